@@ -1,0 +1,80 @@
+"""The contract that every runtime fulfils; one contract test runs against all of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.manifest import Manifest
+
+Array = NDArray[Any]
+Feed = Mapping[str, Array]
+Outputs = dict[str, Array]
+
+
+class BatchShape(NamedTuple):
+    """What a batch looks like to an engine: how many samples, of which tile size in pixels."""
+
+    batch: int
+    height: int
+    width: int
+
+
+class Engine(ABC):
+    """A compiled model on one device.
+
+    One thread uses an engine: the device worker. `infer` is never called twice at once.
+    """
+
+    name: str
+    """`openvino`, `onnxrt`, `fake`, …: the value of the X-Engine header together with `precision`."""
+    device: str
+    """`cpu`, `cuda:0`, …"""
+    precision: str
+    """What it computes in: `fp32`, `bf16`, `fp16`."""
+    manifest: Manifest
+
+    @abstractmethod
+    def infer(self, feed: Feed) -> Outputs:
+        """Run one batch.
+
+        Args:
+            feed: the manifest's inputs by name, with the shapes and dtypes of the tensor contract, C-contiguous.
+                They stay the caller's: the engine is done with them when it returns.
+
+        Returns:
+            `{"output": float32 N×C×H×W}`. The buffer is the ENGINE'S: it may be overwritten by the next `infer`,
+            so the caller copies what it keeps.
+
+        Raises:
+            EngineFailed: this batch failed; the engine can be used again.
+            EngineDead: the engine cannot be used again.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the engine holds; calling it twice is allowed."""
+
+    def warm_up(self, shapes: Iterable[BatchShape]) -> None:
+        """Run each shape once, so that the first request pays for nothing."""
+        for shape in shapes:
+            self.infer(blank_feed(self.manifest, shape))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.manifest.key} {self.precision} on {self.device}>"
+
+
+def blank_feed(manifest: Manifest, shape: BatchShape) -> Feed:
+    """Zeros of the shapes that the manifest asks for; `mask` is a hole in the left half."""
+    sizes = {"batch": shape.batch, "height": shape.height, "width": shape.width}
+    feed: dict[str, Array] = {
+        spec.name: np.zeros([d if isinstance(d, int) else sizes[d] for d in spec.shape], spec.dtype)
+        for spec in manifest.inputs
+    }
+    if "mask" in feed:
+        feed["mask"][..., : shape.width // 2] = 1
+    return feed

@@ -1,0 +1,55 @@
+"""The root of every error of this project, and the errors of models and engines.
+
+RetouchError
+├── ModelError
+│   ├── ManifestInvalid      manifest.json is missing, malformed or of an unknown schema
+│   ├── ModelCorrupt         a file of the model is missing or its digest differs from the manifest's
+│   ├── ModelNotFound        no such model, version or task is being served
+│   └── ParityTooLow         the engine's outputs differ too much from the reference
+├── EngineError
+│   ├── EngineUnavailable    its library or its device is missing on this host
+│   ├── EngineFailed         this batch failed; the engine lives on
+│   └── EngineDead           the engine cannot be used again; load a new one
+├── ExportError              see export/errors.py
+└── ServiceError             see service/errors.py
+"""
+
+
+class RetouchError(Exception):
+    """Root of the tree. The message says what is wrong and what to do."""
+
+
+class ModelError(RetouchError):
+    """A model on disk cannot be used."""
+
+
+class ManifestInvalid(ModelError):
+    """manifest.json is missing, malformed or of an unknown schema."""
+
+
+class ModelCorrupt(ModelError):
+    """A file of the model is missing or its digest differs from the manifest's."""
+
+
+class ModelNotFound(ModelError):
+    """No such model, version or task is being served."""
+
+
+class ParityTooLow(ModelError):
+    """The engine's outputs differ too much from the reference."""
+
+
+class EngineError(RetouchError):
+    """A runtime cannot do its work."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine's library or device is missing on this host."""
+
+
+class EngineFailed(EngineError):
+    """This batch failed; the engine lives on."""
+
+
+class EngineDead(EngineError):
+    """The engine cannot be used again; load a new one."""

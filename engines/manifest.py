@@ -1,0 +1,158 @@
+"""manifest.json: all that the service believes about a model.
+
+Written by `export`, read by `engines` and `service`, which never meet otherwise. The tensor contract:
+
+    image     float32  N×C×H×W   [0, 1], RGB or the model's 1–3 channels
+    mask      float32  N×1×H×W   1 = fill, 0 = keep
+    latent    float32  N×Z       standard normal
+    label     uint8    N×1×H×W   class ids
+    instance  int32    N×1×H×W   instance ids
+    output    float32  N×C×H×W   on the [0, 1] scale, neither clamped nor composited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from engines.errors import ManifestInvalid
+
+MANIFEST_FILE = "manifest.json"
+ONNX_FILE = "model.onnx"
+CARD_FILE = "card.md"
+
+Task = Literal["inpaint", "translate", "generate"]
+Precision = Literal["fp16", "fp32"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorSpec(_Frozen):
+    """One input or output of the graph; symbolic dimensions are `batch`, `height` and `width`."""
+
+    name: Literal["image", "mask", "latent", "label", "instance", "output"]
+    dtype: Literal["float32", "uint8", "int32"]
+    shape: tuple[int | Literal["batch", "height", "width"], ...]
+
+
+class FixedSize(_Frozen):
+    """The graph takes one size only."""
+
+    kind: Literal["fixed"] = "fixed"
+    height: int = Field(ge=1)
+    width: int = Field(ge=1)
+    fit: Literal["resize", "crop"] = "resize"
+
+    def buckets(self) -> Iterator[tuple[int, int]]:
+        """The (height, width) pairs that the service sends."""
+        yield self.height, self.width
+
+
+class MultipleSize(_Frozen):
+    """The graph takes any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
+
+    `fit` says how a whole image gets into a tile: padded (and only scaled when it is larger than the largest
+    tile), or resized. Inpainting may crop round the holes instead: service/crops.py.
+    """
+
+    kind: Literal["multiple"] = "multiple"
+    multiple_of: int = Field(ge=1)
+    sides: tuple[int, ...] = Field(min_length=1, description="ascending side lengths in pixels, each a multiple")
+    fit: Literal["pad", "resize"] = "pad"
+
+    @model_validator(mode="after")
+    def _sides_fit(self) -> MultipleSize:
+        if list(self.sides) != sorted(set(self.sides)) or any(s < 1 or s % self.multiple_of for s in self.sides):
+            raise ValueError(f"sides {self.sides} must ascend and be positive multiples of {self.multiple_of}")
+        return self
+
+    def buckets(self) -> Iterator[tuple[int, int]]:
+        """The (height, width) pairs that the service sends."""
+        yield from product(self.sides, self.sides)
+
+
+SizeRule = Annotated[FixedSize | MultipleSize, Field(discriminator="kind")]
+
+
+class ParityCase(_Frozen):
+    """One comparison of a backend against torch FP32 on one kind of input."""
+
+    backend: str = Field(description="onnx-fp32, onnx-fp16 or an engine's name and precision")
+    inputs: str = Field(description="ordinary, empty, full, …")
+    psnr_db: float | None = Field(description="peak 1.0, over the whole output; null when identical")
+    max_abs: float
+    finite: bool
+
+
+class Parity(_Frozen):
+    """What export measured before it published the model."""
+
+    bar_db: float = Field(description="an engine whose outputs fall under this PSNR is refused")
+    cases: tuple[ParityCase, ...]
+
+
+class Manifest(_Frozen):
+    """Schema 1 of manifest.json."""
+
+    schema_version: Literal[1] = 1
+    name: ModelName
+    version: int = Field(ge=1)
+    task: Task
+    generator: str
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    inputs: tuple[TensorSpec, ...]
+    output: TensorSpec
+    size: SizeRule
+    max_batch: int = Field(ge=1)
+    precision: Precision
+    opset: int
+    onnx_sha256: Sha256
+    checkpoint_sha256: Sha256
+    licence: str
+    training_data: str
+    parity: Parity
+    quality: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """`name/version`, as in the X-Model header."""
+        return f"{self.name}/{self.version}"
+
+    def input(self, name: str) -> TensorSpec | None:
+        """The input of that name, or None where the model has none."""
+        return next((spec for spec in self.inputs if spec.name == name), None)
+
+    @property
+    def image_channels(self) -> int:
+        """Channels of the `image` input; 0 where the model takes none."""
+        spec = self.input("image")
+        return int(spec.shape[1]) if spec else 0
+
+    @property
+    def output_channels(self) -> int:
+        """Channels of the output."""
+        return int(self.output.shape[1])
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a model's version directory.
+
+    Raises:
+        ManifestInvalid: the file is missing, malformed or of an unknown schema; the message names the field.
+    """
+    path = directory / MANIFEST_FILE
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise ManifestInvalid(f"{path}: {where}") from error

@@ -1,0 +1,1 @@
+"""The `retouch` command: composes service, engines and export, and imports them only when they are needed."""

@@ -1,0 +1,1 @@
+"""The running server, read top to bottom as the life of a request (docs/architecture.md)."""

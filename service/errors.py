@@ -1,0 +1,137 @@
+"""Every error a client can see, and the one table that gives it a status.
+
+ServiceError
+├── InvalidImage          the bytes are not an image we can decode            400
+├── SizesDiffer           mask and image differ in size                       400
+├── InvalidRequest        the body is not what the endpoint takes             400
+├── NotFound              no such result, job, model or path                  404
+├── MethodNotAllowed      the path exists, the method does not                405
+├── TooLarge              too many bytes or pixels                            413
+├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
+├── InvalidOption         an option is unknown or out of range                422
+├── InferenceFailed       this batch failed; the engine lives on              500
+├── Overloaded            queue or spool is full; see `retry_after_s`         503
+├── NotReady              models are loading or the worker is restarting      503
+├── ShuttingDown          draining; ask another replica                       503
+└── DeadlineExceeded      it could not be answered in the time allowed        504
+
+`Cancelled` is no error of the service: the client left (logged as 499) or deleted its job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from engines.errors import RetouchError
+
+
+class ServiceError(RetouchError):
+    """Base of all errors that become an RFC 9457 problem.
+
+    `code` is stable and for programs; the message is for people and says what to do.
+    """
+
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+    retryable: ClassVar[bool] = False
+    default_code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.default_code
+        self.retry_after_s = retry_after_s
+
+    def problem(self, request_id: str, instance: str) -> dict[str, Any]:
+        """The body of an application/problem+json reply (RFC 9457)."""
+        return {
+            "type": f"urn:retouch:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": str(self),
+            "instance": instance,
+            "code": self.code,
+            "request_id": request_id,
+            "retryable": self.retryable,
+        }
+
+
+class InvalidImage(ServiceError):
+    """The bytes are not an image we can decode; raised before any engine work."""
+
+    status, title, default_code = 400, "Invalid image", "invalid_image"
+
+
+class SizesDiffer(ServiceError):
+    """Mask and image differ in size; the message names both."""
+
+    status, title, default_code = 400, "Sizes differ", "sizes_differ"
+
+
+class InvalidRequest(ServiceError):
+    """The body is not what the endpoint takes."""
+
+    status, title, default_code = 400, "Invalid request", "invalid_request"
+
+
+class NotFound(ServiceError):
+    """No such result, job, model or path."""
+
+    status, title, default_code = 404, "Not found", "not_found"
+
+
+class MethodNotAllowed(ServiceError):
+    """The path exists, the method does not."""
+
+    status, title, default_code = 405, "Method not allowed", "method_not_allowed"
+
+
+class TooLarge(ServiceError):
+    """Too many bytes (code `too_many_bytes`) or pixels (`too_many_pixels`)."""
+
+    status, title, default_code = 413, "Too large", "too_many_bytes"
+
+
+class UnsupportedType(ServiceError):
+    """Not JPEG, PNG or WebP; or the body is not multipart/form-data."""
+
+    status, title, default_code = 415, "Unsupported type", "unsupported_type"
+
+
+class InvalidOption(ServiceError):
+    """An option is unknown or out of range, or the mask selects nothing or everything."""
+
+    status, title, default_code = 422, "Invalid option", "invalid_option"
+
+
+class InferenceFailed(ServiceError):
+    """The batch this request was in failed; the engine lives on."""
+
+    status, title, default_code, retryable = 500, "Inference failed", "inference_failed", True
+
+
+class Overloaded(ServiceError):
+    """The queue (`overloaded`) or the spool (`spool_full`) is full; nothing was accepted."""
+
+    status, title, default_code, retryable = 503, "Overloaded", "overloaded", True
+
+
+class NotReady(ServiceError):
+    """Models are loading, or the worker died or hung and is being restarted."""
+
+    status, title, default_code, retryable = 503, "Not ready", "not_ready", True
+
+
+class ShuttingDown(ServiceError):
+    """The server is draining; ask another replica."""
+
+    status, title, default_code, retryable = 503, "Shutting down", "shutting_down", True
+
+
+class DeadlineExceeded(ServiceError):
+    """It could not be answered in the time that the client or the server allows."""
+
+    status, title, default_code, retryable = 504, "Deadline exceeded", "deadline_exceeded", True
+
+
+class Cancelled(RetouchError):
+    """The client left or deleted its job; nobody is waiting for an answer."""

@@ -1,0 +1,107 @@
+"""What travels between the stages. Stages know these and not each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+ImageFormat = Literal["png", "jpeg", "webp"]
+MaskMode = Literal["white", "black", "alpha"]
+Strategy = Literal["auto", "crop", "whole"]
+Pixels = NDArray[np.uint8] | NDArray[np.uint16]
+Bool2D = NDArray[np.bool_]
+
+
+class Size(NamedTuple):
+    """Height and width in pixels."""
+
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.width}×{self.height}"
+
+
+class Box(NamedTuple):
+    """A half-open rectangle in a picture: rows top..bottom, columns left..right."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def size(self) -> Size:
+        return Size(self.bottom - self.top, self.right - self.left)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A decoded image, upright (EXIF orientation applied), ready to be encoded again without loss.
+
+    pixels: H×W×C, C = 1 (grey) or 3 (RGB), uint8 or uint16 (16-bit PNG).
+    alpha: H×W of the same dtype, or None.
+    icc: the colour profile of the file, or None.
+    """
+
+    pixels: Pixels
+    alpha: Pixels | None = None
+    icc: bytes | None = None
+
+    @property
+    def size(self) -> Size:
+        return Size(*self.pixels.shape[:2])
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """Where one tile comes from and goes back to: `box` of the picture, scaled and padded into `tile`.
+
+    The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left;
+    the rest of the tile is reflected padding.
+    """
+
+    box: Box
+    scaled: Size
+    tile: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row of a batch, before it is a float: uint8 all the way to the device.
+
+    arrays: by tensor name. `image` uint8 H×W×C; `mask` uint8 H×W, 1 = fill; `latent` float32 Z;
+        `label` uint8 H×W; `instance` int32 H×W. H×W = `tile`.
+    """
+
+    tile: Size
+    arrays: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What the device worker gives back for one sample."""
+
+    tile: NDArray[np.uint8]
+    """H×W×C of the sample's tile: the generator's output clamped to [0, 1], times 255, rounded."""
+    batch_size: int
+    queue_s: float
+    infer_s: float
+
+
+@dataclass(slots=True)
+class Timings:
+    """Seconds spent in each stage of one request; names as in the Server-Timing header."""
+
+    stages: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, seconds: float) -> None:
+        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+
+    def header(self) -> str:
+        """The value of a Server-Timing header, in milliseconds (W3C Server Timing)."""
+        return ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in self.stages.items())

@@ -1,0 +1,121 @@
+"""Every knob of the server. Each has a flag (`--max-batch-size`) and an environment twin (`RETOUCH_MAX_BATCH_SIZE`).
+
+Order: flag, environment, `--config` file (TOML), default. A misspelt or unknown name stops the start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engines.errors import RetouchError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PREFIX = "RETOUCH_"
+CONFIG_VARIABLE = PREFIX + "CONFIG"
+
+
+class SettingsInvalid(RetouchError):
+    """A setting is unknown, misspelt or out of range; the server does not start."""
+
+
+class Settings(BaseModel):
+    """The server's configuration; immutable once loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    metrics_port: int = Field(
+        0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
+    )
+
+    models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
+    model_poll_s: float = Field(2.0, gt=0, description="seconds between looks for new model versions")
+    inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
+    translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
+
+    engine: Literal["auto", "openvino", "onnxrt", "fake"] = Field(
+        "auto", description="runtime; auto picks the best that is here"
+    )
+    engine_cache_dir: Path = Field(Path("cache"), description="compiled engines and precision decisions")
+    engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
+    fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
+
+    max_batch_size: int = Field(8, ge=1, le=256, description="samples in a batch; a model's own limit applies too")
+    max_queue_size: int = Field(256, ge=1, description="requests in the house; one more is refused with 503")
+    request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that names none")
+    hang_timeout_s: float = Field(
+        60.0, gt=0, description="a batch that runs longer counts as hung and the worker is replaced"
+    )
+    codec_threads: int = Field(0, ge=0, description="threads that decode, prepare and encode; 0 means one per core")
+
+    max_body_mb: float = Field(64.0, gt=0, description="largest request body in MiB")
+    max_pixels: int = Field(50_000_000, ge=1, description="largest image in pixels, read from its header")
+
+    save: bool = Field(True, description="save results unless a request says save=false")
+    results_dir: Path = Field(Path("results"), description="where results and their JSON sidecars are stored")
+    spool_max_items: int = Field(512, ge=1, description="results waiting for the disk; when full, new work is refused")
+    spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
+    save_threads: int = Field(2, ge=1, description="threads that write results")
+    job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
+    max_jobs: int = Field(1000, ge=1, description="jobs kept; when full of unfinished ones, new ones are refused")
+
+    drain_delay_s: float = Field(
+        0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before the socket closes"
+    )
+    drain_timeout_s: float = Field(
+        60.0, gt=0, description="after SIGTERM: longest wait for requests and saves in flight"
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe line that is logged"
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto is console on a terminal, else json"
+    )
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    config: Path | None = None,
+) -> Settings:
+    """The settings from flags, environment and config file, in that order.
+
+    Raises:
+        SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.
+    """
+    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    unknown = sorted(
+        name for name in environ if name.startswith(PREFIX) and name not in known and name != CONFIG_VARIABLE
+    )
+    if unknown:
+        raise SettingsInvalid(
+            f"unknown environment settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    from_environment = {known[name]: value for name, value in environ.items() if name in known}
+    path = config or (Path(environ[CONFIG_VARIABLE]) if CONFIG_VARIABLE in environ else None)
+    merged = {**(_read_config(path) if path else {}), **from_environment, **(flags or {})}
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise SettingsInvalid(f"settings: {where}") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsInvalid(f"config file {path}: {error}") from error
+    return values
