@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.errors import Overloaded, ShuttingDown
+from service.result_files import ResultFiles
+from service.spool import Backoff, SpoolLimits
+from service.store import Clock, ResultStore, StoredResult
+
+NOON = datetime(2026, 5, 1, 12, 0, tzinfo=timezone.utc)
+ROOMY = SpoolLimits(max_items=1000, max_bytes=2**30)
+QUICK = Backoff(first_s=0.001, longest_s=0.002)
+
+
+class SlowFiles(ResultFiles):
+    """Real files behind a gate that a test opens; counts the tries."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.gate = threading.Event()
+        self.error: Exception | None = None
+        self.tries = 0
+
+    def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
+        self.tries += 1
+        assert self.gate.wait(30)
+        if self.error:
+            raise self.error
+        super().write(body, sidecar)
+
+
+class Counts:
+    """A SaveObserver that remembers."""
+
+    def __init__(self) -> None:
+        self.lags_s: list[float] = []
+        self.failures = 0
+
+    def saved(self, lag_s: float) -> None:
+        self.lags_s.append(lag_s)
+
+    def save_failed(self) -> None:
+        self.failures += 1
+
+
+class AnHour(Backoff):
+    """Pauses for an hour, except while someone flushes."""
+
+    def pause_s(self, failures: int) -> float:
+        return 3600.0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[SlowFiles]:
+    slow = SlowFiles(tmp_path)
+    yield slow
+    slow.gate.set()
+
+
+def result(number: int, body: bytes = b"image", media_type: str = "image/png") -> StoredResult:
+    return StoredResult(f"{number:032x}", body, media_type, {"model": "photos/1", "timings": {"infer": 0.01}})
+
+
+def put(store: ResultStore, *results: StoredResult) -> None:
+    for one in results:
+        store.put(store.reserve(len(one.body)), one)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_result_is_readable_at_once_and_on_disk_after_a_flush(files: SlowFiles) -> None:
+    clock = Clock(now=lambda: 7.0, wall=lambda: NOON)
+    expected = {
+        "id": f"{1:032x}",
+        "created": "2026-05-01T12:00:00.000+00:00",
+        "media_type": "image/png",
+        "bytes": 5,
+        "sha256": hashlib.sha256(b"image").hexdigest(),
+        "model": "photos/1",
+        "timings": {"infer": 0.01},
+    }
+    with ResultStore(files, ROOMY, clock=clock) as store:
+        put(store, result(1))
+        assert store.get(f"{1:032x}") == (b"image", "image/png")
+        assert store.sidecar(f"{1:032x}") == expected
+        assert (store.pending, store.pending_bytes) == (1, 5)
+
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert (store.pending, store.pending_bytes) == (0, 0)
+        assert store.get(f"{1:032x}") == (b"image", "image/png")
+        assert store.sidecar(f"{1:032x}") == expected
+    assert ResultFiles(files_directory(files)).read(f"{1:032x}") == (b"image", "image/png")
+
+
+def files_directory(files: ResultFiles) -> Path:
+    return files._directory
+
+
+def test_a_restarted_store_serves_what_an_earlier_one_saved(tmp_path: Path) -> None:
+    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+        put(store, result(1, b"one"), result(2, b"two", "image/jpeg"))
+        assert store.flush(20) == 0
+    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+        assert store.get(f"{1:032x}") == (b"one", "image/png")
+        assert store.get(f"{2:032x}") == (b"two", "image/jpeg")
+        assert store.get(f"{3:032x}") is None
+
+
+def test_a_full_spool_refuses_new_work_and_keeps_what_it_accepted(files: SlowFiles) -> None:
+    with ResultStore(files, SpoolLimits(max_items=2, max_bytes=100)) as store:
+        first, second = store.reserve(5), store.reserve(5)
+        with pytest.raises(Overloaded) as refused:
+            store.reserve(5)
+        assert refused.value.code == "spool_full"
+        assert refused.value.retry_after_s == 5.0
+
+        store.put(first, result(1))
+        store.put(second, result(2))
+        with pytest.raises(Overloaded):
+            store.reserve(5)
+
+        files.gate.set()
+        assert store.flush(20) == 0
+        store.reserve(5)
+        assert store.get(f"{2:032x}") == (b"image", "image/png")
+
+
+def test_a_request_that_fails_gives_its_room_back_once(files: SlowFiles) -> None:
+    store = ResultStore(files, SpoolLimits(max_items=1, max_bytes=100))
+    with pytest.raises(RuntimeError, match="engine"), store.reserve(5):
+        raise RuntimeError("engine")
+    reservation = store.reserve(5)
+    reservation.release()
+    reservation.release()
+    store.reserve(5)
+    with pytest.raises(Overloaded):
+        store.reserve(5)
+
+
+def test_leaving_the_block_after_put_does_not_free_the_room_twice(files: SlowFiles) -> None:
+    with ResultStore(files, SpoolLimits(max_items=1, max_bytes=100)) as store:
+        with store.reserve(5) as reservation:
+            store.put(reservation, result(1))
+        with pytest.raises(Overloaded):
+            store.reserve(5)
+        files.gate.set()
+
+
+def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError(28, "No space left on device")
+    counts = Counts()
+    with (
+        capture_logs() as lines,
+        ResultStore(files, SpoolLimits(3, 1000), observer=counts, backoff=QUICK) as store,
+    ):
+        put(store, result(1), result(2), result(3))
+        eventually(lambda: counts.failures >= 10)
+        assert store.flush(0.01) == 3
+        assert store.get(f"{2:032x}") == (b"image", "image/png")
+        with pytest.raises(Overloaded):
+            store.reserve(5)
+        assert [line["event"] for line in lines] == ["saving failed; results are kept in memory and tried again"]
+        assert "No space left" in lines[0]["error"]
+
+        files.error = None
+        assert store.flush(20) == 0
+        eventually(lambda: len(lines) == 2)
+        assert lines[1]["event"] == "saving works again"
+        assert len(counts.lags_s) == 3
+    assert all(ResultFiles(files_directory(files)).read(f"{n:032x}") for n in (1, 2, 3))
+
+
+def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = RuntimeError("a bug")
+    with ResultStore(files, ROOMY, threads=1, backoff=QUICK) as store:
+        put(store, result(1))
+        eventually(lambda: files.tries >= 3)
+        files.error = None
+        assert store.flush(20) == 0
+
+
+def test_flush_does_not_wait_for_the_pause_of_a_failing_disk(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError("unplugged")
+    counts = Counts()
+    with ResultStore(files, ROOMY, threads=1, observer=counts, backoff=AnHour(first_s=0.001)) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures == 1)
+        assert store.flush(0.05) == 1
+        assert counts.failures > 1
+        files.error = None
+        assert store.flush(20) == 0
+
+
+def test_flush_returns_what_is_left_when_the_time_is_up(files: SlowFiles) -> None:
+    with ResultStore(files, ROOMY) as store:
+        put(store, result(1), result(2), result(3))
+        assert store.flush(0.01) == 3
+        files.gate.set()
+        assert store.flush(20) == 0
+
+
+def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> None:
+    times = {"now": 0.0}
+    counts = Counts()
+    with ResultStore(files, ROOMY, observer=counts, clock=Clock(now=lambda: times["now"])) as store:
+        assert store.oldest_age_s == 0.0
+        put(store, result(1))
+        times["now"] = 2.0
+        put(store, result(2))
+        assert store.oldest_age_s == 2.0
+        times["now"] = 3.0
+        files.gate.set()
+        assert store.flush(20) == 0
+        eventually(lambda: len(counts.lags_s) == 2)
+        assert sorted(counts.lags_s) == [1.0, 3.0]
+        assert store.oldest_age_s == 0.0
+
+
+@pytest.mark.parametrize("bad", ["../../../../etc/passwd", "x" * 32, "", "A" * 32])
+def test_a_bad_id_is_no_result_and_cannot_be_stored(tmp_path: Path, bad: str) -> None:
+    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+        assert store.get(bad) is None
+        assert store.sidecar(bad) is None
+        with store.reserve(1) as reservation, pytest.raises(ValueError, match="cannot store"):
+            store.put(reservation, StoredResult(bad, b"", "image/png", {}))
+        assert store.pending == 0
+
+
+def test_what_cannot_be_saved_is_refused_at_put_and_the_reservation_stays_open(files: SlowFiles) -> None:
+    with ResultStore(files, ROOMY) as store:
+        reservation = store.reserve(5)
+        with pytest.raises(ValueError, match="image/gif"):
+            store.put(reservation, result(1, media_type="image/gif"))
+        with pytest.raises(TypeError):
+            store.put(reservation, StoredResult(f"{1:032x}", b"", "image/png", {"path": Path()}))
+        store.put(reservation, result(1))
+        with pytest.raises(ValueError, match="used up"):
+            store.put(reservation, result(2))
+        with pytest.raises(ValueError, match="not new"):
+            store.put(store.reserve(5), result(1))
+        files.gate.set()
+
+
+def test_changing_the_sidecar_after_put_changes_nothing(files: SlowFiles) -> None:
+    with ResultStore(files, ROOMY) as store:
+        one = result(1)
+        put(store, one)
+        one.sidecar["timings"]["infer"] = "later"
+        files.gate.set()
+        assert store.flush(20) == 0
+        sidecar = store.sidecar(one.id)
+        assert sidecar is not None
+        assert sidecar["timings"] == {"infer": 0.01}
+
+
+def test_a_closed_store_accepts_nothing(tmp_path: Path) -> None:
+    store = ResultStore(ResultFiles(tmp_path), ROOMY).start()
+    reservation = store.reserve(5)
+    store.close()
+    store.close()
+    with pytest.raises(ShuttingDown):
+        store.reserve(5)
+    with pytest.raises(ShuttingDown):
+        store.put(reservation, result(1))
+
+
+def test_a_store_that_was_never_started_can_be_closed(tmp_path: Path) -> None:
+    ResultStore(ResultFiles(tmp_path), ROOMY).close()
+
+
+def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
+    store = ResultStore(files, ROOMY, threads=1).start()
+    put(store, result(1))
+    eventually(lambda: files.tries == 1)
+    begun = time.monotonic()
+    store.close(timeout_s=0.05)
+    assert time.monotonic() - begun < 5
+
+
+def test_many_threads_store_and_read_at_once(tmp_path: Path) -> None:
+    with ResultStore(ResultFiles(tmp_path), ROOMY, threads=3) as store:
+        missing: list[int] = []
+
+        def client(first: int) -> None:
+            for number in range(first, first + 25):
+                put(store, result(number, b"%d" % number))
+                if store.get(f"{number:032x}") != (b"%d" % number, "image/png"):
+                    missing.append(number)
+
+        clients = [threading.Thread(target=client, args=(n * 100,)) for n in range(4)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
+        assert store.flush(30) == 0
+        assert missing == []
+        assert len(list(tmp_path.glob("??/*.png"))) == len(list(tmp_path.glob("??/*.json"))) == 100
+
+
+async def test_put_never_blocks_the_event_loop(files: SlowFiles) -> None:
+    with ResultStore(files, ROOMY, threads=1) as store:
+        begun = time.monotonic()
+        put(store, *(result(n, bytes(1_000_000)) for n in range(20)))
+        assert time.monotonic() - begun < 1
+        body = await asyncio.to_thread(store.get, f"{3:032x}")
+        assert body == (bytes(1_000_000), "image/png")
+        files.gate.set()
+        assert await asyncio.to_thread(store.flush, 20) == 0
