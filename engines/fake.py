@@ -1,0 +1,122 @@
+"""A deterministic engine that needs no weights: demos, tests and fault injection run the real service on it.
+
+inpaint: the hole becomes the mean of the pixels that are kept; translate: the negative; generate: flat colours.
+It reads the manifest alone, so a model directory with only `manifest.json` is enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+import numpy as np
+
+from engines.base import Array, BatchShape, Engine, Feed, Outputs
+from engines.errors import EngineDead
+from engines.feeds import batch_shape
+from engines.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The batch raises this error; after EngineDead the engine stays dead."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """The batch does not return before the event is set."""
+
+    until: Event
+
+
+@dataclass(frozen=True, slots=True)
+class NotANumber:
+    """The batch returns NaN everywhere."""
+
+
+Fault = Raise | Hang | NotANumber
+
+
+def no_fault(_feed: Feed) -> Fault | None:
+    """Nothing goes wrong."""
+    return None
+
+
+class FakeEngine(Engine):
+    """Computes the task's stand-in with numpy; counts what it executed.
+
+    Args:
+        manifest: task, tensors and size rule; obeyed as strictly as a real engine does.
+        batch_s: how long a batch takes, however many samples it holds.
+        sleep: waits that long.
+        fault: asked before every batch; what it returns happens to that batch.
+    """
+
+    name = "fake"
+    device = "cpu"
+    precision = "fp32"
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        *,
+        batch_s: float = 0.0,
+        sleep: Callable[[float], None] = time.sleep,
+        fault: Callable[[Feed], Fault | None] = no_fault,
+    ) -> None:
+        self.manifest = manifest
+        self.batches = 0
+        """Batches that were started, the failed ones included."""
+        self.samples = 0
+        """Samples in those batches."""
+        self._batch_s = batch_s
+        self._sleep = sleep
+        self._fault = fault
+        self._dead: str | None = None
+
+    def infer(self, feed: Feed) -> Outputs:
+        if self._dead is not None:
+            raise EngineDead(f"{self.manifest.key} on fake {self._dead}; load a new engine")
+        shape = batch_shape(self.manifest, feed)
+        self.batches += 1
+        self.samples += shape.batch
+        fault = self._fault(feed)
+        if self._batch_s > 0:
+            self._sleep(self._batch_s)
+        if isinstance(fault, Hang):
+            fault.until.wait()
+        if isinstance(fault, Raise):
+            if isinstance(fault.error, EngineDead):
+                self._dead = "died"
+            raise fault.error
+        output = self._compute(feed, shape)
+        if isinstance(fault, NotANumber):
+            output.fill(np.nan)
+        return {"output": output}
+
+    def close(self) -> None:
+        self._dead = "is closed"
+
+    def _compute(self, feed: Feed, shape: BatchShape) -> Array:
+        channels = self.manifest.output_channels
+        if self.manifest.task == "generate":
+            level = np.tanh(feed["latent"].mean(axis=1)) / 2 + 0.5
+            output = np.empty((shape.batch, channels, shape.height, shape.width), np.float32)
+            output[:] = level[:, None, None, None]
+            return output
+        image = feed["image"][:, np.arange(channels) % self.manifest.image_channels]
+        if self.manifest.task == "translate":
+            return np.subtract(1, image, dtype=np.float32)
+        return _fill_with_mean(image, feed["mask"] >= 0.5)
+
+
+def _fill_with_mean(image: Array, hole: Array) -> Array:
+    """N×C×H×W with the hole (N×1×H×W) set to the mean of the sample's other pixels, 0.5 where there are none."""
+    kept = np.count_nonzero(~hole, axis=(2, 3), keepdims=True)
+    total = np.where(hole, 0, image).sum(axis=(2, 3), keepdims=True, dtype=np.float64)
+    mean = np.where(kept > 0, total / np.maximum(kept, 1), 0.5)
+    return np.where(hole, mean, image).astype(np.float32)

@@ -1,0 +1,143 @@
+"""Which engine runs a model: the table of runtimes, best first, and the choice with its reasons."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import structlog
+
+from engines.base import Engine
+from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.fake import FakeEngine
+from engines.manifest import ONNX_FILE, Manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.openvino_cpu import OpenVinoEngine
+
+EngineChoice = Literal["auto", "openvino", "onnxrt", "fake"]
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What the operator decides about engines.
+
+    choice: `auto` takes the first of the table that works here.
+    threads: CPU threads of the engine; 0 means all cores.
+    cache_dir: compiled engines and precision decisions; made when needed.
+    fake_batch_s: how long the fake engine computes a batch.
+    """
+
+    choice: EngineChoice = "auto"
+    threads: int = 0
+    cache_dir: Path = Path("cache")
+    fake_batch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A runtime that may run a model; `open` raises EngineError or ParityTooLow where it cannot."""
+
+    name: EngineChoice
+    open: Callable[[Path, Manifest, EngineOptions], Engine]
+    reads_onnx: bool = True
+    automatic: bool = True
+
+
+class Opened(NamedTuple):
+    """An engine, and why each better one was passed over."""
+
+    engine: Engine
+    passed_over: dict[str, str]
+
+
+def _openvino(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return OpenVinoEngine(directory, manifest, threads=options.threads, cache_dir=options.cache_dir)
+
+
+def _onnxrt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return OnnxRuntimeEngine(directory, manifest, threads=options.threads)
+
+
+def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return FakeEngine(manifest, batch_s=options.fake_batch_s)
+
+
+CANDIDATES = (  # best first
+    Candidate("openvino", _openvino),
+    Candidate("onnxrt", _onnxrt),
+    Candidate("fake", _fake, reads_onnx=False, automatic=False),
+)
+
+
+def candidates(choice: EngineChoice) -> tuple[Candidate, ...]:
+    """The runtimes to try for a choice, in order."""
+    return tuple(c for c in CANDIDATES if (c.automatic if choice == "auto" else c.name == choice))
+
+
+def open_engine(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    """The best engine that works here, as `choose` finds it."""
+    return choose(directory, manifest, options).engine
+
+
+def choose(
+    directory: Path, manifest: Manifest, options: EngineOptions, among: tuple[Candidate, ...] | None = None
+) -> Opened:
+    """Open the first runtime that works, and say why the better ones did not.
+
+    Args:
+        directory: the model's version directory.
+        manifest: its manifest.
+        options: what the operator decided.
+        among: the runtimes to try; the table's by default.
+
+    Raises:
+        ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for.
+        EngineUnavailable: none works; the message has every reason.
+    """
+    to_try = candidates(options.choice) if among is None else among
+    if any(candidate.reads_onnx for candidate in to_try):
+        verify_onnx(directory, manifest)
+    passed_over: dict[str, str] = {}
+    for candidate in to_try:
+        try:
+            engine = candidate.open(directory, manifest, options)
+        except (EngineError, ParityTooLow) as error:
+            passed_over[candidate.name] = str(error)
+            continue
+        _log.info(
+            "engine chosen",
+            model=manifest.key,
+            engine=engine.name,
+            precision=engine.precision,
+            device=engine.device,
+            passed_over=passed_over,
+        )
+        return Opened(engine, passed_over)
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
+    raise EngineUnavailable(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+
+
+def verify_onnx(directory: Path, manifest: Manifest) -> None:
+    """Compare model.onnx with the manifest's digest.
+
+    Raises:
+        ModelCorrupt: it is missing, unreadable or another file.
+    """
+    path = directory / ONNX_FILE
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+    if digest.hexdigest() != manifest.onnx_sha256:
+        raise ModelCorrupt(
+            f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
+            f"copy or export {manifest.key} again"
+        )

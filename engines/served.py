@@ -1,0 +1,112 @@
+"""What the repository knows of a version, and a loaded engine that is closed by whoever lets go of it last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Literal, NamedTuple
+
+import structlog
+
+from engines.base import Engine
+from engines.listing import Key, Listed, State
+from engines.manifest import Manifest
+
+_log = structlog.get_logger(__name__)
+
+
+class ServedModel(NamedTuple):
+    """What a lease gives."""
+
+    manifest: Manifest
+    engine: Engine
+
+
+class Holder:
+    """Counts the leases of one engine; after `retire` the last one closes it."""
+
+    def __init__(self, served: ServedModel) -> None:
+        self.served = served
+        self._lock = Lock()
+        self._leases = 0
+        self._retired = False
+
+    def acquire(self) -> bool:
+        """Take a lease; False when the engine is retired already."""
+        with self._lock:
+            if self._retired:
+                return False
+            self._leases += 1
+            return True
+
+    def release(self) -> None:
+        """Give a lease back; may close the engine."""
+        with self._lock:
+            self._leases -= 1
+            last = self._retired and self._leases == 0
+        if last:
+            self._close()
+
+    def retire(self) -> None:
+        """No more leases; closes the engine now or after the last one. Twice is allowed."""
+        with self._lock:
+            idle = not self._retired and self._leases == 0
+            self._retired = True
+        if idle:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self.served.engine.close()
+        except Exception:  # a runtime that fails to free must not fail a request that is already answered
+            _log.exception("engine did not close", model=self.served.manifest.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a scan did to one version: `loaded`, `refused` (see reason), `available` (set aside), `removed`."""
+
+    kind: Literal["loaded", "refused", "available", "removed"]
+    key: Key
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One version as people see it; `manifest` is None where it cannot be read, `engine` where none is loaded."""
+
+    name: str
+    version: int
+    state: State
+    manifest: Manifest | None = None
+    reason: str = ""
+    engine: str | None = None
+    precision: str | None = None
+    device: str | None = None
+
+
+@dataclass(slots=True)
+class Entry:
+    """A version directory. All but `loading` changes under the repository's lock only."""
+
+    key: Key
+    listed: Listed
+    state: State
+    manifest: Manifest | None = None
+    reason: str = ""
+    holder: Holder | None = None
+    loading: Lock = field(default_factory=Lock)
+    """Held while an engine is being opened, so that two leases do not open two."""
+
+    def status(self) -> ModelStatus:
+        engine = self.holder.served.engine if self.holder else None
+        return ModelStatus(
+            name=self.key.name,
+            version=self.key.version,
+            state=self.state,
+            manifest=self.manifest,
+            reason=self.reason,
+            engine=engine.name if engine else None,
+            precision=engine.precision if engine else None,
+            device=engine.device if engine else None,
+        )

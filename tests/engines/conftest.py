@@ -1,0 +1,114 @@
+"""Tiny models that obey the tensor contract: a manifest alone, or a manifest with a real ONNX graph."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest
+
+MakeManifest = Callable[..., Manifest]
+PublishModel = Callable[..., Path]
+
+
+@pytest.fixture
+def make_manifest() -> MakeManifest:
+    """A valid manifest; keyword arguments replace fields."""
+    return _manifest
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> PublishModel:
+    """Write a model directory under tmp_path/models; returns the version directory."""
+
+    def write(manifest: Manifest | None = None, *, onnx_model: bytes | None = None, **fields: Any) -> Path:
+        graph = onnx_model if onnx_model is not None else b"no graph"
+        digest = hashlib.sha256(graph).hexdigest()
+        manifest = manifest or _manifest(**{"onnx_sha256": digest, **fields})
+        directory = tmp_path / "models" / manifest.name / str(manifest.version)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ONNX_FILE).write_bytes(graph)
+        (directory / MANIFEST_FILE).write_text(manifest.model_dump_json())
+        return directory
+
+    return write
+
+
+def _manifest(task: str = "inpaint", **fields: Any) -> Manifest:
+    pixels = ["batch", 3, "height", "width"]
+    inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
+    if task == "inpaint":
+        inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
+    if task == "generate":
+        inputs = [{"name": "latent", "dtype": "float32", "shape": ["batch", 8]}]
+    values: dict[str, Any] = {
+        "name": "tiny",
+        "version": 1,
+        "task": task,
+        "generator": "test",
+        "inputs": inputs,
+        "output": {"name": "output", "dtype": "float32", "shape": pixels},
+        "size": {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]},
+        "max_batch": 8,
+        "precision": "fp32",
+        "opset": 17,
+        "onnx_sha256": "0" * 64,
+        "checkpoint_sha256": "1" * 64,
+        "licence": "CC0-1.0",
+        "training_data": "none",
+        "parity": {"bar_db": 45.0, "cases": []},
+    }
+    return Manifest.model_validate({**values, **fields})
+
+
+def conv_graph(
+    task: str = "inpaint", *, half: bool = False, size: tuple[int, int] | None = None, gain: float = 1.0
+) -> bytes:
+    """A 3×3 convolution over image and mask, then a sigmoid: sensitive to every input, the same for every sample.
+
+    Args:
+        task: `inpaint` (image and mask) or `translate` (image).
+        half: compute in FP16 between casts, as exported FP16 graphs do.
+        size: fixed height and width; None for dynamic ones.
+        gain: of the weights; a large one makes low precisions visible.
+    """
+    rng = np.random.default_rng(7)
+    height, width = size or ("height", "width")
+    channels = 4 if task == "inpaint" else 3
+    kind = np.float16 if half else np.float32
+    weight = (rng.normal(0, 0.3, (3, channels, 3, 3)) * gain).astype(kind)
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, height, width])
+    mask = helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", 1, height, width])
+    output = helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", 3, height, width])
+    to_kind = TensorProto.FLOAT16 if half else TensorProto.FLOAT
+    joined = ["image", "mask"] if task == "inpaint" else ["image"]
+    nodes = [
+        helper.make_node("Concat", joined, ["joined"], axis=1),
+        helper.make_node("Cast", ["joined"], ["x"], to=to_kind),
+        helper.make_node("Conv", ["x", "weight"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["y"], ["z"], to=TensorProto.FLOAT),
+        helper.make_node("Sigmoid", ["z"], ["output"]),
+    ]
+    inputs = [image, mask] if task == "inpaint" else [image]
+    return serialised(nodes, inputs, output, {"weight": weight})
+
+
+def serialised(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    output: onnx.ValueInfoProto,
+    weights: dict[str, np.ndarray],
+) -> bytes:
+    """A checked opset-17 model."""
+    initialisers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(list(nodes), "tiny", list(inputs), [output], initialisers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
