@@ -60,9 +60,11 @@ class ModelRepository:
         """Look at the folder and follow it; blocks while models load, readers go on meanwhile."""
         with self._scanning:
             found = {} if self._closed else list_versions(self._root)
-            changes = [self._remove(key) for key in gone(found, self._entries)]
+            changes: list[Change] = []
             for name in sorted({key.name for key in found}):
                 changes += self._load_newest(name, found)
+            # only now, so that a model whose newest version was removed is never without one
+            changes += [self._remove(key) for key in gone(found, self._entries)]
             for key in sorted(found):
                 changes += self._note_older(key, found[key])
             return changes

@@ -406,14 +406,13 @@ def test_threads_that_lease_while_versions_come_and_go_never_meet_a_closed_engin
     leases = [0, 0, 0]
 
     def use(index: int) -> None:
-        while not stop.is_set():
-            try:
+        try:
+            while not stop.is_set():
                 with repository.lease("tiny") as served:
                     served.engine.warm_up([BatchShape(1, 16, 16)])
                     leases[index] += 1
-            except BaseException as error:
-                failures.append(error)
-                return
+        except BaseException as error:
+            failures.append(error)
 
     threads = [threading.Thread(target=use, args=(index,)) for index in range(len(leases))]
     for thread in threads:
