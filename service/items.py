@@ -105,3 +105,30 @@ class Timings:
     def header(self) -> str:
         """The value of a Server-Timing header, in milliseconds (W3C Server Timing)."""
         return ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in self.stages.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who asks, and until when."""
+
+    request_id: str
+    received_at: float
+    """On the server's monotonic clock, in seconds."""
+    deadline: float
+    """The same clock: after it nobody needs the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A finished picture and all that is said about it."""
+
+    body: bytes
+    media_type: str
+    size: Size
+    model: str
+    engine: str
+    batch_size: int
+    coverage: float | None
+    timings: Timings
+    result_id: str | None
+    """Where it is stored; None when it was not saved."""

@@ -1,0 +1,51 @@
+# Each target works alone on a fresh machine that has Python >= 3.10 with venv; installs happen once, in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PINS := requirements/constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
+# Tests run in an environment without the server's own settings; a plain RETOUCH_ variable must not change them.
+PYTEST_ARGS ?=
+
+.PHONY: serve test check install-export install-dev pins soak bench clean
+
+serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
+	$(BIN)/retouch serve
+
+test: .venv/.dev ## all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+install-export: .venv/.export ## what `retouch export` needs: torch and onnx
+
+install-dev: .venv/.dev
+
+check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	rm -f .coverage .coverage.*
+	$(MAKE) test PYTEST_ARGS="--cov --cov-report=term --cov-fail-under=95"
+
+pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --extra export --extra dev \
+		--no-header --no-annotate --upgrade --output-file $(PINS)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.serve: pyproject.toml $(PINS) | .venv/bin/python
+	$(PIP) --editable .
+	touch $@
+
+.venv/.export: pyproject.toml $(PINS) | .venv/bin/python
+	$(PIP) --editable '.[export]'
+	touch $@ .venv/.serve
+
+.venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
+	$(PIP) --editable '.[export,dev]'
+	touch $@ .venv/.serve .venv/.export

@@ -1,0 +1,110 @@
+"""The outermost layer: a request id for every request, one log line, its metrics, and a problem for every error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import Cancelled, InvalidOption, InvalidRequest, MethodNotAllowed, NotFound, ServiceError
+from service.negotiation import acceptable_request_id
+from service.replies import problem_response
+
+log = structlog.get_logger(__name__)
+
+CLIENT_CLOSED_REQUEST = 499
+"""Logged and counted when a client hangs up before its answer; never sent."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    status: int = CLIENT_CLOSED_REQUEST
+    model: str = ""
+    started: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Access:
+    """ASGI middleware round the whole application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at, outcome = perf_counter(), _Outcome()
+        service = scope["state"]["service"]
+        request_id = acceptable_request_id(Headers(scope=scope).get("x-request-id")) or service.new_id()
+        scope["state"]["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                outcome.status, outcome.started = message["status"], True
+                outcome.model = headers.get("x-model", "")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Cancelled:
+            service.metrics.cancelled.inc()
+        except Exception:  # whatever it is, the client gets an answer and the log the traceback
+            log.exception("request failed", request_id=request_id, path=scope["path"])
+            if not outcome.started:
+                error = ServiceError("the server failed for a reason of its own; the log has the details")
+                await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
+        finally:
+            self._record(scope, outcome, perf_counter() - started_at)
+
+    def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
+        state, route = scope["state"], scope.get("route")
+        endpoint = route.path if route else "unknown"
+        service = state["service"]
+        service.metrics.request.labels(endpoint, outcome.model, str(outcome.status)).observe(seconds)
+        level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
+        level(
+            "request",
+            request_id=state["request_id"],
+            method=scope["method"],
+            path=scope["path"],
+            status=outcome.status,
+            duration_ms=round(seconds * 1e3, 2),
+            **({"model": outcome.model} if outcome.model else {}),
+            **({"code": state["code"]} if "code" in state else {}),
+        )
+
+
+async def reply_with_problem(request: Request, error: Exception) -> Response:
+    """The one exception handler: every error of the tree, and Starlette's own, as a problem."""
+    problem = _as_service_error(error)
+    state = request.scope["state"]
+    state["code"] = problem.code
+    if problem.status in (503, 504):
+        state["service"].metrics.rejected.labels(problem.code).inc()
+    response = problem_response(problem, state["request_id"], request.url.path)
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(dict(error.headers))
+    return response
+
+
+def _as_service_error(error: Any) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
+    if error.status_code == 404:
+        return NotFound("no such path; GET /docs lists them")
+    if error.status_code == 405:
+        return MethodNotAllowed("the path exists, but not for this method; GET /docs lists them")
+    return InvalidRequest(str(error.detail))

@@ -1,0 +1,225 @@
+"""Builds the parts of the server in one place, hands them to each other, and closes them in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from engines.base import BatchShape, Engine
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest
+from engines.repository import ModelRepository
+from service.admission import Admission
+from service.batcher import Batcher, BatchPolicy, Entry
+from service.device import CpuDevice
+from service.health import Vitals, unready_reasons
+from service.jobs import Jobs
+from service.metrics import Metrics
+from service.pipeline import Pipeline
+from service.result_files import ResultFiles
+from service.settings import Settings
+from service.spool import SpoolLimits
+from service.store import ResultStore
+from service.worker import DeviceWorker, Supervisor
+
+log = structlog.get_logger(__name__)
+
+OpenEngine = Callable[[Path, Manifest], Engine]
+_SUPERVISE_EVERY_S = 0.1
+_JOIN_TIMEOUT_S = 5.0
+"""A worker that still computes after this is left behind: its thread is a daemon."""
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """The running server's parts, for routes and signals."""
+
+    settings: Settings
+    pipeline: Pipeline
+    supervisor: Supervisor
+    jobs: Jobs
+    clock: Callable[[], float]
+    new_id: Callable[[], str]
+    loaded: asyncio.Event
+    """Set once the model repository has been followed for the first time."""
+
+    @property
+    def admission(self) -> Admission:
+        return self.pipeline.admission
+
+    @property
+    def repository(self) -> ModelRepository:
+        return self.pipeline.repository
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.pipeline.metrics
+
+    @property
+    def store(self) -> ResultStore:
+        return self.pipeline.store
+
+    def unready_reasons(self) -> list[str]:
+        """Why /readyz would answer 503 now; empty when ready."""
+        return unready_reasons(
+            Vitals(self.admission.draining, self.loaded.is_set(), self.supervisor.ready, self.repository.statuses())
+        )
+
+    def drain(self) -> None:
+        """Refuse new work from now on; what is inside is finished."""
+        self.admission.draining = True
+
+    async def scan_models(self) -> None:
+        """Follow the model repository once."""
+        await asyncio.to_thread(self.repository.scan)
+        if not self.loaded.is_set():
+            self.loaded.set()
+            gc.collect()
+            gc.freeze()  # models and modules stay for good: keep the collector out of the hot path
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, open_model: OpenEngine | None = None) -> AsyncIterator[Service]:
+    """A running service without HTTP; models are loading when it is handed out.
+
+    Args:
+        settings: all knobs.
+        open_model: loads an engine; by default the one that the settings choose.
+    """
+    async with AsyncExitStack() as stack:
+        service = _build(settings, open_model or _engine_opener(settings), stack)
+        for loop in (_follow_models(service), _supervise(service)):
+            task = asyncio.create_task(loop)
+            stack.push_async_callback(_cancelled, task)
+        yield service
+
+
+@asynccontextmanager
+async def open_pipeline(settings: Settings, open_model: OpenEngine | None = None) -> AsyncIterator[Pipeline]:
+    """The pipeline with its models loaded, to be used without a server."""
+    async with open_service(settings, open_model) as service:
+        await service.loaded.wait()
+        yield service.pipeline
+
+
+def _build(settings: Settings, open_model: OpenEngine, stack: AsyncExitStack) -> Service:
+    clock, metrics = time.monotonic, Metrics()
+    codec_threads = ThreadPoolExecutor(settings.codec_threads or os.cpu_count() or 1, "codec")
+    stack.callback(codec_threads.shutdown, cancel_futures=True)
+    limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
+    store = ResultStore(ResultFiles(settings.results_dir), limits, threads=settings.save_threads, observer=metrics)
+    store.start()
+    stack.push_async_callback(_flush, store, settings.drain_timeout_s)
+    repository = ModelRepository(settings.models_dir, open_model, warm_up_shapes=partial(_warm_up_shapes, settings))
+    stack.callback(repository.close)
+    batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
+    supervisor = Supervisor(
+        start_worker=partial(_start_worker, batcher, metrics, clock),
+        reload_engine=partial(_reload_engine, repository),
+        clock=clock,
+        hang_timeout_s=settings.hang_timeout_s,
+    )
+    stack.push_async_callback(_join, supervisor)
+    stack.callback(batcher.close)
+    pipeline = Pipeline(
+        settings=settings,
+        repository=repository,
+        batcher=batcher,
+        store=store,
+        admission=Admission(settings.max_queue_size),
+        metrics=metrics,
+        codec_threads=codec_threads,
+        clock=clock,
+        new_id=_new_id,
+    )
+    jobs = Jobs(settings.max_jobs, settings.job_ttl_s, clock, lambda: datetime.now(timezone.utc), _new_id)
+    service = Service(settings, pipeline, supervisor, jobs, clock, _new_id, asyncio.Event())
+    _watch(service)
+    return service
+
+
+def _engine_opener(settings: Settings) -> OpenEngine:
+    options = EngineOptions(
+        choice=settings.engine,
+        threads=settings.engine_threads,
+        cache_dir=settings.engine_cache_dir,
+        fake_batch_s=settings.fake_batch_ms / 1e3,
+    )
+    return lambda directory, manifest: open_engine(directory, manifest, options)
+
+
+def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
+    height, width = next(iter(manifest.size.buckets()))
+    return [BatchShape(size, height, width) for size in {1, min(settings.max_batch_size, manifest.max_batch)}]
+
+
+def _start_worker(batcher: Batcher, metrics: Metrics, clock: Callable[[], float]) -> DeviceWorker:
+    worker = DeviceWorker(batcher, CpuDevice(), metrics, clock)
+    worker.start()
+    return worker
+
+
+def _reload_engine(repository: ModelRepository, entry: Entry) -> None:
+    manifest = entry.model.manifest
+    try:
+        repository.reload(manifest.name, manifest.version)
+    except Exception:  # the old engine stays; the next batch shows whether it works, the supervisor lives on
+        log.exception("engine could not be reloaded", model=manifest.key)
+
+
+def _watch(service: Service) -> None:
+    """Gauges read the state when they are scraped."""
+    metrics = service.metrics
+    metrics.queue_depth.set_function(lambda: len(service.pipeline.batcher))
+    metrics.in_flight.set_function(lambda: service.admission.inside)
+    metrics.spool_items.set_function(lambda: service.store.pending)
+    metrics.ready.set_function(lambda: not service.unready_reasons())
+
+
+async def _follow_models(service: Service) -> None:
+    while True:
+        try:
+            await service.scan_models()
+        except Exception:  # a folder that cannot be read now may be readable later; what is loaded serves on
+            log.exception("model repository could not be read")
+        await asyncio.sleep(service.settings.model_poll_s)
+
+
+async def _supervise(service: Service) -> None:
+    while True:
+        await asyncio.sleep(_SUPERVISE_EVERY_S)
+        if not service.supervisor.ready and await asyncio.to_thread(service.supervisor.check):
+            service.metrics.worker_restarts.inc()
+
+
+async def _flush(store: ResultStore, timeout_s: float) -> None:
+    left = await asyncio.to_thread(store.flush, timeout_s)
+    if left:
+        log.error("results not saved in time", left=left, waited_s=timeout_s)
+    await asyncio.to_thread(store.close)
+
+
+async def _join(supervisor: Supervisor) -> None:
+    await asyncio.to_thread(supervisor.worker.join, _JOIN_TIMEOUT_S)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex

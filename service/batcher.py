@@ -1,0 +1,179 @@
+"""Dynamic batching: an idle engine is used at once; while it is busy, requests gather per model and tile size.
+
+`BatchPolicy` decides and does nothing else; `Batcher` is the queue between the event loop, which submits, and the
+device worker, which takes. A batch is formed at the moment the worker is free, so that it is as full as it can be
+and holds nobody whose client left or whose deadline passed. No sleeps in the path: a lone request never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from engines.repository import ServedModel
+from service.errors import DeadlineExceeded, ServiceError, ShuttingDown
+from service.items import Computed, Sample
+
+Key = Hashable
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One sample on its way to the engine; `reply` is answered exactly once, on its own event loop."""
+
+    sample: Sample
+    model: ServedModel
+    deadline: float
+    enqueued_at: float
+    loop: asyncio.AbstractEventLoop
+    reply: asyncio.Future[Computed]
+
+    @property
+    def key(self) -> Key:
+        """Entries of one key can share a batch."""
+        return (self.model.manifest.key, id(self.model.engine), self.sample.tile)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the policy sees of one queue."""
+
+    key: Key
+    oldest_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPolicy:
+    """Which queue is served next, and how much of it."""
+
+    max_batch_size: int
+
+    def pick(self, waiting: Sequence[Waiting]) -> Key | None:
+        """The queue whose oldest entry has waited longest: no tile size starves another."""
+        return min(waiting, key=lambda queue: queue.oldest_at).key if waiting else None
+
+    def size(self, model_max_batch: int) -> int:
+        """Most samples in one batch of a model."""
+        return min(self.max_batch_size, model_max_batch)
+
+
+class Batcher:
+    """The queue before the device worker. `submit` is called on the event loop, `take` on the worker's thread."""
+
+    def __init__(self, policy: BatchPolicy, clock: Callable[[], float]) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._queues: dict[Key, deque[Entry]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Batcher [{len(self)} queued in {len(self._queues)} queues{', closed' if self._closed else ''}]>"
+
+    def __len__(self) -> int:
+        with self._changed:
+            return sum(len(queue) for queue in self._queues.values())
+
+    async def submit(self, sample: Sample, model: ServedModel, deadline: float) -> Computed:
+        """Queue one sample and wait for its tile. Cancelling the caller withdraws it before the engine sees it.
+
+        Args:
+            sample: one row of a batch.
+            model: leased by the caller until this returns.
+            deadline: on the batcher's clock, in seconds.
+
+        Raises:
+            DeadlineExceeded: the deadline passed while it was queued; it was not computed.
+            InferenceFailed, NotReady: the batch failed, or the worker was lost.
+            ShuttingDown: the batcher is closed.
+        """
+        loop = asyncio.get_running_loop()
+        entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future())
+        with self._changed:
+            if self._closed:
+                raise ShuttingDown("the server is shutting down; ask another replica")
+            self._queues.setdefault(entry.key, deque()).append(entry)
+            self._changed.notify()
+        try:
+            return await entry.reply
+        except asyncio.CancelledError:
+            self._withdraw(entry)
+            raise
+
+    def take(self, timeout_s: float | None = None) -> list[Entry] | None:
+        """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread."""
+        with self._changed:
+            while True:
+                batch = self._form()
+                if batch:
+                    return batch
+                if self._closed or not self._changed.wait(timeout_s):
+                    return None
+
+    def close(self) -> None:
+        """Refuse new entries and answer those that still wait; the worker's `take` then returns None."""
+        with self._changed:
+            self._closed = True
+            left = [entry for queue in self._queues.values() for entry in queue]
+            self._queues.clear()
+            self._changed.notify_all()
+        fail(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
+
+    def _form(self) -> list[Entry]:
+        waiting = [Waiting(key, queue[0].enqueued_at) for key, queue in self._queues.items()]
+        key = self._policy.pick(waiting)
+        if key is None:
+            return []
+        queue, now = self._queues[key], self._clock()
+        size = self._policy.size(queue[0].model.manifest.max_batch)
+        batch: list[Entry] = []
+        while queue and len(batch) < size:
+            entry = queue.popleft()
+            if entry.reply.done():  # the client left while it waited
+                continue
+            if now >= entry.deadline:
+                waited_ms = (now - entry.enqueued_at) * 1e3
+                fail(
+                    [entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more")
+                )
+                continue
+            batch.append(entry)
+        if not queue:
+            del self._queues[key]
+        return batch or self._form()
+
+    def _withdraw(self, entry: Entry) -> None:
+        with self._changed:
+            queue = self._queues.get(entry.key)
+            if queue and entry in queue:
+                queue.remove(entry)
+                if not queue:
+                    del self._queues[entry.key]
+
+
+def answer_all(answers: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:
+    """Answer the entries of one batch, from any thread, with one wake-up for each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Entry, Computed | ServiceError]]] = {}
+    for entry, answer in answers:
+        by_loop.setdefault(entry.loop, []).append((entry, answer))
+    for loop, group in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_answer, group)
+
+
+def fail(entries: Iterable[Entry], error: ServiceError) -> None:
+    """Answer every entry with the same error, from any thread."""
+    answer_all((entry, error) for entry in entries)
+
+
+def _answer(group: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:
+    for entry, answer in group:
+        if entry.reply.done():  # the client left, or the worker was given up and answered for
+            continue
+        if isinstance(answer, ServiceError):
+            entry.reply.set_exception(answer)
+        else:
+            entry.reply.set_result(answer)

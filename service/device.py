@@ -1,0 +1,59 @@
+"""From the samples of one batch to their tiles on a CPU: uint8 to float and back, and the engine between.
+
+Runs on the device worker's thread. A GPU does the same with CV-CUDA on streams of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.base import Array, Engine
+from engines.manifest import Manifest, TensorSpec
+from service.items import Sample
+
+_TO_UNIT = np.float32(1 / 255)
+
+
+class CpuDevice:
+    """Computes batches with numpy around an engine. Used by one thread."""
+
+    def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[NDArray[np.uint8] | None]:
+        """One tile for each sample: uint8 H×W×C, or None where the generator's output was not finite.
+
+        Raises:
+            EngineFailed, EngineDead: as the engine says.
+        """
+        outputs = engine.infer(collate(engine.manifest, samples))
+        return split(outputs["output"])
+
+
+def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
+    """The feed of one batch: every input of the manifest, stacked, in the tensor contract's dtype and layout."""
+    return {spec.name: _stack(spec, [sample.arrays[spec.name] for sample in samples]) for spec in manifest.inputs}
+
+
+def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
+    if spec.name == "latent":
+        return np.stack(rows).astype(np.float32, copy=False)
+    stacked = np.stack(rows)
+    if stacked.ndim == 3:  # N×H×W: mask, label, instance
+        return np.ascontiguousarray(stacked[:, None], dtype=spec.dtype)
+    batch, height, width, channels = stacked.shape
+    feed = np.empty((batch, channels, height, width), np.float32)
+    np.multiply(stacked.transpose(0, 3, 1, 2), _TO_UNIT, out=feed)
+    return feed
+
+
+def split(output: Array) -> list[NDArray[np.uint8] | None]:
+    """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity."""
+    tiles: list[NDArray[np.uint8] | None] = []
+    for row in output:
+        if not np.isfinite(row).all():
+            tiles.append(None)
+            continue
+        scaled = np.clip(row, 0.0, 1.0).transpose(1, 2, 0) * np.float32(255)
+        tiles.append(np.ascontiguousarray(np.rint(scaled, out=scaled).astype(np.uint8)))
+    return tiles

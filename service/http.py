@@ -1,0 +1,88 @@
+"""The ASGI application, and the HTTP/1.1 protocol with a limit on the size of a request's header."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service import access, routes
+from service.app import OpenEngine, Service, open_service
+from service.errors import ServiceError
+from service.settings import Settings
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Of one request, all lines together; more is answered 400 and the connection closed."""
+
+
+def create_app(settings: Settings, open_model: OpenEngine | None = None, version: str = "0") -> FastAPI:
+    """The application; its service lives as long as the ASGI lifespan and is found in `request.state.service`."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        async with open_service(settings, open_model) as service:
+            app.state.service = service
+            yield {"service": service}
+
+    app = FastAPI(
+        title="Retouch",
+        version=version,
+        summary="Fills holes in images and translates images with trained generators.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.include_router(routes.router)
+    for error in (ServiceError, HTTPException, RequestValidationError):
+        app.add_exception_handler(error, access.reply_with_problem)
+    app.add_middleware(access.Access)
+    return app
+
+
+def service_of(app: FastAPI) -> Service | None:
+    """The running service of an application; None before its lifespan began."""
+    service: Service | None = getattr(app.state, "service", None)
+    return service
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """uvicorn's httptools protocol, which itself would buffer a header of any size."""
+
+    _unparsed_bytes = 0
+    """Received since the last parsed line or body: one header line that does not end."""
+    _parsed_bytes = 0
+    """Names and values of this request's header so far."""
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, unless it has been fed one endless line."""
+        self._unparsed_bytes += len(data)
+        super().data_received(data)
+        if self._unparsed_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._parsed_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line is complete; too many of them make the request invalid (400)."""
+        self._unparsed_bytes = 0
+        self._parsed_bytes += len(name) + len(value)
+        if self._parsed_bytes > MAX_HEADER_BYTES:
+            raise ValueError(f"the header is larger than {MAX_HEADER_BYTES} bytes")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The header is complete; what follows is its body."""
+        self._unparsed_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body, which has a limit of its own (uploads.py)."""
+        self._unparsed_bytes = 0
+        super().on_body(body)

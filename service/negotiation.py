@@ -1,0 +1,69 @@
+"""What a request's headers ask for: format, JSON, asynchrony, deadline, its id. All pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from service.errors import InvalidOption
+from service.items import ImageFormat
+
+_FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+MAX_TIMEOUT_MS = 86_400_000.0
+
+
+def preferred_types(accept: str) -> list[str]:
+    """The media types of an Accept header, most wanted first; refused ones (q=0) are left out (RFC 9110 §12.5.1)."""
+    ranked: list[tuple[float, str]] = []
+    for item in accept.split(","):
+        name, *parameters = (part.strip().lower() for part in item.split(";"))
+        weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        quality = float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
+        if name and quality > 0:
+            ranked.append((quality, name))
+    return [name for _, name in sorted(ranked, key=lambda pair: -pair[0])]
+
+
+def wants_json(accept: str) -> bool:
+    """Whether JSON is wanted rather than an image."""
+    for name in preferred_types(accept):
+        if name == "application/json":
+            return True
+        if name in _FORMAT_OF or name in ("*/*", "image/*"):
+            return False
+    return False
+
+
+def wanted_format(accept: str) -> ImageFormat:
+    """The image format that the Accept header wants most; png where it names none of ours."""
+    return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
+
+
+def wants_job(headers: Mapping[str, str]) -> bool:
+    """Whether `Prefer: respond-async` is asked for (RFC 7240)."""
+    return any(p.split(";")[0].strip().lower() == "respond-async" for p in headers.get("prefer", "").split(","))
+
+
+def asked_timeout_s(headers: Mapping[str, str]) -> float | None:
+    """The client's own deadline in seconds, from X-Request-Timeout-Ms.
+
+    Raises:
+        InvalidOption: it is not a positive number of milliseconds, or is over a day.
+    """
+    text = headers.get("x-request-timeout-ms")
+    if text is None:
+        return None
+    try:
+        timeout_ms = float(text)
+    except ValueError:
+        timeout_ms = math.nan
+    if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidOption(f"X-Request-Timeout-Ms is {text[:40]!r}; send milliseconds in (0, {MAX_TIMEOUT_MS:.0f}]")
+    return timeout_ms / 1e3
+
+
+def acceptable_request_id(text: str | None) -> str | None:
+    """The client's X-Request-ID where it is safe to log and to send back; None otherwise."""
+    return text if text and _REQUEST_ID.fullmatch(text) else None

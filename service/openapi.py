@@ -1,0 +1,98 @@
+"""The parts of the OpenAPI document that FastAPI cannot infer: multipart bodies, image replies and problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from service.errors import ServiceError
+from service.replies import PROBLEM_TYPE
+from service.schemas import ImageReply, JobReply, Problem
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_IMAGE = {"schema": {"type": "string", "format": "binary"}}
+_HEADERS = {
+    "X-Request-ID": "the request's id",
+    "X-Model": "`name/version`",
+    "X-Engine": "`engine/precision`",
+    "X-Batch-Size": "samples in the batch it was computed in",
+    "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
+    "Server-Timing": "milliseconds in decode, preprocess, queue, infer, postprocess, encode",
+    "Location": "where the stored result is",
+}
+_PARAMETERS = [
+    {
+        "name": "X-Request-Timeout-Ms",
+        "in": "header",
+        "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400_000},
+        "description": "deadline; work that cannot meet it is not begun (504)",
+    },
+    {
+        "name": "X-Request-ID",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"},
+        "description": "returned, logged and stored",
+    },
+    {
+        "name": "Prefer",
+        "in": "header",
+        "schema": {"type": "string", "enum": ["respond-async"]},
+        "description": "`respond-async`: 202 and a job to poll",
+    },
+]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Responses that are RFC 9457 problems."""
+    titles = {error.status: error.title for error in ServiceError.__subclasses__()}
+    return {
+        status: {"model": Problem, "description": titles[status], "content": {PROBLEM_TYPE: {}}} for status in statuses
+    }
+
+
+def image_call(options: type[BaseModel], files: tuple[str, ...]) -> dict[str, Any]:
+    """Keyword arguments of a route that takes images as multipart/form-data and gives one back."""
+    schema = options.model_json_schema(mode="validation")
+    properties = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
+    body = {
+        "type": "object",
+        "required": list(files),
+        "additionalProperties": False,
+        "properties": {**properties, **{name: _text_field(field) for name, field in schema["properties"].items()}},
+    }
+    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": _ref(ImageReply)}}
+    headers = {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()}
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {"description": "The picture", "content": content, "headers": headers, "model": ImageReply},
+            202: {"description": "Accepted as a job", "model": JobReply},
+            **problems(400, 413, 415, 422, 404, 500, 503, 504),
+        },
+        "openapi_extra": {
+            "parameters": _PARAMETERS,
+            "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": body}}},
+        },
+    }
+
+
+def stored_result() -> dict[str, Any]:
+    """Keyword arguments of the route that gives a stored result back."""
+    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
+    return {
+        "response_class": Response,
+        "responses": {200: {"description": "The image, or its sidecar as JSON", "content": content}, **problems(404)},
+    }
+
+
+def _text_field(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of a form is absent rather than null."""
+    choices = [choice for choice in field.get("anyOf", []) if choice != {"type": "null"}]
+    kept = {key: value for key, value in field.items() if key not in ("anyOf", "title") and value is not None}
+    return {**kept, **(choices[0] if choices else {})}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

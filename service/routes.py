@@ -1,0 +1,174 @@
+"""The HTTP contract: from request to pipeline and back. No image work and no decisions here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from typing import Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from service import openapi
+from service.app import Service
+from service.calls import answer, until_gone
+from service.errors import InvalidOption, NotFound, NotReady
+from service.items import Call, Reply
+from service.jobs import Job
+from service.negotiation import asked_timeout_s, wanted_format, wants_job, wants_json
+from service.pipeline import Pipeline
+from service.replies import image_response, job_response, result_url
+from service.schemas import (
+    HealthReply,
+    InpaintOptions,
+    JobReply,
+    ModelReply,
+    ModelsReply,
+    TranslateOptions,
+)
+from service.uploads import Form, read_form
+
+router = APIRouter()
+
+Run = Callable[[Pipeline, Form, Any, Call], Coroutine[Any, Any, Reply]]
+
+
+@router.post("/v1/inpaint", **openapi.image_call(InpaintOptions, ("image", "mask")))
+async def inpaint(request: Request) -> Response:
+    """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
+
+    async def run(pipeline: Pipeline, form: Form, options: InpaintOptions, call: Call) -> Reply:
+        return await pipeline.inpaint(form.file("image"), form.file("mask"), options, call)
+
+    return await _image_call(request, ("image", "mask"), InpaintOptions, run)
+
+
+@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",)))
+async def translate(request: Request) -> Response:
+    """Turn an image into the model's other domain, such as a label map into a facade."""
+
+    async def run(pipeline: Pipeline, form: Form, options: TranslateOptions, call: Call) -> Reply:
+        return await pipeline.translate(form.file("image"), options, call)
+
+    return await _image_call(request, ("image",), TranslateOptions, run)
+
+
+async def _image_call(
+    request: Request, files: tuple[str, ...], model: type[InpaintOptions] | type[TranslateOptions], run: Run
+) -> Response:
+    service: Service = request.state.service
+    received_at = service.clock()
+    asked_s = asked_timeout_s(request.headers)
+    allowed_s = asked_s or service.settings.request_timeout_s
+    with ExitStack() as house:
+        house.enter_context(service.admission.admit(allowed_s, asked_by_client=asked_s is not None))
+        if reasons := service.unready_reasons():
+            raise NotReady("; ".join(reasons))
+        max_body_bytes = int(service.settings.max_body_mb * 2**20)
+        form = await answer(read_form(request, files, max_body_bytes=max_body_bytes), allowed_s)
+        options = form.options(model)
+        if options.format is None:
+            options = options.model_copy(update={"format": wanted_format(request.headers.get("accept", ""))})
+        for name in files:
+            form.file(name)  # a missing part is refused now, not by the job
+        if wants_job(request.headers):
+            until = received_at + (asked_s or service.settings.job_ttl_s)
+            call = Call(request.state.request_id, received_at, until)
+            return _start_job(service, options, lambda: run(service.pipeline, form, options, call), call, house)
+        call = Call(request.state.request_id, received_at, received_at + allowed_s)
+        left_s = call.deadline - service.clock()
+        reply = await answer(run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
+    return image_response(reply, call.request_id, as_json=wants_json(request.headers.get("accept", "")))
+
+
+def _start_job(
+    service: Service,
+    options: InpaintOptions | TranslateOptions,
+    work: Callable[[], Coroutine[Any, Any, Reply]],
+    call: Call,
+    house: ExitStack,
+) -> Response:
+    save = service.settings.save if options.save is None else options.save
+    if not save:
+        raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
+
+    async def run(job: Job) -> str:
+        job.status = "running"
+        reply = await answer(work(), call.deadline - service.clock())
+        return result_url(reply) or ""
+
+    job = service.jobs.start(run)
+    place = house.pop_all()  # the job keeps the request's place until it ends, even if it is cancelled unbegun
+    if job.task is not None:
+        job.task.add_done_callback(lambda _: place.close())
+    return job_response(job, accepted=True)
+
+
+@router.get("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404))
+async def get_job(request: Request, job_id: str) -> Response:
+    """The state of an asynchronous request."""
+    service: Service = request.state.service
+    return job_response(service.jobs.get(job_id))
+
+
+@router.delete("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404))
+async def cancel_job(request: Request, job_id: str) -> Response:
+    """Cancel an asynchronous request; what has not begun is not computed."""
+    service: Service = request.state.service
+    return job_response(service.jobs.cancel(job_id))
+
+
+@router.get("/v1/results/{result_id}", **openapi.stored_result())
+async def get_result(request: Request, result_id: str = Path(description="32 hexadecimal digits")) -> Response:
+    """A stored image; its JSON sidecar with `Accept: application/json`."""
+    service: Service = request.state.service
+    if wants_json(request.headers.get("accept", "")):
+        sidecar = await service.pipeline.on_codec_thread(service.store.sidecar, result_id)
+        if sidecar is not None:
+            return JSONResponse(sidecar)
+    elif (found := await service.pipeline.on_codec_thread(service.store.get, result_id)) is not None:
+        body, media_type = found
+        return Response(body, media_type=media_type, headers={"Cache-Control": "private, max-age=31536000, immutable"})
+    raise NotFound(f"no result {result_id[:80]!r}")
+
+
+@router.get("/v1/models", response_model=ModelsReply)
+async def get_models(request: Request) -> ModelsReply:
+    """Every model version of the repository, with its manifest."""
+    service: Service = request.state.service
+    return ModelsReply(
+        models=[
+            ModelReply(
+                name=status.name,
+                version=status.version,
+                state=status.state,
+                reason=status.reason or None,
+                engine=f"{status.engine}/{status.precision}" if status.engine else None,
+                manifest=status.manifest,
+            )
+            for status in service.repository.statuses()
+        ]
+    )
+
+
+@router.get("/livez", response_model=HealthReply)
+async def livez() -> HealthReply:
+    """200 while the process runs its event loop."""
+    return HealthReply(status="ok")
+
+
+@router.get("/readyz", response_model=HealthReply, responses={503: {"model": HealthReply}})
+async def readyz(request: Request) -> Response:
+    """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
+    service: Service = request.state.service
+    reasons = service.unready_reasons()
+    body = HealthReply(status="unavailable" if reasons else "ok", reasons=reasons)
+    return JSONResponse(body.model_dump(), 503 if reasons else 200)
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus series."""
+    service: Service = request.state.service
+    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,100 @@
+"""Runs the service under uvicorn, and ends it well: SIGTERM drains, flushes and exits with 0."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+from importlib.metadata import version
+from types import FrameType
+
+import structlog
+import uvicorn
+from prometheus_client import start_http_server
+
+from service.app import OpenEngine
+from service.http import LimitedHttp, create_app, service_of
+from service.logs import configure_logs
+from service.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+_BACKLOG = 4096
+_OPEN_FILES = 65_536
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; the process's exit status: 0 after a clean drain."""
+    configure_logs(settings)
+    _raise_open_files_limit()
+    server = DrainingServer(settings)
+    server.run()
+    return 0 if server.started and not server.force_exit else 1
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn, but a first signal drains (/readyz 503, new work refused, the rest finished) before the socket closes.
+
+    A second signal ends at once.
+    """
+
+    def __init__(self, settings: Settings, open_model: OpenEngine | None = None) -> None:
+        self.app = create_app(settings, open_model, version("retouch"))
+        self._settings = settings
+        self._draining_since: float | None = None
+        super().__init__(
+            uvicorn.Config(
+                self.app,
+                host=settings.host,
+                port=settings.port,
+                http=LimitedHttp,
+                ws="none",
+                backlog=_BACKLOG,
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=int(settings.drain_timeout_s) or 1,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
+        """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
+        service = service_of(self.app)
+        if service is None or self._draining_since is not None:
+            self.should_exit, self.force_exit = True, self._draining_since is not None
+            return
+        log.info("draining", signal=signal.Signals(sig).name, in_flight=service.admission.inside)
+        service.drain()
+        self._draining_since = service.clock()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Leave the main loop once everything inside is answered, or the drain took too long."""
+        return await super().on_tick(counter) or self._drained()
+
+    def _drained(self) -> bool:
+        service = service_of(self.app)
+        if service is None or self._draining_since is None:
+            return False
+        waited_s = service.clock() - self._draining_since
+        empty = service.admission.inside == 0 and waited_s >= self._settings.drain_delay_s
+        return empty or waited_s >= self._settings.drain_timeout_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say where to look."""
+        await super().startup(sockets)
+        service = service_of(self.app)
+        if self.started and service is not None:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            log.info(
+                "serving", url=f"http://{self._settings.host}:{port}", docs=f"http://{self._settings.host}:{port}/docs"
+            )
+            if self._settings.metrics_port:
+                start_http_server(self._settings.metrics_port, self._settings.host, service.metrics.registry)
+
+
+def _raise_open_files_limit() -> None:
+    """Each connection needs a file: a soft limit of 1,024 would end before the queue is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,122 @@
+"""Reading a multipart/form-data body (RFC 7578) into memory, within limits.
+
+Starlette's parser does the work; parts stay in memory (the default spools to disk above 1 MiB), and the body's
+size is checked before it is read where its length is announced, and while it is read where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from service.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
+
+MAX_FIELD_BYTES = 4096
+MAX_PARTS = 16
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The parts of a body: files by name, and text fields by name."""
+
+    files: dict[str, bytes]
+    fields: dict[str, str]
+
+    def file(self, name: str) -> bytes:
+        """The bytes of a file part.
+
+        Raises:
+            InvalidRequest: the part is missing or empty.
+        """
+        data = self.files.get(name)
+        if data is None:
+            raise InvalidRequest(
+                f"the file part `{name}` is missing; send it as multipart/form-data", code="missing_part"
+            )
+        if not data:
+            raise InvalidRequest(f"the file part `{name}` is empty", code="empty_part")
+        return data
+
+    def options(self, model: type[OptionsT]) -> OptionsT:
+        """The text fields as validated options.
+
+        Raises:
+            InvalidOption: a field is unknown or out of range; the message names it.
+        """
+        try:
+            return model.model_validate(self.fields)
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
+            known = ", ".join(model.model_fields)
+            raise InvalidOption(f"{'; '.join(problems)} (fields are {known})") from error
+
+
+class _InMemoryParser(MultiPartParser):
+    def __init__(self, request: Request, stream: AsyncGenerator[bytes, None], max_body_bytes: int) -> None:
+        super().__init__(
+            request.headers, stream, max_files=MAX_PARTS, max_fields=MAX_PARTS, max_part_size=MAX_FIELD_BYTES
+        )
+        self.spool_max_size = max_body_bytes + 1
+
+
+async def read_form(request: Request, files: Collection[str], *, max_body_bytes: int) -> Form:
+    """The parts of a request's body; `files` are the names that must be file parts.
+
+    Raises:
+        UnsupportedType: the body is not multipart/form-data.
+        TooLarge: the body is larger than `max_body_bytes`.
+        InvalidRequest: the body is malformed, or a part is repeated or of the wrong kind.
+        Cancelled: the client left before the body was complete.
+    """
+    content_type = request.headers.get("content-type", "")
+    if content_type.split(";")[0].strip().lower() != "multipart/form-data":
+        raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
+    parser = _InMemoryParser(request, _limited(request, max_body_bytes), max_body_bytes)
+    try:
+        parts = (await parser.parse()).multi_items()
+    except MultiPartException as error:
+        raise InvalidRequest(f"malformed multipart body: {error.message}") from error
+    except ClientDisconnect as error:
+        raise Cancelled("the client left before its body was complete") from error
+    return _sort(parts, files)
+
+
+async def _limited(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_body_bytes:
+        raise _too_large(max_body_bytes)
+    received = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > max_body_bytes:
+            raise _too_large(max_body_bytes)
+        yield chunk
+
+
+def _too_large(max_body_bytes: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {max_body_bytes / 2**20:.0f} MiB; send a smaller image")
+
+
+def _sort(parts: list[tuple[str, UploadFile | str]], files: Collection[str]) -> Form:
+    form = Form({}, {})
+    for name, value in parts:
+        if name in form.files or name in form.fields:
+            raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
+        if isinstance(value, str):
+            if name in files:
+                raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
+            form.fields[name] = value
+        elif name in files:
+            form.files[name] = value.file.read()  # in memory: the parser never spools to disk
+            value.file.close()
+        else:
+            value.file.close()
+            raise InvalidRequest(f"unexpected file part {name[:80]!r}; file parts are {', '.join(files)}")
+    return form

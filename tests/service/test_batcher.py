@@ -1,0 +1,209 @@
+"""The queue before the engine: who is batched with whom, when, and who is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from engines.manifest import Manifest
+from engines.served import ServedModel
+from service.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
+from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.items import Computed, Sample, Size
+
+
+@dataclass
+class FakeClock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class StubManifest:
+    key: str = "photos/1"
+    max_batch: int = 8
+
+
+def model(key: str = "photos/1", max_batch: int = 8) -> ServedModel:
+    return ServedModel(cast("Manifest", StubManifest(key, max_batch)), cast("Any", object()))
+
+
+def sample(side: int = 64) -> Sample:
+    return Sample(Size(side, side), {})
+
+
+def computed(batch: list[Entry]) -> list[tuple[Entry, Any]]:
+    return [(entry, Computed(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0)) for entry in batch]
+
+
+async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float]) -> list[asyncio.Task[Computed]]:
+    tasks = [asyncio.create_task(batcher.submit(*request)) for request in requests]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        pytest.param([], None, id="nothing waits"),
+        pytest.param([Waiting("a", 2.0), Waiting("b", 1.0)], "b", id="the oldest is first"),
+        pytest.param([Waiting("a", 1.0)], "a", id="a lone request does not wait for company"),
+    ],
+)
+def test_the_queue_whose_oldest_entry_waited_longest_is_served(waiting: list[Waiting], expected: str | None) -> None:
+    assert BatchPolicy(8).pick(waiting) == expected
+
+
+@pytest.mark.parametrize(("server", "of_model", "size"), [(8, 32, 8), (8, 4, 4)])
+def test_a_batch_obeys_the_servers_and_the_models_limit(server: int, of_model: int, size: int) -> None:
+    assert BatchPolicy(server).size(of_model) == size
+
+
+async def test_a_lone_request_is_taken_at_once() -> None:
+    batcher = Batcher(BatchPolicy(8), FakeClock())
+    (task,) = await queued(batcher, (sample(), model(), 1.0))
+    batch = batcher.take(0)
+    assert batch is not None
+    answer_all(computed(batch))
+    assert (await task).batch_size == 1
+
+
+async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
+    batcher, served = Batcher(BatchPolicy(3), FakeClock()), model()
+    tasks = await queued(batcher, *[(sample(), served, 1.0)] * 5)
+    sizes = []
+    while batch := batcher.take(0):
+        sizes.append(len(batch))
+        answer_all(computed(batch))
+    await asyncio.gather(*tasks)
+    assert sizes == [3, 2]
+    assert len(batcher) == 0
+
+
+async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:
+    clock = FakeClock()
+    batcher, photos, faces = Batcher(BatchPolicy(8), clock), model(), model("faces/1")
+    tasks = await queued(
+        batcher,
+        (sample(64), photos, 9.0),
+        (sample(128), photos, 9.0),
+        (sample(64), faces, 9.0),
+        (sample(64), photos, 9.0),
+    )
+    batches = []
+    while batch := batcher.take(0):
+        batches.append([(entry.model.manifest.key, entry.sample.tile.height) for entry in batch])
+        answer_all(computed(batch))
+    await asyncio.gather(*tasks)
+    assert batches == [[("photos/1", 64)] * 2, [("photos/1", 128)], [("faces/1", 64)]]
+
+
+async def test_a_request_whose_client_left_is_not_computed() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
+    gone.cancel()
+    await asyncio.sleep(0)
+    assert len(batcher) == 1
+    batch = batcher.take(0)
+    assert batch is not None
+    assert len(batch) == 1
+    answer_all(computed(batch))
+    await stays
+
+
+async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
+    batch = batcher.take(0)
+    assert batch is not None
+    gone.cancel()
+    await asyncio.sleep(0)
+    answer_all(computed(batch))
+    assert (await stays).batch_size == 2
+
+
+async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_computed() -> None:
+    clock = FakeClock()
+    batcher, served = Batcher(BatchPolicy(8), clock), model()
+    late, in_time = await queued(batcher, (sample(), served, 1.0), (sample(), served, 5.0))
+    clock.now = 2.0
+    batch = batcher.take(0)
+    assert batch is not None
+    assert len(batch) == 1
+    answer_all(computed(batch))
+    await in_time
+    with pytest.raises(DeadlineExceeded, match="2000 ms in the queue"):
+        await late
+
+
+async def test_a_queue_of_only_dead_requests_gives_way_to_the_next_one() -> None:
+    clock = FakeClock()
+    batcher = Batcher(BatchPolicy(8), clock)
+    late, in_time = await queued(batcher, (sample(64), model(), 1.0), (sample(128), model(), 5.0))
+    clock.now = 2.0
+    batch = batcher.take(0)
+    assert batch is not None
+    assert batch[0].sample.tile.height == 128
+    answer_all(computed(batch))
+    await asyncio.gather(late, in_time, return_exceptions=True)
+
+
+async def test_a_failed_batch_reaches_every_request_in_it() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    tasks = await queued(batcher, *[(sample(), served, 1.0)] * 3)
+    batch = batcher.take(0)
+    assert batch is not None
+    fail(batch, InferenceFailed("it broke"))
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [InferenceFailed] * 3
+
+
+async def test_an_entry_is_answered_once_even_if_two_answer_it() -> None:
+    batcher = Batcher(BatchPolicy(8), FakeClock())
+    (task,) = await queued(batcher, (sample(), model(), 1.0))
+    batch = batcher.take(0)
+    assert batch is not None
+    fail(batch, InferenceFailed("first"))
+    answer_all(computed(batch))
+    with pytest.raises(InferenceFailed, match="first"):
+        await task
+
+
+async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    (task,) = await queued(batcher, (sample(), served, 1.0))
+    batcher.close()
+    with pytest.raises(ShuttingDown):
+        await task
+    with pytest.raises(ShuttingDown):
+        await batcher.submit(sample(), served, 1.0)
+    assert batcher.take() is None
+
+
+async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:
+    batcher = Batcher(BatchPolicy(8), FakeClock())
+    taken = asyncio.create_task(asyncio.to_thread(batcher.take, 5.0))
+    (task,) = await queued(batcher, (sample(), model(), 1.0))
+    batch = await taken
+    assert batch is not None
+    answer_all(computed(batch))
+    await task
+
+
+def test_an_idle_batcher_gives_nothing_after_the_time_allowed() -> None:
+    assert Batcher(BatchPolicy(8), FakeClock()).take(0.001) is None
+
+
+async def test_its_state_prints_itself() -> None:
+    batcher = Batcher(BatchPolicy(8), FakeClock())
+    (task,) = await queued(batcher, (sample(), model(), 1.0))
+    assert repr(batcher) == "<Batcher [1 queued in 1 queues]>"
+    batcher.close()
+    assert repr(batcher) == "<Batcher [0 queued in 0 queues, closed]>"
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,68 @@
+"""What headers ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.errors import InvalidOption
+from service.negotiation import acceptable_request_id, asked_timeout_s, wanted_format, wants_job, wants_json
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", "png"),
+        ("*/*", "png"),
+        ("image/jpeg", "jpeg"),
+        ("image/png;q=0.5, image/webp", "webp"),
+        ("image/jpeg;q=0, image/webp;q=0.1", "webp"),
+        ("text/html, image/*", "png"),
+        ("IMAGE/JPEG", "jpeg"),
+        ("image/jpeg;q=abc", "png"),
+        (",,;q=1,", "png"),
+    ],
+)
+def test_the_format_follows_the_accept_header(accept: str, expected: str) -> None:
+    assert wanted_format(accept) == expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("application/json", True),
+        ("", False),
+        ("image/png, application/json;q=0.5", False),
+        ("application/json, image/png;q=0.5", True),
+        ("*/*", False),
+        ("text/html", False),
+    ],
+)
+def test_json_is_given_where_it_is_wanted_most(accept: str, expected: bool) -> None:
+    assert wants_json(accept) is expected
+
+
+@pytest.mark.parametrize(
+    ("prefer", "expected"),
+    [("respond-async", True), ("wait=10, Respond-Async; x=1", True), ("wait=10", False), ("", False)],
+)
+def test_a_job_is_made_where_the_client_prefers_one(prefer: str, expected: bool) -> None:
+    assert wants_job({"prefer": prefer}) is expected
+
+
+def test_the_deadline_is_read_in_milliseconds() -> None:
+    assert asked_timeout_s({"x-request-timeout-ms": "1500"}) == 1.5
+    assert asked_timeout_s({}) is None
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "1e12"])
+def test_an_absurd_deadline_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="X-Request-Timeout-Ms"):
+        asked_timeout_s({"x-request-timeout-ms": text})
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("abc-1.2:3_4", "abc-1.2:3_4"), ("a" * 129, None), ("new\nline", None), ("", None), (None, None)],
+)
+def test_a_clients_request_id_is_kept_only_if_it_is_safe_to_log(given: str | None, kept: str | None) -> None:
+    assert acceptable_request_id(given) == kept
