@@ -37,6 +37,8 @@ class Engine(ABC):
     precision: str
     """What it computes in: `fp32`, `bf16`, `fp16`."""
     manifest: Manifest
+    note: str = ""
+    """Why it computes in that precision, for people; empty where there was nothing to decide."""
 
     @abstractmethod
     def infer(self, feed: Feed) -> Outputs:

@@ -1,17 +1,28 @@
-"""OpenVINO on the CPU: the default where there is no GPU."""
+"""OpenVINO on the CPU: the default where there is no GPU.
+
+One compile with dynamic shapes serves every bucket and batch: a compile per shape was no faster (docs/benchmarks.md).
+bf16 halves the time on processors that have it, and is used only where its outputs stay above the model's bar.
+"""
 
 from __future__ import annotations
 
+import platform
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engines.base import Engine, Feed, Outputs
+from engines.base import Array, Engine, Feed, Outputs
+from engines.decisions import Decision, DecisionCache, fingerprint
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
+from engines.parity import compare
+from engines.probes import probe_feeds
+
+_DECISIONS_FORMAT = 1
+"""Counted up when the probes or the rule change, so that older decisions are not believed."""
 
 
 class OpenVinoEngine(Engine):
@@ -21,7 +32,7 @@ class OpenVinoEngine(Engine):
         directory: the model's version directory.
         manifest: its manifest.
         threads: CPU threads; 0 means all cores.
-        cache_dir: where compiled blobs are kept.
+        cache_dir: where compiled graphs and precision decisions are kept; made when needed.
 
     Raises:
         EngineUnavailable: openvino is not installed, or it cannot compile this graph.
@@ -32,40 +43,102 @@ class OpenVinoEngine(Engine):
 
     def __init__(self, directory: Path, manifest: Manifest, *, threads: int = 0, cache_dir: Path) -> None:
         self.manifest = manifest
-        self.precision = "fp32"
-        self._request: Any = _compile(directory / ONNX_FILE, manifest, threads, cache_dir).create_infer_request()
+        compiler = _Compiler(directory / ONNX_FILE, manifest, threads, cache_dir / "openvino")
+        decision = _decide(compiler, manifest, DecisionCache(cache_dir / "precision"))
+        self.precision = decision.precision
+        self.note = decision.why
+        self._request: Any = compiler.request(decision.precision)
 
     def infer(self, feed: Feed) -> Outputs:
         if self._request is None:
             raise EngineDead(f"{self.manifest.key} on openvino is closed; load a new engine")
         batch_shape(self.manifest, feed)
         try:
-            results = self._request.infer(dict(feed), share_inputs=True, share_outputs=True)
+            return {"output": _run(self._request, feed)}
         except Exception as error:  # the runtime raises RuntimeError and its kin; all of them are this batch's
-            raise EngineFailed(f"{self.manifest.key} on openvino: {_first_line(error)}") from error
-        return {"output": np.asarray(results[0])}
+            raise EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}") from error
 
     def close(self) -> None:
         self._request = None
 
 
-def _compile(path: Path, manifest: Manifest, threads: int, cache_dir: Path) -> Any:
-    try:
-        import openvino as ov  # noqa: PLC0415 - only this engine needs it
-    except ImportError as error:
-        raise EngineUnavailable("openvino is not installed; pip install openvino") from error
-    core = ov.Core()
-    config = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": threads,
-        "CACHE_DIR": str(cache_dir / "openvino"),
-    }
-    try:
-        return core.compile_model(str(path), "CPU", config)
-    except Exception as error:  # the runtime's own types; whatever it is, this graph does not compile here
-        raise EngineUnavailable(f"openvino cannot compile {manifest.key}: {_first_line(error)}") from error
+class _Compiler:
+    """Compiles one graph in the precisions asked for, each once."""
+
+    def __init__(self, path: Path, manifest: Manifest, threads: int, cache_dir: Path) -> None:
+        try:
+            import openvino as ov  # noqa: PLC0415 - only this engine needs it
+        except ImportError as error:
+            raise EngineUnavailable("openvino is not installed; pip install openvino") from error
+        self._core = ov.Core()
+        self._path = path
+        self._key = manifest.key
+        self._config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        self._cache = {"CACHE_DIR": str(cache_dir)}
+        self._requests: dict[str, Any] = {}
+        self.version: str = ov.get_version()
+
+    @property
+    def processor(self) -> str:
+        return str(self._core.get_property("CPU", "FULL_DEVICE_NAME"))
+
+    @property
+    def has_bf16(self) -> bool:
+        return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+    def request(self, precision: str) -> Any:
+        """An inference request of the graph in `fp32` or `bf16`."""
+        if precision not in self._requests:
+            self._requests[precision] = self._compile(precision).create_infer_request()
+        return self._requests[precision]
+
+    def _compile(self, precision: str) -> Any:
+        config = {**self._config, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
+        try:
+            return self._core.compile_model(str(self._path), "CPU", {**config, **self._cache})
+        except Exception:  # the runtime's own types; a cache that is damaged or read-only must not matter
+            try:
+                return self._core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": ""})
+            except Exception as error:  # the same; now it is the graph
+                raise EngineUnavailable(f"openvino cannot compile {self._key}: {_one_line(error)}") from error
 
 
-def _first_line(error: Exception) -> str:
+def _decide(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
+    """bf16 where the processor has it and the model's bar holds, else fp32."""
+    if not compiler.has_bf16:
+        return Decision(precision="fp32", why="this processor has no bf16 instructions")
+    key = fingerprint(
+        {
+            "format": _DECISIONS_FORMAT,
+            "onnx": manifest.onnx_sha256,
+            "bar_db": manifest.parity.bar_db,
+            "size": manifest.size.model_dump(),
+            "runtime": f"openvino {compiler.version}",
+            "processor": compiler.processor,
+            "machine": platform.machine(),
+            "precision": "bf16",
+        }
+    )
+    if (known := cache.get(key)) and known.precision in ("bf16", "fp32"):
+        return known
+    decision = _measure(compiler, manifest)
+    cache.put(key, decision)
+    return decision
+
+
+def _measure(compiler: _Compiler, manifest: Manifest) -> Decision:
+    bar_db = manifest.parity.bar_db
+    reference, candidate = compiler.request("fp32"), compiler.request("bf16")
+    verdict = compare(lambda feed: _run(reference, feed), lambda feed: _run(candidate, feed), probe_feeds(manifest))
+    if verdict.passes(bar_db):
+        return Decision(precision="bf16", why=f"bf16 against fp32: {verdict}, the bar is {bar_db:g} dB")
+    return Decision(precision="fp32", why=f"bf16 refused: {verdict}, the bar is {bar_db:g} dB")
+
+
+def _run(request: Any, feed: Feed) -> Array:
+    # shared memory both ways: nothing is copied, and one request takes every shape
+    return np.asarray(request.infer(dict(feed), share_inputs=True, share_outputs=True)[0])
+
+
+def _one_line(error: Exception) -> str:
     return re.sub(r"\s+", " ", str(error))[:300]

@@ -1,0 +1,70 @@
+"""Inputs that tell one precision from another: pictures with a photograph's spectrum and edges, made from a seed.
+
+An engine is built where no photograph may be at hand, so the probes need none; ordinary, empty and full masks are all
+there because a partial convolution divides by the mask's sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.base import Array, Feed
+from engines.manifest import Manifest, TensorSpec
+
+_SEED = 20180420
+_PROBE_BATCH = 2
+
+
+def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
+    """Named feeds of the smallest bucket: `ordinary`, and for a model with a mask also `empty` and `full`."""
+    height, width = next(manifest.size.buckets())
+    rng = np.random.default_rng(_SEED)
+    sizes = {"batch": min(_PROBE_BATCH, manifest.max_batch), "height": height, "width": width}
+    feed: dict[str, Array] = {spec.name: _array(spec, sizes, rng) for spec in manifest.inputs}
+    yield "ordinary", feed
+    if "mask" in feed:
+        yield "empty", {**feed, "mask": np.zeros_like(feed["mask"])}
+        yield "full", {**feed, "mask": np.ones_like(feed["mask"])}
+
+
+def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) -> Array:
+    shape = [d if isinstance(d, int) else sizes[d] for d in spec.shape]
+    if spec.name == "latent":
+        return rng.standard_normal(shape, np.float32)
+    batch, channels, height, width = shape
+    if spec.name == "mask":
+        return np.stack([_hole(height, width, rng) for _ in range(batch)])[:, None].astype(np.float32)
+    if spec.name == "image":
+        return np.stack([_picture(channels, height, width, rng) for _ in range(batch)])
+    blocks = rng.integers(0, 2, (batch, 1, -(-height // 8), -(-width // 8)))
+    return np.repeat(np.repeat(blocks, 8, 2), 8, 3)[:, :, :height, :width].astype(spec.dtype)
+
+
+def _picture(channels: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """C×H×W in [0, 1]: noise with amplitude 1/f, shared by the channels for the most part, and flat rectangles."""
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    amplitude = 1 / np.maximum(frequency, 1 / max(height, width))
+    planes = np.fft.irfft2(
+        np.fft.rfft2(rng.standard_normal((channels + 1, height, width))) * amplitude, (height, width)
+    )
+    picture: NDArray[Any] = planes[:1] + 0.3 * planes[1:]
+    picture = 0.5 + 0.2 * (picture - picture.mean()) / (picture.std() + 1e-9)
+    for _ in range(6):
+        top, left = rng.integers(0, height), rng.integers(0, width)
+        bottom, right = top + rng.integers(1, height // 3 + 2), left + rng.integers(1, width // 3 + 2)
+        picture[:, top:bottom, left:right] = rng.random((channels, 1, 1))
+    clipped: NDArray[np.float32] = np.clip(picture, 0, 1).astype(np.float32)
+    return clipped
+
+
+def _hole(height: int, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """H×W: an ellipse and a stroke, about a quarter of the area."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    y, x = rng.uniform(0.3, 0.7, 2)
+    ellipse = ((rows / height - y) / 0.22) ** 2 + ((columns / width - x) / 0.3) ** 2 <= 1
+    stroke = np.abs(rows / height - columns / width) < 0.03
+    return np.asarray(ellipse | stroke)
