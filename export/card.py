@@ -1,0 +1,77 @@
+"""card.md: what a model is, for people."""
+
+from __future__ import annotations
+
+from engines.manifest import FixedSize, Manifest, ParityCase, TensorSpec
+
+_CALLS = {
+    "inpaint": "-F image=@photo.jpg -F mask=@mask.png http://127.0.0.1:8000/v1/inpaint -o filled.png",
+    "translate": "-F image=@picture.png http://127.0.0.1:8000/v1/translate -o translated.png",
+    "generate": "-F seed=1 http://127.0.0.1:8000/v1/generate -o generated.png",
+}
+
+
+def card_text(manifest: Manifest) -> str:
+    """The card in Markdown; every figure comes from the manifest."""
+    return "\n".join(
+        [
+            f"# {manifest.key}",
+            "",
+            f"Task: {manifest.task}. Generator: {manifest.generator}, {_options(manifest)}.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in _facts(manifest).items()),
+            "",
+            "## Call it",
+            "",
+            "```sh",
+            f"curl -F model={manifest.name} {_CALLS[manifest.task]}",
+            "```",
+            "",
+            "## Parity",
+            "",
+            "Graphs under ONNX Runtime on a CPU against torch FP32, on the output before clamping; peak 1.0.",
+            f"An engine under {manifest.parity.bar_db:g} dB is refused.",
+            "",
+            "| graph | inputs | PSNR dB | largest difference |",
+            "|---|---|---|---|",
+            *map(_parity_row, manifest.parity.cases),
+            "",
+        ]
+    )
+
+
+def _options(manifest: Manifest) -> str:
+    return ", ".join(f"{name}={value}" for name, value in manifest.options.items())
+
+
+def _facts(manifest: Manifest) -> dict[str, str]:
+    return {
+        "inputs": "; ".join(map(_tensor, manifest.inputs)),
+        "output": _tensor(manifest.output),
+        "size": _size(manifest),
+        "largest batch": str(manifest.max_batch),
+        "graph": f"ONNX opset {manifest.opset}, {manifest.precision}, sha256 `{manifest.onnx_sha256}`",
+        "checkpoint": f"sha256 `{manifest.checkpoint_sha256}`",
+        "licence": manifest.licence,
+        "training data": manifest.training_data,
+        **{f"quality: {name}": f"{value:g}" for name, value in manifest.quality.items()},
+    }
+
+
+def _tensor(spec: TensorSpec) -> str:
+    return f"`{spec.name}` {spec.dtype} {'×'.join(map(str, spec.shape))}"
+
+
+def _size(manifest: Manifest) -> str:
+    size = manifest.size
+    if isinstance(size, FixedSize):
+        return f"{size.height}×{size.width} only; other pictures: {size.fit}"
+    sides = ", ".join(map(str, size.sides))
+    return f"multiples of {size.multiple_of}; served with sides {sides}; other pictures: {size.fit}"
+
+
+def _parity_row(case: ParityCase) -> str:
+    psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
+    return f"| {case.backend} | {case.inputs} | {psnr} | {case.max_abs:.2g} |"

@@ -1,0 +1,187 @@
+"""Reading checkpoints that strangers made, without running anything in them.
+
+Only `torch.load(weights_only=True)` and safetensors are used, which build tensors and plain containers and nothing
+else. What a file holds is then searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened,
+optimizer states passed over, prefixes of `DataParallel` and `torch.compile` removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from export.errors import CheckpointRefused, LayoutMismatch
+from export.generators.family import State
+
+_PREFIXES = ("module.", "_orig_mod.")
+_NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
+_DEEPEST_WRAPPER = 4
+_NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Part:
+    """One state dict of a file: FP32 or integer tensors on the CPU."""
+
+    path: str
+    """Where it was found, as in `model` or `checkpoint/generator`; empty for the file itself."""
+    state: State
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a file holds."""
+
+    sha256: str
+    parts: tuple[Part, ...]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Every state dict of a .pth, .pt, .pickle (zip or old format) or .safetensors file.
+
+    Raises:
+        CheckpointRefused: the file is missing, truncated, foreign, needs unsafe unpickling, would unpack to more than
+            it holds, has no state dict, or a weight is NaN or infinite; the message says which.
+    """
+    digest = sha256_of(path)
+    parts = tuple(Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), ""))
+    if not parts:
+        raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
+    return Checkpoint(digest, parts)
+
+
+def sha256_of(path: Path) -> str:
+    """The file's digest in hexadecimal.
+
+    Raises:
+        CheckpointRefused: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise CheckpointRefused(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
+    return digest.hexdigest()
+
+
+def _load(path: Path) -> object:
+    if path.suffix == ".safetensors":
+        return _load_safetensors(path)
+    _refuse_packed_zip(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointRefused(_unsafe(path, str(error))) from error
+    except Exception as error:  # hostile bytes fail anywhere inside the reader; all of it means the same to the caller
+        raise CheckpointRefused(f"{path}: truncated or not a torch checkpoint ({_first_line(error)})") from error
+
+
+def _load_safetensors(path: Path) -> object:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointRefused(f"{path}: not a safetensors file ({_first_line(error)})") from error
+
+
+def _refuse_packed_zip(path: Path) -> None:
+    """What torch saves is stored uncompressed; compressed entries could unpack to any size."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+    except zipfile.BadZipFile as error:
+        raise CheckpointRefused(f"{path}: damaged zip ({error}); copy it again") from error
+    if packed:
+        raise CheckpointRefused(f"{path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first")
+
+
+def _unsafe(path: Path, message: str) -> str:
+    found = re.search(r"(?:GLOBAL|global) ([\w.]+)", message)
+    if found is None:
+        return f"{path}: truncated or not a torch checkpoint ({message.splitlines()[0][:200]})"
+    return (
+        f"{path}: needs {found[1]} to be unpickled, which could run code; "
+        "save the generator's state_dict() alone with torch.save and export that"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+def _state_dicts(value: object, where: str) -> Iterator[tuple[str, State]]:
+    if not isinstance(value, Mapping) or where.count("/") >= _DEEPEST_WRAPPER:
+        return
+    tensors = {key: tensor for key, tensor in value.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
+    if tensors:
+        yield where, tensors
+    for key, inner in value.items():
+        if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
+            yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"))
+
+
+def _cleaned(state: State, path: Path) -> State:
+    names = {key: key for key in state}
+    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in names.values())), None):
+        names = {key: name.removeprefix(prefix) for key, name in names.items()}
+    return {name: _plain(state[key], name, path) for key, name in names.items()}
+
+
+def _plain(tensor: Tensor, name: str, path: Path) -> Tensor:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise CheckpointRefused(f"{path}: {name} is sparse or quantised; export needs dense weights")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise CheckpointRefused(f"{path}: {name} claims shape {tuple(tensor.shape)} but holds fewer values")
+    if not tensor.is_floating_point():
+        return tensor.detach()
+    dense = tensor.detach().float().contiguous()
+    if not bool(torch.isfinite(dense).all()):
+        raise CheckpointRefused(
+            f"{path}: {name} holds NaN or infinity; the training had diverged, take an earlier file"
+        )
+    return dense
+
+
+def load_strictly(net: torch.nn.Module, state: State) -> None:
+    """Give `net`, whose parameters may be on the meta device, the tensors of `state`, and put it in eval mode.
+
+    Raises:
+        LayoutMismatch: a key is missing or unexpected or has another shape; the message names it.
+    """
+    wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
+    found = {key: tuple(tensor.shape) for key, tensor in state.items()}
+    faults = [
+        _listed("missing", [key for key in wanted if key not in found]),
+        _listed("unexpected", [key for key in found if key not in wanted]),
+        _listed(
+            "of another shape",
+            [
+                f"{key} {found[key]} instead of {wanted[key]}"
+                for key in wanted
+                if found.get(key, wanted[key]) != wanted[key]
+            ],
+        ),
+    ]
+    if any(faults):
+        raise LayoutMismatch("keys " + "; ".join(filter(None, faults)))
+    net.load_state_dict(state, strict=True, assign=True)
+    net.requires_grad_(requires_grad=False).eval()
+
+
+def _listed(what: str, names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{what}: {shown}{more}" if names else ""

@@ -1,0 +1,40 @@
+"""What can go wrong between a checkpoint and a published model; the command prints the message and exits with 1.
+
+ExportError
+├── CheckpointRefused    the file cannot be read, or not safely, or holds NaN or infinity
+├── LayoutMismatch       keys or shapes are not those of the generator; the message names them
+├── OptionInvalid        an unknown generator, option or value; the message names the known ones
+├── SamplesMissing       there are no pictures to compare the graphs on
+├── GraphInvalid         the exporter wrote a graph that breaks the tensor contract
+└── ParityFailed         a graph's outputs differ too much from torch; nothing was published
+"""
+
+from engines.errors import RetouchError
+
+
+class ExportError(RetouchError):
+    """A checkpoint was not turned into a model."""
+
+
+class CheckpointRefused(ExportError):
+    """The file cannot be read, or not safely, or holds NaN or infinity."""
+
+
+class LayoutMismatch(ExportError):
+    """Keys or shapes are not those of the generator; the message names them."""
+
+
+class OptionInvalid(ExportError):
+    """An unknown generator, option or value; the message names the known ones."""
+
+
+class SamplesMissing(ExportError):
+    """There are no pictures to compare the graphs on."""
+
+
+class GraphInvalid(ExportError):
+    """The exporter wrote a graph that breaks the tensor contract."""
+
+
+class ParityFailed(ExportError):
+    """A graph's outputs differ too much from torch; nothing was published."""

@@ -1,0 +1,281 @@
+"""Partial-convolution U-Net, naoto0804 layout (`enc_1.conv.input_conv.weight`).
+
+Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018; layout and scaling of
+naoto0804/pytorch-inpainting-with-partial-conv: conv(x·m)/s + b where s is the mask's sum under the window times the
+channels, 0 where s is 0; batch norm except in the first and the last layer; ImageNet normalisation; output unbounded.
+
+Net:      image N×3×H×W normalised, mask N×3×H×W with 1 = VALID; H and W multiples of 2^levels.
+Contract: image N×3×H×W in [0, 1], mask N×1×H×W with 1 = FILL; output N×3×H×W on the [0, 1] scale, not clamped.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from pydantic import Field
+from torch import Tensor, nn
+
+from engines.manifest import MultipleSize
+from export.generators.family import Family, GeneratorOptions, Interface, State, Translation, image_tensor
+from export.lowering import compute_type
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+LARGEST_HALF_RATIO = 60000.0
+"""Soft masks can make the window's sum, and with it the ratio's divisor, arbitrarily small; FP16 ends at 65504."""
+
+
+class PConvOptions(GeneratorOptions):
+    """What distinguishes nets of this family."""
+
+    levels: int = Field(7, ge=2, le=8, description="halvings; sizes are multiples of 2^levels")
+    width: int = Field(64, ge=1, le=1024, description="channels of the first layer")
+
+
+def encoder_channels(options: PConvOptions) -> list[int]:
+    """Channels before the first and after each encoder layer."""
+    return [3, *(options.width * min(2**level, 8) for level in range(options.levels))]
+
+
+def encoder_kernel(level: int) -> int:
+    """Kernel side of encoder layer `level` 1, 2, and so on."""
+    return {1: 7, 2: 5, 3: 5}.get(level, 3)
+
+
+class PartialConv2d(nn.Module):
+    """The public layer, formula for formula; its mask convolution is ones in practice, and kept in the file."""
+
+    def __init__(self, channels: tuple[int, int], kernel: int, stride: int, *, bias: bool) -> None:
+        super().__init__()
+        self.input_conv = nn.Conv2d(*channels, kernel, stride, kernel // 2, bias=bias)
+        self.mask_conv = nn.Conv2d(*channels, kernel, stride, kernel // 2, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and mask of the same shape (1 = valid) to the layer's features and mask."""
+        conv, total = self.input_conv, self.mask_conv(mask)
+        hole = total == 0
+        y = F.conv2d(x * mask, conv.weight, None, conv.stride, conv.padding) / total.masked_fill(hole, 1)
+        if conv.bias is not None:
+            y = y + conv.bias.view(1, -1, 1, 1)
+        return y.masked_fill(hole, 0), (~hole).to(mask.dtype)
+
+
+class PartialBlock(nn.Module):
+    """Partial convolution, optional batch norm, optional activation."""
+
+    def __init__(self, channels: tuple[int, int], kernel: int, *, encodes: bool, outermost: bool) -> None:
+        super().__init__()
+        self.conv = PartialConv2d(channels, kernel, 2 if encodes else 1, bias=outermost and not encodes)
+        self.bn = None if outermost else nn.BatchNorm2d(channels[1])
+        self.activation = _activation(encodes=encodes, outermost=outermost)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and mask to features and mask."""
+        y, mask = self.conv(x, mask)
+        return self.activation(y if self.bn is None else self.bn(y)), mask
+
+
+def _activation(*, encodes: bool, outermost: bool) -> nn.Module:
+    if encodes:
+        return nn.ReLU()
+    return nn.Identity() if outermost else nn.LeakyReLU(0.2)
+
+
+class PConvUNet(nn.Module):
+    """The public net: `enc_1` … `enc_n`, `dec_n` … `dec_1`."""
+
+    def __init__(self, options: PConvOptions) -> None:
+        super().__init__()
+        self.levels = options.levels
+        channels = encoder_channels(options)
+        for level in range(1, self.levels + 1):
+            pair = (channels[level - 1], channels[level])
+            self.add_module(
+                f"enc_{level}", PartialBlock(pair, encoder_kernel(level), encodes=True, outermost=level == 1)
+            )
+        for level in range(self.levels, 0, -1):
+            pair = (channels[level] + channels[level - 1], channels[level - 1])
+            self.add_module(f"dec_{level}", PartialBlock(pair, 3, encodes=False, outermost=level == 1))
+
+    def forward(self, image: Tensor, mask: Tensor) -> Tensor:
+        """Normalised N×3×H×W image and N×3×H×W mask (1 = valid) to a normalised N×3×H×W image."""
+        features = [(image, mask)]
+        for level in range(1, self.levels + 1):
+            features.append(self.get_submodule(f"enc_{level}")(*features[-1]))
+        x, m = features.pop()
+        for level in range(self.levels, 0, -1):
+            skip, skip_mask = features.pop()
+            x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
+            x, m = self.get_submodule(f"dec_{level}")(torch.cat([x, skip], 1), torch.cat([m, skip_mask], 1))
+        return x
+
+
+class LoweredBlock(nn.Module):
+    """A `PartialBlock` as one convolution, one count and one ratio.
+
+    The batch norm's scale goes into the weights, as does 1/window: the ratio becomes window/s, which lies in
+    [1, window], and the convolution's result stays in the range of a mean, far from the end of FP16. Counts and
+    ratio are FP32. Where the mask convolution is all ones, equal mask channels are carried as one, `groups` tells how
+    many features each stands for, and the count's kernel holds those numbers.
+    """
+
+    counts: Tensor
+    shift: Tensor
+    kept_bias: Tensor
+
+    def __init__(self, block: PartialBlock, groups: tuple[int, ...] | None) -> None:
+        super().__init__()
+        source = block.conv.input_conv
+        weight, self.window = source.weight.detach(), float(source.weight[0].numel())
+        scale, shift = _scale_and_shift(block.bn, weight.shape[0])
+        self.conv = copy.deepcopy(source)
+        self.conv.weight, self.conv.bias = (
+            nn.Parameter(weight * (scale / self.window).view(-1, 1, 1, 1), requires_grad=False),
+            None,
+        )
+        self.stride, self.padding, self.activation = source.stride, source.padding, block.activation
+        kernel = block.conv.mask_conv.weight.detach()
+        if groups is not None:
+            kernel = kernel[:1, :1] * torch.tensor(groups, dtype=kernel.dtype).view(1, -1, 1, 1)
+        bias = torch.zeros_like(shift) if source.bias is None else source.bias.detach() * scale
+        self.has_bias = source.bias is not None
+        for name, tensor in (("counts", kernel), ("shift", shift), ("kept_bias", bias)):
+            self.register_buffer(name, tensor.clone())
+
+    def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Features (compute type) with their FP32 masks to the layer's features and FP32 mask."""
+        kind = features[0].dtype
+        total = F.conv2d(torch.cat(masks, 1), self.counts, None, self.stride, self.padding)
+        valid = (total != 0).float()
+        ratio = self.window / (total + (1 - valid)) * valid  # never 0/0, and no small constant that FP16 would lose
+        y = self.conv(torch.cat([x * m.to(kind) for x, m in zip(features, masks, strict=True)], 1))
+        y = y * ratio.clamp(-LARGEST_HALF_RATIO, LARGEST_HALF_RATIO).to(kind) + self.shift.to(kind).view(1, -1, 1, 1)
+        if self.has_bias:
+            y = y + self.kept_bias.to(kind).view(1, -1, 1, 1) * valid.to(kind)
+        return self.activation(y), valid
+
+
+def _scale_and_shift(norm: nn.BatchNorm2d | None, channels: int) -> tuple[Tensor, Tensor]:
+    if norm is None:
+        return torch.ones(channels), torch.zeros(channels)
+    mean, variance = cast("Tensor", norm.running_mean), cast("Tensor", norm.running_var)
+    scale = norm.weight.detach() / torch.sqrt(variance + norm.eps)
+    return scale, norm.bias.detach() - mean * scale
+
+
+class LoweredUNet(nn.Module):
+    """The net as it goes into the graph, the contract's conventions included."""
+
+    def __init__(self, net: PConvUNet) -> None:
+        super().__init__()
+        blocks = {name: cast("PartialBlock", block) for name, block in net.named_children()}
+        self.single = all(bool((block.conv.mask_conv.weight == 1).all()) for block in blocks.values())
+        self.levels, self.scale = net.levels, ImageNetScale()
+        self.blocks = nn.ModuleDict()
+        for level in range(1, net.levels + 1):
+            deep, shallow = (blocks[f"enc_{level}"].conv.input_conv.out_channels, _inputs(blocks[f"enc_{level}"]))
+            self.blocks[f"enc_{level}"] = LoweredBlock(blocks[f"enc_{level}"], self._groups(shallow))
+            self.blocks[f"dec_{level}"] = LoweredBlock(blocks[f"dec_{level}"], self._groups(deep, shallow))
+
+    def _groups(self, *groups: int) -> tuple[int, ...] | None:
+        return groups if self.single else None
+
+    def forward(self, image: Tensor, mask: Tensor) -> Tensor:
+        """The tensor contract: see the module."""
+        x = self.scale.normalise(image).to(compute_type(self))
+        valid = 1 - mask
+        features = [(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
+        for level in range(1, self.levels + 1):
+            x, m = features[-1]
+            features.append(self.blocks[f"enc_{level}"]([x], [m]))
+        x, m = features.pop()
+        for level in range(self.levels, 0, -1):
+            skip, skip_mask = features.pop()
+            x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
+            x, m = self.blocks[f"dec_{level}"]([x, skip], [m, skip_mask])
+        return self.scale.restore(x.float())
+
+
+def _inputs(block: PartialBlock) -> int:
+    return block.conv.input_conv.in_channels
+
+
+class ImageNetScale(nn.Module):
+    """ImageNet's mean and standard deviation, subtracted or put back, in FP32."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
+
+    def normalise(self, image: Tensor) -> Tensor:
+        """[0, 1] to the scale of the net."""
+        return (image - self.mean) / self.std
+
+    def restore(self, image: Tensor) -> Tensor:
+        """The scale of the net to [0, 1]."""
+        return image * self.std + self.mean
+
+
+class _Reference(nn.Module):
+    """The public net behind the tensor contract."""
+
+    def __init__(self, net: PConvUNet) -> None:
+        super().__init__()
+        self.net, self.scale = net, ImageNetScale()
+
+    def forward(self, image: Tensor, mask: Tensor) -> Tensor:
+        return self.scale.restore(self.net(self.scale.normalise(image), (1 - mask).repeat(1, 3, 1, 1)))
+
+
+class PConv(Family[PConvOptions]):
+    """Partial-convolution U-Nets in the naoto0804 layout."""
+
+    name = "pconv"
+    summary = "partial-convolution U-Net (Liu et al. 2018), layout of naoto0804/pytorch-inpainting-with-partial-conv"
+    options = PConvOptions
+
+    def recognise(self, state: State) -> PConvOptions | None:
+        """By `enc_N.conv.input_conv.weight`: how many there are, and the channels of the first."""
+        levels = 0
+        while f"enc_{levels + 1}.conv.input_conv.weight" in state:
+            levels += 1
+        if not 2 <= levels <= 8 or "dec_1.conv.input_conv.weight" not in state:
+            return None
+        return PConvOptions(levels=levels, width=state["enc_1.conv.input_conv.weight"].shape[0])
+
+    def build(self, options: PConvOptions) -> nn.Module:
+        return PConvUNet(options)
+
+    def translate(self, state: State, options: PConvOptions) -> Translation:
+        """Constant mask convolutions may be left out of a file: they are ones."""
+        added = {}
+        complete = dict(state)
+        for side in ("enc", "dec"):
+            for level in range(1, options.levels + 1):
+                source, key = (f"{side}_{level}.conv.{kind}_conv.weight" for kind in ("input", "mask"))
+                if source in state and key not in state:
+                    complete[key] = torch.ones(()).expand(state[source].shape)
+                    added[key] = "ones"
+        return Translation(complete, added=added)
+
+    def interface(self, options: PConvOptions) -> Interface:
+        multiple = 2**options.levels
+        return Interface(
+            task="inpaint",
+            inputs=(image_tensor("image", 3), image_tensor("mask", 1)),
+            output=image_tensor("output", 3),
+            size=MultipleSize(multiple_of=multiple, sides=(256, 512), fit="pad"),
+        )
+
+    def wrap(self, net: nn.Module, options: PConvOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
+        return _Reference(cast("PConvUNet", net))
+
+    def lower(self, net: nn.Module, options: PConvOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
+        return LoweredUNet(cast("PConvUNet", net)).eval()

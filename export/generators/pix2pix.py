@@ -1,0 +1,257 @@
+"""pix2pix and CycleGAN generators in the layout of junyanz/pytorch-CycleGAN-and-pix2pix.
+
+Isola et al., "Image-to-Image Translation with Conditional Adversarial Networks", CVPR 2017 (U-Nets); Zhu et al.,
+"Unpaired Image-to-Image Translation using Cycle-Consistent Adversarial Networks", ICCV 2017 (ResNets).
+
+Net:      N×C×H×W in [-1, 1] to N×C'×H×W in [-1, 1]; U-Nets take their own size, ResNets multiples of 4.
+Contract: both sides in [0, 1].
+
+Upstream's test script leaves the net in training mode. `batch_norm=batch-statistics` gives the deterministic part of
+that, the picture's own statistics (exactly an instance norm with the batch norm's weight and bias at batch 1);
+`eval`, the default, uses the running statistics. Dropout is never active.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from engines.manifest import FixedSize, MultipleSize
+from export.generators.family import Family, GeneratorOptions, Interface, State, Translation, image_tensor
+from export.lowering import compute_type, lower_norms
+
+NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
+NormName = Literal["batch", "instance", "none"]
+Norm = Callable[[int], nn.Module]
+_DEPTHS = {"unet_128": 7, "unet_256": 8}
+_BLOCKS = {"resnet_6blocks": 6, "resnet_9blocks": 9}
+
+
+class Pix2PixOptions(GeneratorOptions):
+    """The arguments of the public `define_G` that shape the net, and how its batch norms are read."""
+
+    net: NetName = "unet_256"
+    norm: NormName = "batch"
+    ngf: int = Field(64, ge=1, le=1024, description="channels of the first layer")
+    in_channels: int = Field(3, ge=1, le=3)
+    out_channels: int = Field(3, ge=1, le=3)
+    dropout: bool = Field(False, description="trained with dropout: moves keys of a ResNet block, else no effect")
+    batch_norm: Literal["eval", "batch-statistics"] = "eval"
+
+
+def _norm_layer(name: NormName) -> Norm:
+    if name == "batch":
+        return nn.BatchNorm2d
+    if name == "instance":
+        return partial(nn.InstanceNorm2d, affine=False, track_running_stats=False)
+    return lambda _channels: nn.Identity()
+
+
+class UNetLevel(nn.Module):
+    """One level of the U-Net: down, everything below, up, and the skip beside it; `channels` = in, inner, out."""
+
+    def __init__(self, channels: tuple[int, int, int], norm: Norm, below: UNetLevel | None, *, bias: bool) -> None:
+        super().__init__()
+        into, inner, out = channels
+        self.model = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(into, inner, 4, 2, 1, bias=bias))
+        if below is not None:
+            self.model.extend([norm(inner), below])
+        up = nn.ConvTranspose2d(inner if below is None else 2 * inner, out, 4, 2, 1, bias=bias)
+        self.model.extend([nn.ReLU(), up, norm(out)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×2C×H×W."""
+        return torch.cat([x, self.model(x)], 1)
+
+
+class UNetOutermost(nn.Module):
+    """The level without a skip: first convolution, everything below, last transposed convolution, tanh."""
+
+    def __init__(self, channels: tuple[int, int, int], below: UNetLevel, *, bias: bool) -> None:
+        super().__init__()
+        into, inner, out = channels
+        first = nn.Conv2d(into, inner, 4, 2, 1, bias=bias)
+        self.model = nn.Sequential(first, below, nn.ReLU(), nn.ConvTranspose2d(2 * inner, out, 4, 2, 1), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        return cast("Tensor", self.model(x))
+
+
+class UNet(nn.Module):
+    """unet_128 and unet_256: 7 and 8 levels, at most 8·ngf channels."""
+
+    def __init__(self, options: Pix2PixOptions) -> None:
+        super().__init__()
+        norm, bias, c = _norm_layer(options.norm), options.norm == "instance", options.ngf
+        below = UNetLevel((8 * c, 8 * c, 8 * c), norm, None, bias=bias)
+        for _ in range(_DEPTHS[options.net] - 5):
+            below = UNetLevel((8 * c, 8 * c, 8 * c), norm, below, bias=bias)
+        for width in (4 * c, 2 * c, c):
+            below = UNetLevel((width, 2 * width, width), norm, below, bias=bias)
+        self.model = UNetOutermost((options.in_channels, c, options.out_channels), below, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 2^levels."""
+        return cast("Tensor", self.model(x))
+
+
+class ResNetBlock(nn.Module):
+    """x + conv, norm, ReLU, conv, norm; reflected borders. Dropout has no weights but shifts the second conv's key."""
+
+    def __init__(self, channels: int, norm: Norm, *, bias: bool, dropout: bool) -> None:
+        super().__init__()
+        self.conv_block = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3, bias=bias))
+        self.conv_block.extend([norm(channels), nn.ReLU(), *([nn.Dropout(0.5)] if dropout else [])])
+        second = nn.Conv2d(channels, channels, 3, bias=bias)
+        self.conv_block.extend([nn.ReflectionPad2d(1), second, norm(channels)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to the same shape."""
+        return x + cast("Tensor", self.conv_block(x))
+
+
+class ResNet(nn.Module):
+    """resnet_6blocks and resnet_9blocks: two halvings, blocks, two doublings."""
+
+    def __init__(self, options: Pix2PixOptions) -> None:
+        super().__init__()
+        norm, bias, c = _norm_layer(options.norm), options.norm == "instance", options.ngf
+        layers = [nn.ReflectionPad2d(3), nn.Conv2d(options.in_channels, c, 7, bias=bias), norm(c), nn.ReLU()]
+        for width in (c, 2 * c):
+            down = nn.Conv2d(width, 2 * width, 3, 2, 1, bias=bias)
+            layers += [down, norm(2 * width), nn.ReLU()]
+        blocks = range(_BLOCKS[options.net])
+        layers += [ResNetBlock(4 * c, norm, bias=bias, dropout=options.dropout) for _ in blocks]
+        for width in (4 * c, 2 * c):
+            up = nn.ConvTranspose2d(width, width // 2, 3, 2, 1, output_padding=1, bias=bias)
+            layers += [up, norm(width // 2), nn.ReLU()]
+        self.model = nn.Sequential(*layers, nn.ReflectionPad2d(3), nn.Conv2d(c, options.out_channels, 7), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 4."""
+        return cast("Tensor", self.model(x))
+
+
+class TanhScaled(nn.Module):
+    """A net on [-1, 1] behind the contract's [0, 1]; the scaling itself is FP32."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, image: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W."""
+        y = self.net((image * 2 - 1).to(compute_type(self.net)))
+        return y.float() * 0.5 + 0.5  # type: ignore[no-any-return]  # torch types a module's result as Any
+
+
+class Pix2Pix(Family[Pix2PixOptions]):
+    """pix2pix and CycleGAN generators."""
+
+    name = "pix2pix"
+    summary = "pix2pix/CycleGAN U-Nets and ResNets (Isola, Zhu et al. 2017), layout of pytorch-CycleGAN-and-pix2pix"
+    options = Pix2PixOptions
+
+    def recognise(self, state: State) -> Pix2PixOptions | None:
+        """U-Nets by their nesting, ResNets by their blocks; norm by its parameters, or the bias it makes needless."""
+        if "model.model.0.weight" in state:
+            return _recognise_unet(state)
+        return _recognise_resnet(state) if "model.10.conv_block.1.weight" in state else None
+
+    def build(self, options: Pix2PixOptions) -> nn.Module:
+        return UNet(options) if options.net in _DEPTHS else ResNet(options)
+
+    def translate(self, state: State, options: Pix2PixOptions) -> Translation:
+        """Instance norms of before 2018 saved running statistics that they did not use."""
+        if options.norm != "instance":
+            return Translation(state)
+        stale = {key for key in state if re.search(r"\.(running_mean|running_var|num_batches_tracked)$", key)}
+        kept = {key: tensor for key, tensor in state.items() if key not in stale}
+        return Translation(kept, dropped=dict.fromkeys(sorted(stale), "unused statistics of an old instance norm"))
+
+    def interface(self, options: Pix2PixOptions) -> Interface:
+        side = 2 ** _DEPTHS[options.net] if options.net in _DEPTHS else None
+        square = (side, side) if side else None
+        return Interface(
+            task="translate",
+            inputs=(image_tensor("image", options.in_channels, side=square),),
+            output=image_tensor("output", options.out_channels, side=square),
+            size=FixedSize(height=side, width=side)
+            if side
+            else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
+        )
+
+    def wrap(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
+        return TanhScaled(PerSample(net) if options.batch_norm == "batch-statistics" else net)
+
+    def lower(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
+        return TanhScaled(lower_norms(net, batch_statistics=options.batch_norm == "batch-statistics")).eval()
+
+
+class PerSample(nn.Module):
+    """The literal meaning of batch statistics: training-mode batch norms, one sample at a time, no dropout."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(net)
+        for module in self.net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.track_running_stats = False
+                module.running_mean = module.running_var = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the net."""
+        return torch.cat([self.net(x[i : i + 1]) for i in range(x.shape[0])])
+
+
+def _norm_of(state: State, conv: str, norm: str) -> NormName:
+    if f"{norm}.weight" in state:
+        return "batch"
+    return "instance" if f"{conv}.bias" in state else "none"
+
+
+def _recognise_unet(state: State) -> Pix2PixOptions | None:
+    prefix, depth = "model.model", 1
+    while f"{prefix}.{1 if depth == 1 else 3}.model.1.weight" in state:
+        prefix = f"{prefix}.{1 if depth == 1 else 3}.model"
+        depth += 1
+    net = {levels: name for name, levels in _DEPTHS.items()}.get(depth)
+    if net is None or "model.model.3.weight" not in state:
+        return None
+    return Pix2PixOptions.model_validate(
+        {
+            "net": net,
+            "norm": _norm_of(state, "model.model.1.model.1", "model.model.1.model.2"),
+            "ngf": state["model.model.0.weight"].shape[0],
+            "in_channels": state["model.model.0.weight"].shape[1],
+            "out_channels": state["model.model.3.weight"].shape[1],
+        }
+    )
+
+
+def _recognise_resnet(state: State) -> Pix2PixOptions | None:
+    blocks = 0
+    while f"model.{10 + blocks}.conv_block.1.weight" in state:
+        blocks += 1
+    net = {count: name for name, count in _BLOCKS.items()}.get(blocks)
+    first, last = state.get("model.1.weight"), state.get(f"model.{17 + blocks}.weight")
+    if net is None or first is None or last is None:
+        return None
+    return Pix2PixOptions.model_validate(
+        {
+            "net": net,
+            "norm": _norm_of(state, "model.1", "model.2"),
+            "ngf": first.shape[0],
+            "in_channels": first.shape[1],
+            "out_channels": last.shape[0],
+            "dropout": "model.10.conv_block.6.weight" in state,
+        }
+    )

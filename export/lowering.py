@@ -1,0 +1,151 @@
+"""Turning a trained FP32 net into the arithmetic of a graph: folded batch norms, explicit FP32 islands, half weights.
+
+FP16 is decided here, in the modules, and not by a graph converter afterwards: each island stands beside the formula
+that needs it, the exporter writes it as an explicit Cast, and the graph is strongly typed by construction. TensorRT 10
+and later takes the types as they are, 8.6 finds the islands by their FP32 tensors, OpenVINO and ONNX Runtime on a CPU
+decompress the half weights; none of them has a decision left to take.
+"""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+_Convolution: TypeAlias = nn.Conv2d | nn.ConvTranspose2d
+_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+_WEIGHTED = (*_CONVOLUTIONS, nn.Linear)
+
+
+class InstanceNorm32(nn.Module):
+    """Instance norm whose statistics are FP32 whatever the activations' type.
+
+    The variance of FP16 activations overflows beyond 65504 and loses its small values: 1e-5 added to a half variance
+    of 1e-8 is not what the net was trained with.
+    """
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to the same shape and type."""
+        y = F.instance_norm(x.float(), weight=self.weight, bias=self.bias, eps=self.eps)
+        return y.to(x.dtype)
+
+
+def _lowered_norm(norm: nn.Module, *, batch_statistics: bool) -> nn.Module:
+    if isinstance(norm, nn.InstanceNorm2d):
+        weight, bias = (norm.weight, norm.bias) if norm.affine else (None, None)
+        return InstanceNorm32(_data(weight), _data(bias), norm.eps)
+    if isinstance(norm, nn.BatchNorm2d) and batch_statistics:
+        return InstanceNorm32(_data(norm.weight), _data(norm.bias), norm.eps)
+    return norm
+
+
+def _data(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.detach().clone()
+
+
+def lower_norms(net: ModuleT, *, batch_statistics: bool = False) -> ModuleT:
+    """A copy with every batch norm folded into the convolution before it and every instance norm computed in FP32.
+
+    Args:
+        net: a net in eval mode whose batch norms follow their convolution in an `nn.Sequential`.
+        batch_statistics: normalise with the picture's own statistics instead of the running ones. At batch 1 that is
+            exactly what a batch norm in training mode does, which is the public test script's default for pix2pix.
+    """
+    lowered = copy.deepcopy(net).requires_grad_(requires_grad=False)
+    for parent in list(lowered.modules()):
+        for name, child in list(parent.named_children()):
+            setattr(parent, name, _lowered_norm(child, batch_statistics=batch_statistics))
+        if isinstance(parent, nn.Sequential):
+            _fold_sequence(parent)
+    return lowered
+
+
+def _fold_sequence(sequence: nn.Sequential) -> None:
+    names = list(sequence._modules)  # noqa: SLF001 (nn.Sequential has no public way to put a layer under its name)
+    for first, second in pairwise(names):
+        conv, norm = getattr(sequence, first), getattr(sequence, second)
+        if isinstance(conv, _CONVOLUTIONS) and isinstance(norm, nn.BatchNorm2d):
+            transposed = isinstance(conv, nn.ConvTranspose2d)
+            setattr(sequence, first, fuse_conv_bn_eval(conv, norm, transpose=transposed))
+            setattr(sequence, second, nn.Identity())
+
+
+class _HalfConvolution(torch.autograd.Function):
+    """An FP16 convolution that a CPU can compute and the exporter can name.
+
+    torch has no fast FP16 convolution for most CPUs (47 s instead of 0.3 s for a partial-convolution U-Net at 256²),
+    so the values are computed from the half operands in FP32 and rounded once, as tensor cores do. In the graph it is
+    an ordinary Conv or ConvTranspose on half tensors.
+    """
+
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, conv: _Convolution) -> Tensor:
+        wide = None if bias is None else bias.float()
+        operation: Any = F.conv2d
+        geometry: tuple[Any, ...] = (conv.stride, conv.padding, conv.dilation, conv.groups)
+        if isinstance(conv, nn.ConvTranspose2d):
+            operation = F.conv_transpose2d
+            geometry = (conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation)
+        return cast("Tensor", operation(x.float(), weight.float(), wide, *geometry).half())
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, weight: Any, bias: Any, conv: _Convolution) -> Any:
+        """What the exporter writes."""
+        attributes: dict[str, Any] = {
+            "kernel_shape_i": conv.kernel_size,
+            "strides_i": conv.stride,
+            "pads_i": [*conv.padding, *conv.padding],
+            "dilations_i": conv.dilation,
+            "group_i": conv.groups,
+        }
+        operands = [x, weight] if conv.bias is None else [x, weight, bias]
+        if isinstance(conv, nn.ConvTranspose2d):
+            return g.op("ConvTranspose", *operands, **attributes, output_padding_i=conv.output_padding)
+        return g.op("Conv", *operands, **attributes)
+
+
+class HalfConv(nn.Module):
+    """A convolution with half weights on half activations."""
+
+    def __init__(self, conv: _Convolution) -> None:
+        super().__init__()
+        self.conv = conv.half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Half N×C×H×W to half N×C'×H'×W'."""
+        return cast("Tensor", _HalfConvolution.apply(x, self.conv.weight, self.conv.bias, self.conv))  # type: ignore[no-untyped-call]
+
+
+def halved(net: ModuleT) -> ModuleT:
+    """A copy whose convolutions and linear layers compute in FP16; everything else keeps its type."""
+    half = copy.deepcopy(net)
+    for parent in list(half.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, _CONVOLUTIONS):
+                setattr(parent, name, HalfConv(child))
+            elif isinstance(child, nn.Linear):
+                child.half()
+    return half
+
+
+def compute_type(net: nn.Module) -> torch.dtype:
+    """The type of the net's activations: that of its first convolution or linear layer."""
+    for module in net.modules():
+        if isinstance(module, _WEIGHTED):
+            return module.weight.dtype
+    return torch.float32

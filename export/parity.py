@@ -1,0 +1,92 @@
+"""Does a graph compute what torch computes? Measured on the generator's output scale, before clamping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from engines.manifest import ParityCase
+from export.errors import ParityFailed
+from export.generators.family import Bars
+from export.samples import Sample
+
+Backend = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
+FP32, FP16 = "onnx-fp32", "onnx-fp16"
+
+
+def onnx_backend(path: Path) -> Backend:
+    """A graph under ONNX Runtime on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns about every initializer that it moves
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        output: NDArray[Any] = session.run(["output"], dict(feed))[0]
+        return output
+
+    return run
+
+
+def torch_backend(reference: nn.Module) -> Backend:
+    """A net that takes the feed's tensors in their order."""
+
+    def run(feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        with torch.inference_mode():
+            output: NDArray[Any] = reference(*(torch.from_numpy(array) for array in feed.values())).numpy()
+        return output
+
+    return run
+
+
+def compare(reference: Backend, backends: Mapping[str, Backend], samples: Iterable[Sample]) -> tuple[ParityCase, ...]:
+    """Every backend against the reference on every sample."""
+    cases = []
+    for sample in samples:
+        wanted = reference(sample.feed)
+        cases += [_case(name, sample.name, wanted, run(sample.feed)) for name, run in backends.items()]
+    return tuple(sorted(cases, key=lambda case: case.backend))
+
+
+def _case(backend: str, inputs: str, wanted: NDArray[Any], found: NDArray[Any]) -> ParityCase:
+    finite = bool(np.isfinite(found).all() and np.isfinite(wanted).all())
+    difference = np.nan_to_num(found.astype(np.float64) - wanted, nan=1e9, posinf=1e9, neginf=-1e9)
+    error = float(np.mean(np.square(difference)))
+    psnr = None if error == 0 else round(-10 * float(np.log10(error)), 2)
+    return ParityCase(
+        backend=backend, inputs=inputs, psnr_db=psnr, max_abs=float(np.abs(difference).max()), finite=finite
+    )
+
+
+def faults(cases: Iterable[ParityCase], bars: Bars) -> list[str]:
+    """The cases that miss their bar, each as a sentence."""
+    return [fault for case in cases if (fault := _fault(case, bars))]
+
+
+def _fault(case: ParityCase, bars: Bars) -> str | None:
+    where = f"{case.backend} on {case.inputs}"
+    if not case.finite:
+        return f"{where}: NaN or infinity"
+    if case.backend == FP32 and case.max_abs > bars.fp32_max_abs:
+        return f"{where}: differs by {case.max_abs:.2g}, allowed is {bars.fp32_max_abs:g}"
+    if case.psnr_db is not None and case.psnr_db < bars.fp16_psnr_db:
+        return f"{where}: {case.psnr_db:.1f} dB, wanted are {bars.fp16_psnr_db:g} dB"
+    return None
+
+
+def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:
+    """Let a graph pass only if the FP32 graph and the one to be published meet their bars.
+
+    Raises:
+        ParityFailed: with every case that does not.
+    """
+    found = faults((case for case in cases if case.backend in (FP32, published)), bars)
+    if found:
+        advice = "; --precision fp32 publishes the FP32 graph instead" if all(f.startswith(FP16) for f in found) else ""
+        raise ParityFailed(f"nothing was published: {'; '.join(found)}{advice}")

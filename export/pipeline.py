@@ -1,0 +1,160 @@
+"""From a checkpoint to a published model: the only file that knows the order.
+
+read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 ─▶ compare ─▶ publish
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+
+from engines.manifest import Manifest, ModelName, Parity, ParityCase, Precision
+from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
+from export.errors import OptionInvalid
+from export.generators.family import Translation
+from export.lowering import halved
+from export.onnx_graph import OPSET, write_graph
+from export.parity import FP16, FP32, compare, onnx_backend, require_parity, torch_backend
+from export.publish import publish
+from export.recognition import Recognised, recognise
+from export.samples import find_pictures, make_samples
+
+Notify = Callable[[str], None]
+_MASK_SEED = 7
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What the command was asked for."""
+
+    checkpoints: tuple[Path, ...]
+    name: str
+    images: Path
+    generator: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    precision: Precision = "fp16"
+    max_batch: int = 32
+    output: Path = Path("models")
+    licence: str = "not stated"
+    training_data: str = "not stated"
+    quality: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A published model and what was found on the way."""
+
+    directory: Path
+    manifest: Manifest
+    notes: tuple[str, ...]
+
+
+def export_model(request: ExportRequest, notify: Notify) -> Exported:
+    """Export one model; `notify` is told each step as it begins.
+
+    Raises:
+        ExportError: a subclass says which step failed and why; the repository is as it was before.
+    """
+    _check_name(request.name)
+    notify("reading the checkpoint")
+    checkpoints = [read_checkpoint(path) for path in request.checkpoints]
+    found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
+    notify(f"building {found.family.name}: {found.options}")
+    translation = found.family.translate(found.state, found.options)
+    net = _loaded(found, translation)
+    request.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
+        graphs = _write_graphs(found, net, Path(staging), notify)
+        notify("comparing the graphs with torch")
+        cases = _compare(found, net, graphs, request.images)
+        require_parity(cases, found.family.bars, f"onnx-{request.precision}")
+        notify("publishing")
+        graph = graphs[f"onnx-{request.precision}"]
+        manifest = _manifest(request, found, checkpoints, cases, sha256_of(graph))
+        directory, manifest = publish(
+            graph, request.output, lambda version: manifest.model_copy(update={"version": version})
+        )
+    return Exported(directory, manifest, (*found.notes, *_translation_notes(translation)))
+
+
+def _check_name(name: str) -> None:
+    try:
+        TypeAdapter(ModelName).validate_python(name)
+    except ValidationError as error:
+        raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
+
+
+def _loaded(found: Recognised, translation: Translation) -> nn.Module:
+    with torch.device("meta"):
+        net = found.family.build(found.options)
+    load_strictly(net, translation.state)
+    return net
+
+
+def _write_graphs(found: Recognised, net: nn.Module, staging: Path, notify: Notify) -> dict[str, Path]:
+    lowered, interface = found.family.lower(net, found.options), found.family.interface(found.options)
+    graphs = {name: staging / f"{name}.onnx" for name in (FP32, FP16)}
+    notify("writing the FP32 graph")
+    write_graph(lowered, interface, graphs[FP32])
+    notify("writing the FP16 graph")
+    write_graph(halved(lowered), interface, graphs[FP16])
+    return graphs
+
+
+def _compare(found: Recognised, net: nn.Module, graphs: Mapping[str, Path], images: Path) -> tuple[ParityCase, ...]:
+    reference = torch_backend(found.family.wrap(net, found.options).eval())
+    samples = make_samples(
+        found.family.interface(found.options), find_pictures(images), np.random.default_rng(_MASK_SEED)
+    )
+    return compare(reference, {name: onnx_backend(path) for name, path in graphs.items()}, samples)
+
+
+def _manifest(
+    request: ExportRequest,
+    found: Recognised,
+    checkpoints: list[Checkpoint],
+    cases: tuple[ParityCase, ...],
+    onnx_sha256: str,
+) -> Manifest:
+    interface = found.family.interface(found.options)
+    return Manifest(
+        name=request.name,
+        version=1,
+        task=interface.task,
+        generator=found.family.name,
+        options=found.options.model_dump(),
+        inputs=interface.inputs,
+        output=interface.output,
+        size=interface.size,
+        max_batch=request.max_batch,
+        precision=request.precision,
+        opset=OPSET,
+        onnx_sha256=onnx_sha256,
+        checkpoint_sha256=_joint_digest(checkpoints),
+        licence=request.licence,
+        training_data=request.training_data,
+        parity=Parity(bar_db=found.family.bars.fp16_psnr_db, cases=cases),
+        quality=dict(request.quality),
+    )
+
+
+def _joint_digest(checkpoints: list[Checkpoint]) -> str:
+    """One file's own digest; of several, the digest of their digests in the order given."""
+    if len(checkpoints) == 1:
+        return checkpoints[0].sha256
+    return hashlib.sha256("".join(file.sha256 for file in checkpoints).encode()).hexdigest()
+
+
+def _translation_notes(translation: Translation) -> list[str]:
+    dropped = [f"dropped {key}: {reason}" for key, reason in translation.dropped.items()]
+    if translation.added:
+        dropped.append(f"{len(translation.added)} constant keys were not in the file and were added as ones")
+    return dropped

@@ -1,0 +1,99 @@
+"""From a file's keys and shapes to a family and its options; what the user states wins over what was recognised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from export.checkpoint import Part
+from export.errors import LayoutMismatch, OptionInvalid
+from export.generators import FAMILIES
+from export.generators.family import Family, GeneratorOptions, State
+
+_PREFERRED = (r"ema|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """Which net a checkpoint holds."""
+
+    family: Family[Any]
+    options: GeneratorOptions
+    state: State
+    notes: tuple[str, ...]
+    """What was chosen among several, for the report."""
+
+
+def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[str, str]) -> Recognised:
+    """The family, the options and the state dict to load.
+
+    Args:
+        parts: every state dict of the checkpoint's files.
+        generator: the family's name, or None to find it out.
+        overrides: options as typed on the command line; they win over what was recognised.
+
+    Raises:
+        OptionInvalid: the generator, an option or its value is unknown; the message names the known ones.
+        LayoutMismatch: no family recognises any of the parts.
+    """
+    families = FAMILIES.values() if generator is None else [family_named(generator)]
+    ranked = sorted(parts, key=_rank)
+    for part in ranked:
+        for family in families:
+            found = family.recognise(part.state)
+            if found is not None:
+                options = _overridden(family, found.model_dump(), overrides)
+                return Recognised(family, options, part.state, tuple(_notes(part, ranked)))
+    if generator is None:
+        raise LayoutMismatch(_unrecognised(ranked))
+    family = family_named(generator)  # the strict loader will name the keys that differ
+    return Recognised(family, _overridden(family, {}, overrides), ranked[0].state, tuple(_notes(ranked[0], ranked)))
+
+
+def family_named(generator: str) -> Family[Any]:
+    """The family of that name.
+
+    Raises:
+        OptionInvalid: there is none; the message names those that exist.
+    """
+    if generator not in FAMILIES:
+        raise OptionInvalid(f"unknown generator {generator!r}; known are {', '.join(FAMILIES)}")
+    return FAMILIES[generator]
+
+
+def _overridden(family: Family[Any], found: dict[str, Any], overrides: Mapping[str, str]) -> GeneratorOptions:
+    known = family.options.model_fields
+    names = {name: name.replace("-", "_") for name in overrides}
+    unknown = sorted(name for name, field in names.items() if field not in known)
+    if unknown:
+        raise OptionInvalid(f"unknown option {', '.join(unknown)} of {family.name}; known are {', '.join(known)}")
+    try:
+        options: GeneratorOptions = family.options.model_validate(
+            {**found, **{names[name]: value for name, value in overrides.items()}}
+        )
+    except ValidationError as error:
+        faults = "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" for e in error.errors())
+        raise OptionInvalid(f"{family.name}: {faults}") from error
+    return options
+
+
+def _rank(part: Part) -> int:
+    return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
+
+
+def _notes(chosen: Part, parts: Sequence[Part]) -> list[str]:
+    others = [part.path or "the top level" for part in parts if part is not chosen]
+    notes = [f"took the weights from {chosen.path}"] if chosen.path else []
+    return [*notes, f"left out: {', '.join(others)}"] if others else notes
+
+
+def _unrecognised(parts: Sequence[Part]) -> str:
+    keys = list(parts[0].state)
+    return (
+        f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "
+        "name one with --generator to see which keys differ"
+    )

@@ -1,0 +1,107 @@
+"""What graphs are compared on: real pictures; empty, full, thin and ordinary masks; several sizes and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, UnidentifiedImageError
+
+from engines.manifest import TensorSpec
+from export.errors import SamplesMissing
+from export.generators.family import Interface
+
+Array = NDArray[Any]
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+_MOST_PICTURES = 3
+MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One batch of inputs and what it is called in the report."""
+
+    name: str
+    feed: dict[str, Array]
+
+
+def find_pictures(directory: Path) -> list[Image.Image]:
+    """The first few pictures of a folder in RGB, masks (`*_mask.*`) passed over.
+
+    Raises:
+        SamplesMissing: the folder is missing or holds no picture.
+    """
+    paths = sorted(directory.glob("*")) if directory.is_dir() else []
+    pictures = []
+    for path in paths:
+        if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask"):
+            try:
+                pictures.append(Image.open(path).convert("RGB"))
+            except (UnidentifiedImageError, OSError) as error:
+                raise SamplesMissing(f"{path}: not a picture ({error}); remove it from {directory}") from error
+    if not pictures:
+        raise SamplesMissing(f"{directory}: no pictures to compare the graphs on; give a folder of them with --images")
+    return _spread(pictures)
+
+
+def _spread(pictures: list[Image.Image]) -> list[Image.Image]:
+    step = max(1, len(pictures) // _MOST_PICTURES)
+    return pictures[::step][:_MOST_PICTURES]
+
+
+def make_samples(interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator) -> Iterator[Sample]:
+    """Every batch that a graph has to get right: each picture, each kind of mask, a batch of three, a second size."""
+    sizes = list(dict.fromkeys(interface.size.buckets()))
+    masked = any(spec.name == "mask" for spec in interface.inputs)
+    first = sizes[0]
+    for index, picture in enumerate(pictures):
+        yield Sample(f"ordinary {index + 1}", _feed(interface, [picture], first, "ordinary", rng))
+    for kind in MASK_KINDS[1:] if masked else ():
+        yield Sample(f"{kind} mask", _feed(interface, pictures[:1], first, kind, rng))
+    yield Sample("batch of 3", _feed(interface, list(islice(cycle(pictures), 3)), first, "ordinary", rng))
+    if len(sizes) > 1:
+        height, width = sizes[1]
+        yield Sample(f"{height}×{width}", _feed(interface, pictures[-1:], sizes[1], "ordinary", rng))
+
+
+def _feed(
+    interface: Interface, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
+) -> dict[str, Array]:
+    return {
+        spec.name: np.stack([_value(spec, picture, size, kind, rng) for picture in pictures])
+        for spec in interface.inputs
+    }
+
+
+def _value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], kind: str, rng: np.random.Generator) -> Array:
+    if spec.name == "mask":
+        return draw_mask(kind, size, rng)[None]
+    return _pixels(picture, int(spec.shape[1]), size)
+
+
+def _pixels(picture: Image.Image, channels: int, size: tuple[int, int]) -> Array:
+    height, width = size
+    resized = picture.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BICUBIC)
+    values: NDArray[np.float32] = np.asarray(resized, np.float32) / np.float32(255)
+    planes: Array = np.atleast_3d(values)[..., :channels].transpose(2, 0, 1).copy()
+    return planes
+
+
+def draw_mask(kind: str, size: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
+    """An H×W mask, 1 = fill: `ordinary` strokes, `thin` lines, `sparse` (all but thin lines), `empty` or `full`."""
+    height, width = size
+    if kind in ("empty", "full"):
+        return np.full(size, kind == "full", np.float32)
+    canvas = Image.new("L", (width, height))
+    draw = ImageDraw.Draw(canvas)
+    thickness = 1 if kind in ("thin", "sparse") else max(2, min(size) // 10)
+    for _ in range(5):
+        points = [(int(rng.integers(width)), int(rng.integers(height))) for _ in range(4)]
+        draw.line(points, fill=255, width=thickness, joint="curve")
+    strokes = np.asarray(canvas, np.uint8) > 0
+    return (strokes ^ (kind == "sparse")).astype(np.float32)

@@ -1,0 +1,111 @@
+"""`retouch export`: a checkpoint into a model that the service can load."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from engines.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from export.pipeline import Exported, ExportRequest
+
+SAMPLE_PICTURES = Path(__file__).resolve().parents[1] / "tests" / "data"
+"""Present in a checkout; an installed wheel needs --images."""
+
+
+def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+    checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
+    name: Annotated[str, typer.Option(help="model name, as in models/NAME")],
+    generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
+    precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
+    output: Annotated[Path, typer.Option(help="model repository")] = Path("models"),
+    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
+    training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
+    images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
+    as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
+) -> None:
+    """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
+
+    FP32 and FP16 graphs are compared with torch on real pictures first; nothing is published below the bars.
+    """
+    _require_torch()
+    from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
+
+    request = ExportRequest(
+        checkpoints=tuple(checkpoint),
+        name=name,
+        images=images,
+        generator=generator,
+        options=parse_options(option or ()),
+        precision=precision,
+        max_batch=max_batch,
+        output=output,
+        licence=licence,
+        training_data=training_data,
+    )
+    exported = _run(request)
+    if as_json:
+        typer.echo(exported.manifest.model_dump_json(indent=2))
+    else:
+        _print_report(exported)
+
+
+def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
+    """`["levels=7"]` to `{"levels": "7"}`.
+
+    Raises:
+        typer.BadParameter: a pair has no `=`.
+    """
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not (key and separator):
+            raise typer.BadParameter(f"{pair!r}: write KEY=VALUE, as in --option levels=7")
+        options[key] = value
+    return options
+
+
+def _require_torch() -> None:
+    missing = [module for module in ("torch", "onnx") if importlib.util.find_spec(module) is None]
+    if missing:
+        raise EngineUnavailable(f"export needs {' and '.join(missing)}: make install-export")
+
+
+def _run(request: ExportRequest) -> Exported:
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
+
+    from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def notify(step: str) -> None:
+            status.update(step)
+            console.log(step)
+
+        return export_model(request, notify)
+
+
+def _print_report(exported: Exported) -> None:
+    from rich.console import Console  # noqa: PLC0415 (as above)
+    from rich.table import Table  # noqa: PLC0415
+
+    manifest = exported.manifest
+    table = Table(title=f"{manifest.key}: parity with torch FP32", caption=f"bar {manifest.parity.bar_db:g} dB")
+    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
+        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
+    for case in manifest.parity.cases:
+        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
+        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
+    console = Console()
+    console.print(table)
+    for note in exported.notes:
+        console.print(note, markup=False)
+    console.print(f"published {exported.directory}", markup=False)
