@@ -1,0 +1,98 @@
+"""The best engine that works is used, and why the better ones were not is said."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from engines.base import Engine
+from engines.errors import EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.fake import FakeEngine
+from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose, open_engine
+from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
+
+from .conftest import conv_graph
+
+
+@pytest.fixture
+def directory(publish) -> Path:
+    return publish(onnx_model=conv_graph())
+
+
+@pytest.fixture
+def options(tmp_path) -> EngineOptions:
+    return EngineOptions(threads=1, cache_dir=tmp_path / "cache")
+
+
+def open_it(directory: Path, options: EngineOptions) -> Engine:
+    return open_engine(directory, read_manifest(directory), options)
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("auto", ["openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
+)
+def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, names):
+    assert [candidate.name for candidate in candidates(choice)] == names
+
+
+def test_auto_takes_openvino_and_says_so(directory, options):
+    with capture_logs() as logs:
+        engine = open_it(directory, options)
+    assert engine.name == "openvino"
+    (line,) = logs
+    assert (line["event"], line["engine"], line["model"], line["passed_over"]) == (
+        "engine chosen",
+        "openvino",
+        "tiny/1",
+        {},
+    )
+
+
+def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    engine, passed_over = choose(directory, read_manifest(directory), options)
+    assert engine.name == "onnxrt"
+    assert passed_over == {"openvino": "openvino is not installed; pip install openvino"}
+
+
+def test_engine_under_the_bar_is_passed_over(directory, options):
+    def under_the_bar(_directory: Path, manifest: Manifest, _options: EngineOptions) -> Engine:
+        raise ParityTooLow("31 dB, the bar is 45 dB")
+
+    fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
+    among = (Candidate("openvino", under_the_bar), fake)
+    engine, passed_over = choose(directory, read_manifest(directory), options, among)
+    assert isinstance(engine, FakeEngine)
+    assert passed_over == {"openvino": "31 dB, the bar is 45 dB"}
+
+
+def test_when_none_works_every_reason_is_given(directory, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(EngineUnavailable, match=r"tiny/1.*openvino: openvino is not.*onnxrt: onnxruntime is not"):
+        open_it(directory, options)
+
+
+def test_onnx_of_another_digest_is_corrupt(directory, options):
+    (directory / ONNX_FILE).write_bytes(conv_graph(gain=2))
+    with pytest.raises(ModelCorrupt, match="sha256"):
+        open_it(directory, options)
+
+
+def test_missing_onnx_is_corrupt(directory, options):
+    (directory / ONNX_FILE).unlink()
+    with pytest.raises(ModelCorrupt, match="cannot be read"):
+        open_it(directory, options)
+
+
+def test_fake_needs_only_the_manifest_and_takes_its_time_from_the_options(directory):
+    for path in directory.iterdir():
+        if path.name != MANIFEST_FILE:
+            path.unlink()
+    engine = open_it(directory, EngineOptions(choice="fake", fake_batch_s=0.25))
+    assert isinstance(engine, FakeEngine)
+    assert engine._batch_s == 0.25

@@ -1,0 +1,138 @@
+"""OpenVINO computes in bf16 only where that is near enough, and remembers what it found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino
+import pytest
+
+from engines.base import BatchShape, blank_feed
+from engines.errors import EngineFailed, EngineUnavailable
+from engines.manifest import read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.openvino_cpu import OpenVinoEngine
+from engines.parity import compare
+from engines.probes import probe_feeds
+
+from .conftest import conv_graph
+
+needs_bf16 = pytest.mark.skipif(
+    "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
+    reason="this processor has no bf16 instructions",
+)
+
+
+def open_engine(directory: Path, cache: Path) -> OpenVinoEngine:
+    return OpenVinoEngine(directory, read_manifest(directory), threads=1, cache_dir=cache)
+
+
+def decisions(cache: Path) -> list[Path]:
+    return sorted((cache / "precision").glob("*.json"))
+
+
+@needs_bf16
+def test_bf16_is_used_where_the_bar_holds(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph(), parity={"bar_db": 40, "cases": []})
+    engine = open_engine(directory, tmp_path)
+    assert engine.precision == "bf16"
+    assert engine.note.startswith("bf16 against fp32: ")
+    assert engine.note.endswith("the bar is 40 dB")
+    reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    verdict = compare(
+        lambda feed: reference.infer(feed)["output"],
+        lambda feed: engine.infer(feed)["output"],
+        probe_feeds(engine.manifest),
+    )
+    assert verdict.passes(40)
+    assert not verdict.passes(90)  # it does compute in bf16: fp32 is far nearer
+
+
+@needs_bf16
+def test_bf16_is_refused_where_it_falls_under_the_bar(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph(gain=40), parity={"bar_db": 60, "cases": []})
+    engine = open_engine(directory, tmp_path)
+    assert engine.precision == "fp32"
+    assert engine.note.startswith("bf16 refused: ")
+
+
+@needs_bf16
+def test_decision_is_taken_once_and_then_remembered(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph(), parity={"bar_db": 40, "cases": []})
+    open_engine(directory, tmp_path)
+    (path,) = decisions(tmp_path)
+    path.write_text(json.dumps({"precision": "fp32", "why": "remembered"}))
+    engine = open_engine(directory, tmp_path)
+    assert (engine.precision, engine.note) == ("fp32", "remembered")
+
+
+@needs_bf16
+@pytest.mark.parametrize("content", ["{", '{"precision": "int4", "why": "from the future"}'])
+def test_damaged_or_unknown_decision_is_taken_anew(publish, tmp_path, content):
+    directory = publish(onnx_model=conv_graph(), parity={"bar_db": 40, "cases": []})
+    open_engine(directory, tmp_path)
+    (path,) = decisions(tmp_path)
+    path.write_text(content)
+    assert open_engine(directory, tmp_path).precision == "bf16"
+    assert json.loads(path.read_text())["precision"] == "bf16"
+
+
+@needs_bf16
+def test_another_bar_is_another_decision(publish, tmp_path):
+    open_engine(publish(onnx_model=conv_graph(), parity={"bar_db": 40, "cases": []}), tmp_path)
+    engine = open_engine(publish(onnx_model=conv_graph(), parity={"bar_db": 120, "cases": []}), tmp_path)
+    assert engine.precision == "fp32"
+    assert len(decisions(tmp_path)) == 2
+
+
+def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch):
+    class OldProcessor(openvino.Core):
+        def get_property(self, device: str, name: str) -> object:
+            return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
+
+    monkeypatch.setattr(openvino, "Core", OldProcessor)
+    engine = open_engine(publish(onnx_model=conv_graph()), tmp_path)
+    assert (engine.precision, engine.note) == ("fp32", "this processor has no bf16 instructions")
+    assert decisions(tmp_path) == []
+
+
+def test_damaged_compile_cache_is_passed_by(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph())
+    feed = blank_feed(read_manifest(directory), BatchShape(1, 16, 16))
+    wanted = open_engine(directory, tmp_path).infer(feed)["output"].copy()
+    blobs = list((tmp_path / "openvino").rglob("*.blob"))
+    assert blobs
+    for blob in blobs:
+        blob.write_bytes(b"\0" * 64)
+    np.testing.assert_array_equal(open_engine(directory, tmp_path).infer(feed)["output"], wanted)
+    for blob in blobs:
+        blob.write_bytes(b"")
+    np.testing.assert_array_equal(open_engine(directory, tmp_path).infer(feed)["output"], wanted)
+
+
+def test_cache_directory_that_cannot_be_made_is_passed_by(publish, tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    engine = open_engine(publish(onnx_model=conv_graph()), tmp_path / "file")
+    assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
+
+
+def test_unparsable_graph_is_unavailable_by_name(publish, tmp_path):
+    with pytest.raises(EngineUnavailable, match="openvino cannot compile tiny/1"):
+        open_engine(publish(onnx_model=b"not a graph"), tmp_path)
+
+
+def test_missing_library_is_named(publish, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(EngineUnavailable, match="pip install openvino"):
+        open_engine(publish(onnx_model=conv_graph()), tmp_path)
+
+
+def test_size_that_the_graph_does_not_take_fails_the_batch_only(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph(size=(16, 16)))
+    engine = open_engine(directory, tmp_path)
+    with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
+        engine.infer(blank_feed(engine.manifest, BatchShape(1, 32, 32)))
+    assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
