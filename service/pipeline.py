@@ -8,7 +8,7 @@ Decoding, preparing and encoding run on the codec threads, the engine on the dev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -82,7 +82,9 @@ class Pipeline:
         with self._reserve(options, len(image)) as reservation:
             async with self._model(options.model or self.settings.translate_model, "translate") as model:
                 timings, limit = Timings(), self.settings.max_pixels
-                prepared = await self.on_codec_thread(_prepare_translate, image, model.manifest, limit, timings)
+                prepared = await self.on_codec_thread(
+                    _prepare_translate, image, options, model.manifest, limit, timings
+                )
                 return await self._compute(prepared, model, options, call, timings, reservation)
 
     async def _compute(
@@ -145,7 +147,7 @@ class Pipeline:
             yield served
 
     @contextmanager
-    def _reserve(self, options: Options, upload_bytes: int) -> Any:
+    def _reserve(self, options: Options, upload_bytes: int) -> Iterator[Reservation | None]:
         save = self.settings.save if options.save is None else options.save
         with self.store.reserve(upload_bytes * _ENCODED_OVER_UPLOAD) if save else nullcontext() as reservation:
             yield reservation
@@ -163,7 +165,7 @@ def _prepare_inpaint(
     image: bytes, mask: bytes, options: InpaintOptions, manifest: Manifest, max_pixels: int, timings: Timings
 ) -> _Prepared:
     with _timed(timings, "decode"):
-        picture = codec.decode(image, max_pixels=max_pixels)
+        picture = _decode(image, options, max_pixels)
         hole = codec.decode_mask(mask, options.mask_mode, max_pixels=max_pixels)
     with _timed(timings, "preprocess"):
         hole = masks.fit_mask(hole, picture.size, options.mask_resize)
@@ -173,13 +175,21 @@ def _prepare_inpaint(
     return _Prepared(picture, plan, samples, hole, coverage)
 
 
-def _prepare_translate(image: bytes, manifest: Manifest, max_pixels: int, timings: Timings) -> _Prepared:
+def _prepare_translate(
+    image: bytes, options: TranslateOptions, manifest: Manifest, max_pixels: int, timings: Timings
+) -> _Prepared:
     with _timed(timings, "decode"):
-        picture = codec.decode(image, max_pixels=max_pixels)
+        picture = _decode(image, options, max_pixels)
     with _timed(timings, "preprocess"):
         crop = crops.plan_whole(picture.size, manifest.size)
         samples = [preprocess.translate_sample(picture, crop, manifest)]
     return _Prepared(picture, [crop], samples, None, None)
+
+
+def _decode(image: bytes, options: Options, max_pixels: int) -> Picture:
+    picture = codec.decode(image, max_pixels=max_pixels)
+    codec.check_encodable(picture.size, options.format or "png")  # now, and not after it was computed
+    return picture
 
 
 def _finish(
@@ -215,7 +225,7 @@ def _sidecar(reply: Reply, options: Options, call: Call) -> dict[str, Any]:
 
 
 @contextmanager
-def _timed(timings: Timings, stage: str) -> Any:
+def _timed(timings: Timings, stage: str) -> Iterator[None]:
     started = perf_counter()
     yield
     timings.add(stage, perf_counter() - started)

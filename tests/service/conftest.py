@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -19,14 +20,16 @@ from PIL import Image
 from engines.base import Engine
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, Manifest
-from service.app import Service
-from service.server import DrainingServer
 from service.settings import Settings
+
+if TYPE_CHECKING:  # the units' tests do without the whole server
+    from service.app import Service
+    from service.server import DrainingServer
 
 OpenEngine = Callable[[Path, Manifest], Engine]
 
 
-def fake_manifest(name: str, task: str, **fields: Any) -> Manifest:
+def _manifest(name: str, task: str, **fields: Any) -> Manifest:
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
     if task == "inpaint":
@@ -62,16 +65,22 @@ def write_model(root: Path, manifest: Manifest) -> Path:
 def models_dir(tmp_path: Path) -> Path:
     """A repository of `photos` (inpaint) and `facades` (translate, fixed 64²)."""
     root = tmp_path / "models"
-    write_model(root, fake_manifest("photos", "inpaint"))
+    write_model(root, _manifest("photos", "inpaint"))
     fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    write_model(root, fake_manifest("facades", "translate", size=fixed))
+    write_model(root, _manifest("facades", "translate", size=fixed))
     return root
+
+
+@pytest.fixture
+def fake_manifest() -> Callable[..., Manifest]:
+    """A manifest for the fake engine: `fake_manifest(name, task, **fields)`."""
+    return _manifest
 
 
 @pytest.fixture
 def add_model() -> Callable[..., Path]:
     """Publish one more fake model: `add_model(root, name, task, **manifest fields)`."""
-    return lambda root, name, task, **fields: write_model(root, fake_manifest(name, task, **fields))
+    return lambda root, name, task, **fields: write_model(root, _manifest(name, task, **fields))
 
 
 @dataclass
@@ -114,6 +123,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 @contextmanager
 def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: bool) -> Iterator[Running]:
+    from service.server import DrainingServer  # noqa: PLC0415 -- see above
+
     engines: list[FakeEngine] = []
 
     def open_model(_directory: Path, manifest: Manifest) -> Engine:
@@ -183,3 +194,12 @@ def mask() -> bytes:
 def files(photo: bytes, mask: bytes) -> dict[str, tuple[str, bytes, str]]:
     """The parts of an inpaint request, for httpx."""
     return {"image": ("photo.png", photo, "image/png"), "mask": ("mask.png", mask, "image/png")}
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

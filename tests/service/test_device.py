@@ -1,0 +1,63 @@
+"""uint8 samples to the tensor contract and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engines.manifest import Manifest
+from service.device import collate, split
+from service.items import Sample, Size
+
+
+def test_images_become_channels_first_floats_in_the_unit_range_and_masks_zero_or_one(
+    fake_manifest: Callable[..., Manifest],
+) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (32, 64, 3), np.uint8)
+    mask = np.zeros((32, 64), np.uint8)
+    mask[3, 5] = 1
+    sample = Sample(Size(32, 64), {"image": image, "mask": mask})
+    feed = collate(fake_manifest("photos", "inpaint"), [sample, sample])
+    assert feed["image"].shape == (2, 3, 32, 64)
+    assert feed["image"].dtype == np.float32
+    assert feed["image"].flags.c_contiguous
+    np.testing.assert_allclose(feed["image"][1, 2, 4, 6], image[4, 6, 2] / 255, rtol=1e-6)
+    assert feed["mask"].shape == (2, 1, 32, 64)
+    assert feed["mask"].dtype == np.float32
+    assert feed["mask"].sum() == 2
+
+
+def test_latents_are_stacked_as_they_are(fake_manifest: Callable[..., Manifest]) -> None:
+    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
+    manifest = fake_manifest("dreams", "generate", inputs=[latent])
+    feed = collate(manifest, [Sample(Size(64, 64), {"latent": np.arange(8.0)})])
+    assert feed["latent"].shape == (1, 8)
+    assert feed["latent"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("value", "level"), [(-0.5, 0), (0.0, 0), (0.4999 / 255, 0), (0.5001 / 255, 1), (1.0, 255), (7.0, 255)]
+)
+def test_outputs_are_clamped_and_rounded_not_truncated(value: float, level: int) -> None:
+    (tile,) = split(np.full((1, 3, 2, 4), value, np.float32))
+    assert tile is not None
+    assert tile.shape == (2, 4, 3)
+    assert (tile == level).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_only_the_row_that_is_not_finite_is_lost(bad: float) -> None:
+    output = np.zeros((2, 3, 2, 2), np.float32)
+    output[0, 0, 0, 0] = bad
+    first, second = split(output)
+    assert first is None
+    assert second is not None
+
+
+def test_every_level_survives_the_way_there_and_back(fake_manifest: Callable[..., Manifest]) -> None:
+    image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, 2)
+    feed = collate(fake_manifest("x", "translate"), [Sample(Size(16, 16), {"image": image})])
+    (tile,) = split(feed["image"])
+    np.testing.assert_array_equal(tile, image)

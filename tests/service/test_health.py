@@ -1,0 +1,29 @@
+"""Readiness follows from the parts' own state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engines.repository import ModelStatus
+from service.health import Vitals, unready_reasons
+
+WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
+
+
+def test_a_server_whose_parts_are_well_is_ready() -> None:
+    assert unready_reasons(WELL) == []
+
+
+def test_each_thing_that_is_not_well_is_named() -> None:
+    assert unready_reasons(replace(WELL, draining=True)) == ["draining: the server is shutting down"]
+    assert unready_reasons(replace(WELL, scanned=False, models=[])) == ["models are loading"]
+    assert "worker" in unready_reasons(replace(WELL, worker_ready=False))[0]
+    assert "empty" in unready_reasons(replace(WELL, models=[]))[0]
+
+
+def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> None:
+    refused = ModelStatus("photos", 2, "refused", reason="sha256 differs")
+    assert unready_reasons(replace(WELL, models=[refused])) == [
+        "no model can be served (photos/2: sha256 differs)",
+    ]
+    assert unready_reasons(replace(WELL, models=[refused, *WELL.models])) == []

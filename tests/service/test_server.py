@@ -1,0 +1,118 @@
+"""The process: it starts, drains on SIGTERM, saves what it promised, and exits with 0."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+Files = dict[str, tuple[str, bytes, str]]
+
+
+@contextmanager
+def process(models_dir: Path, tmp_path: Path, **settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    environ = {
+        **os.environ,
+        "RETOUCH_PORT": "0",
+        "RETOUCH_ENGINE": "fake",
+        "RETOUCH_MODELS_DIR": str(models_dir),
+        "RETOUCH_RESULTS_DIR": str(tmp_path / "results"),
+        "RETOUCH_ENGINE_CACHE_DIR": str(tmp_path / "cache"),
+        **{f"RETOUCH_{name.upper()}": value for name, value in settings.items()},
+    }
+    command = [sys.executable, "-m", "retouch", "serve"]
+    server = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        url = next(found[1] for line in server.stderr if (found := re.search(r'"url": "(http[^"]+)"', line)))
+        yield server, url
+    finally:
+        server.kill()
+        server.wait(10)
+        assert server.stderr is not None
+        server.stderr.close()
+
+
+async def ready(session: aiohttp.ClientSession) -> None:
+    end = time.monotonic() + 20
+    while True:
+        async with session.get("/readyz") as response:
+            if response.status == 200:
+                return
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def test_sigterm_with_64_in_flight_answers_and_saves_all_64_and_exits_0(
+    models_dir: Path, tmp_path: Path, files: Files, count_in_flight: Callable[[str], int]
+) -> None:
+    async def post(session: aiohttp.ClientSession) -> tuple[int, str]:
+        data = aiohttp.FormData()
+        for name, (filename, body, media_type) in files.items():
+            data.add_field(name, body, filename=filename, content_type=media_type)
+        async with session.post("/v1/inpaint", data=data) as response:
+            await response.read()
+            return response.status, response.headers.get("Location", "")
+
+    with process(models_dir, tmp_path, fake_batch_ms="300") as (server, url):
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+            await ready(session)
+            tasks = [asyncio.create_task(post(session)) for _ in range(64)]
+            while True:
+                async with session.get("/metrics") as response:
+                    if count_in_flight(await response.text()) == 64:
+                        break
+                await asyncio.sleep(0.01)
+            server.send_signal(signal.SIGTERM)
+            replies = await asyncio.gather(*tasks)
+        assert await asyncio.to_thread(server.wait, 20) == 0
+    assert {status for status, _ in replies} == {200}
+    promised = {location.rsplit("/", 1)[1] for _, location in replies}
+    assert len(promised) == 64
+    saved = {path.stem for path in (tmp_path / "results").rglob("*.png")}
+    sidecars = {path.stem for path in (tmp_path / "results").rglob("*.json")}
+    assert promised == saved == sidecars
+
+
+def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> None:
+    with process(models_dir, tmp_path) as (server, _):
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+
+
+def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path: Path) -> None:
+    with process(models_dir, tmp_path, drain_delay_s="60") as (server, _):
+        server.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 1
+
+
+def test_a_misspelt_setting_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "retouch", "serve"]
+    environ = {**os.environ, "RETOUCH_PROT": "1"}
+    started = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    assert started.returncode == 2
+    assert "RETOUCH_PROT" in started.stderr
+    assert "Traceback" not in started.stderr
+
+
+@pytest.fixture
+def count_in_flight() -> Callable[[str], int]:
+    def count(metrics: str) -> int:
+        found = re.search(r"^retouch_requests_in_flight (\d+)", metrics, re.MULTILINE)
+        assert found
+        return int(found[1])
+
+    return count
