@@ -1,0 +1,160 @@
+"""`retouch bench`: how a running server answers under load."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from retouch.fill_plan import Format, PlanInvalid, pair_images
+
+if TYPE_CHECKING:
+    from retouch.bench.load import Payload
+    from retouch.bench.session import Measured, Plan
+
+Endpoint = Literal["inpaint", "translate"]
+_CLOSED_BY_DEFAULT = "1,4,16"
+_STDOUT = Path("-")
+_PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
+    image: Annotated[list[Path], typer.Option(help="image or folder to send; repeat for more, sent in turn")],
+    mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None,
+    url: Annotated[str, typer.Option(help="the server")] = "http://127.0.0.1:8000",
+    endpoint: Annotated[Endpoint, typer.Option(help="what to ask for")] = "inpaint",
+    rate: Annotated[str, typer.Option(help="open loop: requests due per second, as in 5,10,20")] = "",
+    concurrency: Annotated[
+        str, typer.Option(help=f"closed loop: clients ({_CLOSED_BY_DEFAULT} when there is no --rate)")
+    ] = "",
+    duration: Annotated[float, typer.Option(min=0.1, help="seconds of each run")] = 10.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="seconds of load before the first run; not counted")] = 2.0,
+    grace: Annotated[float, typer.Option(min=0, help="seconds to wait for the last replies of a run")] = 30.0,
+    seed: Annotated[int, typer.Option(help="of the arrival times")] = 0,
+    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION")] = None,
+    image_format: Annotated[Format | None, typer.Option("--format", help="of the replies")] = None,
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")] = None,
+    save: Annotated[
+        bool | None, typer.Option("--save/--no-save", help="store the results; else as the server is set")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="write the report there; - is standard output")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="write a plot there (.png, .svg, .pdf)")] = None,
+    fail_over_p99_ms: Annotated[float | None, typer.Option(min=0, help="exit 1 when a run's p99 is over this")] = None,
+    fail_on_errors: Annotated[bool, typer.Option("--fail-on-errors", help="exit 1 when a request failed")] = False,
+) -> None:
+    """Measure a running server: latency percentiles, throughput, errors, and time by stage.
+
+    Open loop: requests come at random times (Poisson), whatever the server does, and are timed from when they were due.
+
+    Closed loop: each client sends its next request when it has its answer.
+    """
+    from retouch.bench.session import Plan  # noqa: PLC0415 -- loads hdrh and numpy
+
+    _refuse_unwritable(json_file, plot)
+    rates = _numbers(rate, "--rate")
+    clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
+    plan = Plan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
+    fields = {
+        "model": model,
+        "format": image_format,
+        "quality": quality,
+        "save": save if save is None else str(save).lower(),
+    }
+    given = {name: str(value) for name, value in fields.items() if value is not None}
+    payloads = _payloads(endpoint, image, mask or [], given)
+    measured = _measure(url, payloads, plan)
+    _publish(measured, f"{endpoint} with {measured.model} on {measured.engine}", json_file, plot)
+    _check(measured, fail_over_p99_ms, fail_on_errors)
+
+
+def _numbers(text: str, flag: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no list of numbers; write 5,10,20", param_hint=flag) from error
+    if any(not 0 < number < 1e6 or (flag == "--concurrency" and number % 1) for number in numbers):
+        raise typer.BadParameter(f"{text!r} must be positive numbers, whole ones for clients", param_hint=flag)
+    return numbers
+
+
+def _refuse_unwritable(json_file: Path | None, plot: Path | None) -> None:
+    """Raises BenchFailed: a report could not be written in the end; better to know before the runs."""
+    from retouch.bench.session import BenchFailed  # noqa: PLC0415 -- loads hdrh and numpy
+
+    for path in (json_file, plot):
+        if path and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise BenchFailed(f"{path} cannot be written: name a file in a folder that exists")
+    if plot and plot.suffix not in _PLOT_SUFFIXES:
+        raise BenchFailed(f"{plot} must end in one of {', '.join(_PLOT_SUFFIXES)}")
+
+
+def _payloads(endpoint: Endpoint, images: list[Path], masks: list[Path], fields: dict[str, str]) -> list[Payload]:
+    from retouch.bench.sender import encode  # noqa: PLC0415 -- loads aiohttp and httpx
+
+    payloads = []
+    for image, mask in _pairs(endpoint, images, masks):
+        parts = {"image": image.read_bytes()} | ({"mask": mask.read_bytes()} if mask else {})
+        payloads.append(encode(f"/v1/{endpoint}", parts, fields))
+    return payloads
+
+
+def _pairs(endpoint: Endpoint, images: list[Path], masks: list[Path]) -> list[tuple[Path, Path | None]]:
+    """Raises PlanInvalid: the masks do not fit the images or the endpoint."""
+    if (endpoint == "inpaint") != bool(masks):
+        raise PlanInvalid("inpaint needs --mask and translate takes none")
+    if len(masks) not in {0, 1, len(images)}:
+        raise PlanInvalid(f"{len(images)} --image and {len(masks)} --mask: give one mask for each, or one for all")
+    its_masks: list[Path | None] = [*masks] or [None]
+    its_masks *= len(images) // len(its_masks)
+    return [pair for image, mask in zip(images, its_masks, strict=True) for pair in pair_images(image, mask)]
+
+
+def _measure(url: str, payloads: list[Payload], plan: Plan) -> Measured:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+
+    from retouch.bench.load import allow_open_files, run_fast  # noqa: PLC0415 -- only here
+    from retouch.bench.progress import show_progress  # noqa: PLC0415 -- loads rich
+    from retouch.bench.sender import open_sender  # noqa: PLC0415 -- loads aiohttp
+    from retouch.bench.session import Session  # noqa: PLC0415 -- loads hdrh and numpy
+
+    async def measure() -> Measured:
+        async with open_sender(url) as sender:
+            return await Session(sender, payloads, plan, watcher, time.perf_counter, asyncio.sleep).measure()
+
+    allow_open_files()
+    with show_progress(Console(stderr=True)) as watcher:
+        return run_fast(measure())
+
+
+def _publish(measured: Measured, title: str, json_file: Path | None, plot: Path | None) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+
+    from retouch.bench.table import print_reports  # noqa: PLC0415 -- loads rich
+
+    document = json.dumps({"title": title, **measured.as_json()}, indent=1)
+    to_stdout = json_file == _STDOUT
+    print_reports(measured.reports, Console(stderr=to_stdout))
+    if to_stdout:
+        typer.echo(document)
+    elif json_file:
+        json_file.write_text(document + "\n", "utf-8")
+    if plot:
+        from retouch.bench.plot import save_plot  # noqa: PLC0415 -- loads matplotlib
+
+        save_plot(measured.reports, plot, title)
+
+
+def _check(measured: Measured, over_p99_ms: float | None, on_errors: bool) -> None:
+    from retouch.bench.report import gate  # noqa: PLC0415 -- loads hdrh and numpy
+
+    broken = gate(measured.reports, over_p99_ms, on_errors=on_errors)
+    for sentence in broken:
+        typer.secho(sentence, fg=typer.colors.RED, err=True)
+    if broken:
+        raise typer.Exit(1)

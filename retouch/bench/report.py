@@ -1,0 +1,137 @@
+"""What a run came to: percentiles, throughput, errors by code, time by stage. Pure: it reads observations."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hdrh.histogram import HdrHistogram
+
+from retouch.bench.load import NO_REPLY, Observation
+
+Mode = Literal["open", "closed"]
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
+_HIGHEST_US = 3_600_000_000  # an hour
+_SIGNIFICANT_FIGURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Milliseconds that requests spent in one stage, by the server's own account."""
+
+    mean_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run at one rate or concurrency."""
+
+    mode: Mode
+    level: float
+    """Open loop: requests a second that were due. Closed loop: clients."""
+    elapsed_s: float
+    """From the start to the last reply."""
+    requests: int
+    ok: int
+    ok_per_s: float
+    latency_ms: dict[str, float]
+    """p50, p90, p99, p99.9, mean and max of the requests that succeeded, from their due time; empty without any."""
+    errors: dict[str, int]
+    """By status and code: `503 overloaded`, `no reply unanswered`."""
+    stages: dict[str, StageTimes]
+    batch_sizes: dict[int, int]
+    send_lag_p99_ms: float
+    """How late the driver itself was; where it is not small, the driver is what was measured."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def summarise(mode: Mode, level: float, observations: list[Observation]) -> RunReport:
+    """The report of one run; of a run without a request, a report that says so."""
+    succeeded = [seen for seen in observations if 200 <= seen.answer.status < 300]
+    elapsed_s = max((seen.done_s for seen in observations), default=0.0)
+    return RunReport(
+        mode=mode,
+        level=level,
+        elapsed_s=elapsed_s,
+        requests=len(observations),
+        ok=len(succeeded),
+        ok_per_s=len(succeeded) / elapsed_s if elapsed_s else 0.0,
+        latency_ms=_latency_ms(seen.done_s - seen.due_s for seen in succeeded),
+        errors=_errors(observations),
+        stages=_stages(succeeded),
+        batch_sizes=_batch_sizes(succeeded),
+        send_lag_p99_ms=_histogram(seen.sent_s - seen.due_s for seen in observations).get_value_at_percentile(99) / 1e3,
+    )
+
+
+def parse_server_timing(value: str) -> dict[str, float]:
+    """Milliseconds by stage from a Server-Timing header (W3C): `decode;dur=1.2, infer;dur=8`."""
+    stages: dict[str, float] = {}
+    for metric in value.split(","):
+        name, *parameters = (part.strip() for part in metric.split(";"))
+        for parameter in parameters:
+            key, _, duration = parameter.partition("=")
+            if key == "dur":
+                stages[name] = float(duration)
+    return stages
+
+
+def gate(reports: Iterable[RunReport], over_p99_ms: float | None, *, on_errors: bool) -> list[str]:
+    """Why the runs fail the given limits, one sentence each; empty when they pass."""
+    broken = []
+    for report in reports:
+        name = f"{report.mode} loop at {report.level:g}"
+        p99_ms = report.latency_ms.get("p99")
+        if p99_ms is None:
+            broken.append(f"{name}: no request succeeded")
+        elif over_p99_ms is not None and p99_ms > over_p99_ms:
+            broken.append(f"{name}: p99 {p99_ms:.1f} ms is over {over_p99_ms:g} ms")
+        if on_errors and report.errors:
+            broken.append(f"{name}: {sum(report.errors.values())} of {report.requests} requests failed")
+    return broken
+
+
+def _histogram(seconds: Iterable[float]) -> Any:
+    histogram = HdrHistogram(1, _HIGHEST_US, _SIGNIFICANT_FIGURES)
+    for value in seconds:
+        histogram.record_value(min(max(round(value * 1e6), 1), _HIGHEST_US))
+    return histogram
+
+
+def _latency_ms(seconds: Iterable[float]) -> dict[str, float]:
+    histogram = _histogram(seconds)
+    if not histogram.get_total_count():
+        return {}
+    percentiles = {name: histogram.get_value_at_percentile(at) / 1e3 for name, at in PERCENTILES.items()}
+    return {**percentiles, "mean": histogram.get_mean_value() / 1e3, "max": histogram.get_max_value() / 1e3}
+
+
+def _errors(observations: Iterable[Observation]) -> dict[str, int]:
+    answers = (seen.answer for seen in observations if not 200 <= seen.answer.status < 300)
+    names = (f"{'no reply' if a.status == NO_REPLY else a.status} {a.code}".rstrip() for a in answers)
+    return dict(Counter(names).most_common())
+
+
+def _stages(succeeded: Iterable[Observation]) -> dict[str, StageTimes]:
+    by_stage: defaultdict[str, list[float]] = defaultdict(list)
+    for seen in succeeded:
+        for stage, duration_ms in parse_server_timing(seen.answer.server_timing).items():
+            by_stage[stage].append(duration_ms)
+    return {
+        stage: StageTimes(
+            mean_ms=sum(durations) / len(durations),
+            p99_ms=_histogram(ms / 1e3 for ms in durations).get_value_at_percentile(99) / 1e3,
+        )
+        for stage, durations in by_stage.items()
+    }
+
+
+def _batch_sizes(succeeded: Iterable[Observation]) -> dict[int, int]:
+    sizes = Counter(int(seen.answer.batch_size) for seen in succeeded if seen.answer.batch_size.isdigit())
+    return dict(sorted(sizes.items()))

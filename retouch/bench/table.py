@@ -1,0 +1,61 @@
+"""The reports as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from retouch.bench.report import PERCENTILES, RunReport
+
+_LATE_MS = 5.0
+
+
+def print_reports(reports: list[RunReport], console: Console) -> None:
+    """Latency and throughput, then time by stage, then batch sizes, errors and warnings where there are any."""
+    console.print(_latencies(reports))
+    stages = list(dict.fromkeys(stage for report in reports for stage in report.stages))
+    if stages:
+        console.print(_stages(reports, stages))
+    for report in reports:
+        for note in _notes(report):
+            console.print(f"{_name(report)}: {note}", highlight=False)
+
+
+def _name(report: RunReport) -> str:
+    return f"{report.level:g} req/s" if report.mode == "open" else f"{report.level:g} clients"
+
+
+def _latencies(reports: Iterable[RunReport]) -> Table:
+    columns = [*PERCENTILES, "max"]
+    table = Table(title="Latency in ms, from the due time")
+    for heading in ("load", "requests", "ok", "ok/s", *columns):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        latencies = (f"{report.latency_ms[name]:.1f}" if report.latency_ms else "–" for name in columns)
+        table.add_row(_name(report), str(report.requests), str(report.ok), f"{report.ok_per_s:.1f}", *latencies)
+    return table
+
+
+def _stages(reports: Iterable[RunReport], stages: list[str]) -> Table:
+    table = Table(title="Mean (p99) of each stage in ms, by the server's account")
+    for heading in ("load", *stages):
+        table.add_column(heading, justify="right")
+    for report in reports:
+        times = (report.stages.get(stage) for stage in stages)
+        table.add_row(_name(report), *(f"{t.mean_ms:.1f} ({t.p99_ms:.1f})" if t else "–" for t in times))
+    return table
+
+
+def _notes(report: RunReport) -> list[str]:
+    notes = []
+    if report.batch_sizes:
+        total = sum(report.batch_sizes.values())
+        shares = (f"{size}: {count / total:.0%}" for size, count in report.batch_sizes.items())
+        notes.append(f"batch sizes {', '.join(shares)}")
+    if report.errors:
+        notes.append("errors " + ", ".join(f"{name}: {count}" for name, count in report.errors.items()))
+    if report.send_lag_p99_ms > _LATE_MS:
+        notes.append(f"the driver was {report.send_lag_p99_ms:.1f} ms late (p99): this machine is too busy to measure")
+    return notes

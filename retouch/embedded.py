@@ -1,0 +1,78 @@
+"""Makes pictures in this process, through the service's own pipeline, without a server.
+
+Imported only when it is used: it loads numpy, the engines and the whole service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+
+from retouch.client import Filled, Task
+from service.app import open_pipeline
+from service.errors import InvalidOption
+from service.items import Call, Reply
+from service.logs import configure_logs
+from service.pipeline import Pipeline
+from service.schemas import InpaintOptions, TranslateOptions
+from service.settings import load_settings
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedFiller:
+    """Asks the pipeline. `new_id` names each call in the logs."""
+
+    pipeline: Pipeline
+    timeout_s: float
+    new_id: Callable[[], str]
+
+    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
+        """See `retouch.client.Filler`.
+
+        Raises:
+            ServiceError: as `Pipeline.inpaint`.
+        """
+        reply = await self._ask(task, parts, {**options, "save": "false"})
+        return Filled(reply.body, reply.model, reply.engine)
+
+    async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
+        now = self.pipeline.clock()
+        call = Call(self.new_id(), now, now + self.timeout_s)
+        if task == "inpaint":
+            return await self.pipeline.inpaint(parts["image"], parts["mask"], _validated(InpaintOptions, options), call)
+        return await self.pipeline.translate(parts["image"], _validated(TranslateOptions, options), call)
+
+
+@asynccontextmanager
+async def open_embedded_filler(flags: Mapping[str, Any], *, timeout_s: float) -> AsyncIterator[EmbeddedFiller]:
+    """A filler with the models loaded.
+
+    Args:
+        flags: settings by name; the others come from the environment and the defaults.
+        timeout_s: the longest that one picture may take.
+
+    Raises:
+        SettingsInvalid: a setting is unknown or out of range.
+    """
+    with TemporaryDirectory(prefix="retouch-") as unused:
+        settings = load_settings({"log_level": "warning", **flags, "save": False, "results_dir": Path(unused)})
+        configure_logs(settings)
+        async with open_pipeline(settings) as pipeline:
+            yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
+
+
+def _validated(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
+        raise InvalidOption("; ".join(problems)) from error

@@ -1,0 +1,179 @@
+"""`retouch inpaint` and `retouch translate`: one picture or a folder of them, by a server or in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from retouch.fill_plan import FillJob, Format, plan_fills
+
+if TYPE_CHECKING:
+    from retouch.client import Filler, Task
+    from retouch.fill_run import Outcome
+
+MaskMode = Literal["white", "black", "alpha"]
+Strategy = Literal["auto", "crop", "whole"]
+EngineChoice = Literal["auto", "openvino", "onnxrt", "fake"]
+
+_Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
+_Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder when IMAGE is one")]
+_Model = Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")]
+_FormatOption = Annotated[Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")]
+_Quality = Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")]
+_Url = Annotated[str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")]
+_ModelsDir = Annotated[Path | None, typer.Option(help="models to run here (RETOUCH_MODELS_DIR)")]
+_Engine = Annotated[EngineChoice | None, typer.Option(help="runtime to run them on (RETOUCH_ENGINE)")]
+_Concurrency = Annotated[int, typer.Option(min=1, help="pictures in the works at once")]
+_Timeout = Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")]
+_Retries = Annotated[int, typer.Option(min=0, help="how often a busy server is asked again")]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace files that exist")]
+_Json = Annotated[bool, typer.Option("--json", help="print the summary as JSON")]
+
+
+def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
+    image: _Image,
+    mask: _Mask,
+    out: _Out,
+    model: _Model = None,
+    mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
+    mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="for models that draw")] = None,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    concurrency: _Concurrency = 4,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Fill the masked part of an image, or of every image in a folder."""
+    jobs = plan_fills(image, mask, out, image_format, overwrite=overwrite)
+    options = _given(
+        model=model,
+        mask_mode=mask_mode,
+        mask_resize=mask_resize,
+        strategy=strategy,
+        seed=seed,
+        quality=quality,
+    )
+    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
+    _fill("inpaint", jobs, options, where, as_json)
+
+
+def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
+    image: _Image,
+    out: _Out,
+    model: _Model = None,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    concurrency: _Concurrency = 4,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
+    jobs = plan_fills(image, None, out, image_format, overwrite=overwrite)
+    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
+    _fill("translate", jobs, _given(model=model, quality=quality), where, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """A server, or this process; and how hard to drive it."""
+
+    url: str | None
+    models_dir: Path | None
+    engine: EngineChoice | None
+    concurrency: int
+    timeout_s: float
+    retries: int
+
+    def open(self) -> AbstractAsyncContextManager[Filler]:
+        """Whoever makes the pictures."""
+        here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
+        if self.url is None:
+            from retouch.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
+
+            return open_embedded_filler(here, timeout_s=self.timeout_s)
+        if here:
+            raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
+        from retouch.client import open_http_filler  # noqa: PLC0415 -- loads httpx
+
+        return open_http_filler(self.url, timeout_s=self.timeout_s, connections=self.concurrency, retries=self.retries)
+
+
+def _given(**options: object) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Where, as_json: bool) -> None:
+    from retouch.fill_run import FillRun  # noqa: PLC0415 -- loads httpx
+
+    async def run() -> list[Outcome]:
+        async with where.open() as filler:
+            return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
+
+    begun = time.monotonic()
+    with _progress(task, len(jobs), shown=not as_json) as done:
+        outcomes = asyncio.run(run())
+    summary = _summary(outcomes, time.monotonic() - begun)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        for line in _failures(summary):
+            typer.echo(line, err=True)
+        typer.echo(_as_text(summary))
+    if summary["failed"]:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(task: Task, total: int, *, shown: bool) -> Iterator[Callable[[Outcome], None]]:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (shown and total > 1 and console.is_terminal)) as progress:
+        bar = progress.add_task(task, total=total)
+        yield lambda _: progress.advance(bar)
+
+
+def _summary(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    done = len(outcomes) - failed
+    return {
+        "done": done,
+        "failed": failed,
+        "seconds": round(seconds, 3),
+        "images_per_s": round(done / seconds, 3) if seconds else 0.0,
+        "files": [outcome.as_json() for outcome in sorted(outcomes, key=lambda outcome: outcome.job.image)],
+    }
+
+
+def _failures(summary: dict[str, Any]) -> list[str]:
+    return [f"{file['image']}: {file['error']}" for file in summary["files"] if file["error"]]
+
+
+def _as_text(summary: dict[str, Any]) -> str:
+    if len(summary["files"]) == summary["done"] == 1:
+        file = summary["files"][0]
+        return f"{file['out']} ({file['model']} on {file['engine']}, {file['seconds']:.2f} s)"
+    return "{done} done, {failed} failed in {seconds:.1f} s ({images_per_s:.1f} images/s)".format_map(summary)

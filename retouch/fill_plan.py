@@ -1,0 +1,119 @@
+"""Which file becomes which: pairs images with masks and outputs, and refuses before any work what cannot be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from engines.errors import RetouchError
+
+Format = Literal["png", "jpeg", "webp"]
+_FORMAT_OF_SUFFIX: dict[str, Format] = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+_SUFFIX_OF_FORMAT: dict[Format, str] = {"png": ".png", "jpeg": ".jpg", "webp": ".webp"}
+
+
+class PlanInvalid(RetouchError):
+    """The files that were named do not fit together; nothing was read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class FillJob:
+    """One picture to make."""
+
+    image: Path
+    mask: Path | None
+    out: Path
+    format: Format
+
+
+def plan_fills(image: Path, mask: Path | None, out: Path, wanted: Format | None, *, overwrite: bool) -> list[FillJob]:
+    """The pictures to make, in the order of their names.
+
+    Args:
+        image: a file, or a folder of them.
+        mask: a file for all images, a folder (matched by file stem), or None for a task without masks.
+        out: a file, or a folder (existing, or needed because `image` is one).
+        wanted: format of the output; by the suffix of `out`, else png, when None.
+        overwrite: whether files that exist may be replaced.
+
+    Raises:
+        PlanInvalid: something is missing, ambiguous, in the way, or of an unknown format; all of it is named.
+    """
+    pairs = pair_images(image, mask)
+    into_folder = image.is_dir() or out.is_dir()
+    if into_folder and out.exists() and not out.is_dir():
+        raise PlanInvalid(f"{image} is a folder and {out} is a file; name a folder with -o")
+    output_format = (wanted or "png") if into_folder else _format_of(out, wanted)
+    jobs = [
+        FillJob(one, its_mask, _out_path(out, one, output_format, into_folder), output_format)
+        for one, its_mask in pairs
+    ]
+    if into_folder:
+        _refuse("images of the same name would overwrite each other", _repeated(job.out.name for job in jobs))
+    if not overwrite:
+        _refuse("already there; add --overwrite or name another -o", [str(j.out) for j in jobs if j.out.exists()])
+    return jobs
+
+
+def pair_images(image: Path, mask: Path | None) -> list[tuple[Path, Path | None]]:
+    """Each image with its mask; arguments as of `plan_fills`.
+
+    Raises:
+        PlanInvalid: there are no images, or a mask is missing or ambiguous.
+    """
+    images = _images(image)
+    if mask is None:
+        return [(one, None) for one in images]
+    masks = _masks(mask, images)
+    return [(one, masks[one.stem]) for one in images]
+
+
+def _images(image: Path) -> list[Path]:
+    if not image.exists():
+        raise PlanInvalid(f"{image} does not exist")
+    images = _pictures_in(image) if image.is_dir() else [image]
+    if not images:
+        raise PlanInvalid(f"no images in {image}; files that end in {', '.join(_FORMAT_OF_SUFFIX)} count")
+    return images
+
+
+def _masks(mask: Path, images: list[Path]) -> dict[str, Path]:
+    if not mask.exists():
+        raise PlanInvalid(f"{mask} does not exist")
+    if not mask.is_dir():
+        return {image.stem: mask for image in images}
+    found = _pictures_in(mask)
+    _refuse(f"masks of the same name in {mask}", _repeated(path.stem for path in found))
+    masks = {path.stem: path for path in found}
+    _refuse(f"no mask of the same name in {mask} for", [str(image) for image in images if image.stem not in masks])
+    return masks
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _FORMAT_OF_SUFFIX and path.is_file())
+
+
+def _format_of(out: Path, wanted: Format | None) -> Format:
+    by_suffix = _FORMAT_OF_SUFFIX.get(out.suffix.lower())
+    if by_suffix is None and wanted is None:
+        raise PlanInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format {get_args(Format)}")
+    if by_suffix and wanted and by_suffix != wanted:
+        raise PlanInvalid(f"{out} ends in {out.suffix} and --format is {wanted}; make them agree")
+    return wanted or by_suffix or "png"
+
+
+def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) -> Path:
+    return out / (image.stem + _SUFFIX_OF_FORMAT[output_format]) if into_folder else out
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _refuse(what: str, names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        raise PlanInvalid(f"{what}: {', '.join(names[:5])}{more}")
