@@ -1,0 +1,39 @@
+"""Promises about the repository itself."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("retouch", "service", "engines", "export")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_dependency_ships_a_package_of_our_name(package: str) -> None:
+    owners = importlib.metadata.packages_distributions().get(package, [])
+    assert set(owners) <= {"retouch"}, owners
+
+
+@pytest.mark.parametrize("path", [p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py"))], ids=str)
+def test_a_file_has_at_most_300_lines_and_no_vague_name(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 300
+    assert path.stem not in ("utils", "helpers", "common", "misc")
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(result.stdout.split())
+
+
+def test_serving_imports_neither_torch_nor_onnx() -> None:
+    assert not loaded_by("import service.server") & {"torch", "onnx", "export"}
+
+
+def test_the_command_starts_without_the_heavy_libraries() -> None:
+    assert not loaded_by("import retouch.__main__") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}
