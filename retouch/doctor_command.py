@@ -1,0 +1,86 @@
+"""`retouch doctor`: can the main job run here, on which engines, and why not on better ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from retouch.diagnosis import Diagnosis, ModelCheck
+
+_SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[red]failed[/]"}
+
+
+def doctor(
+    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    engine: Annotated[
+        Literal["auto", "openvino", "onnxrt", "fake"] | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")
+    ] = None,
+    results_dir: Annotated[Path | None, typer.Option(help="where results go (RETOUCH_RESULTS_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+) -> None:
+    """Check this host; exit code 0 only if the main job can run."""
+    from retouch.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
+    from service.logs import configure_logs  # noqa: PLC0415 -- the same
+    from service.settings import load_settings  # noqa: PLC0415 -- the same
+
+    given = {
+        "models_dir": models_dir,
+        "engine": engine,
+        "results_dir": results_dir,
+        "engine_cache_dir": engine_cache_dir,
+    }
+    settings = load_settings({name: value for name, value in given.items() if value is not None})
+    configure_logs(settings.model_copy(update={"log_level": "error"}))  # what is logged is in the report
+    diagnosis = diagnose(settings, Host())
+    if as_json:
+        typer.echo(diagnosis.model_dump_json(indent=1))
+    else:
+        _show(diagnosis)
+    if not diagnosis.ok:
+        raise typer.Exit(1)
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+
+    console = Console()
+    console.print(_host_table(diagnosis))
+    console.print(_model_table(diagnosis))
+    verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
+    console.print(verdict, style="green" if diagnosis.ok else "bold red")
+
+
+def _host_table(diagnosis: Diagnosis) -> Table:
+    table = _table("Host", "what", "", "detail")
+    for check in diagnosis.checks:
+        table.add_row(check.name, _SIGNS[check.level], check.detail)
+    return table
+
+
+def _model_table(diagnosis: Diagnosis) -> Table:
+    table = _table("Models", "model", "", "engine", "smallest bucket", "why")
+    for check in diagnosis.models:
+        engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
+        speed = f"{check.infer_ms:.1f} ms, loaded in {check.load_s:.1f} s" if check.infer_ms is not None else ""
+        table.add_row(check.model, _SIGNS[check.level], engine, speed, _why(check))
+    return table
+
+
+def _why(check: ModelCheck) -> str:
+    passed_over = [f"not {name}: {reason}" for name, reason in check.passed_over.items()]
+    return "\n".join(part for part in (check.error, check.note, *passed_over) if part)
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table  # noqa: PLC0415 -- `retouch serve` does without
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

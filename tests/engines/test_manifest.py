@@ -1,0 +1,62 @@
+"""A manifest is believed only when every field is what the schema says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from engines.errors import ManifestInvalid
+from engines.manifest import MANIFEST_FILE, read_manifest
+
+
+def edited(directory: Path, **fields: object) -> Path:
+    path = directory / MANIFEST_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return directory
+
+
+def test_manifest_that_was_written_reads_back_equal(publish, make_manifest):
+    manifest = make_manifest()
+    assert read_manifest(publish(manifest)) == manifest
+
+
+def test_missing_file_says_what_to_do(tmp_path):
+    with pytest.raises(ManifestInvalid, match="export the model again"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("schema_version", 2),
+        ("name", "../etc"),
+        ("version", 0),
+        ("task", "upscale"),
+        ("onnx_sha256", "abc"),
+        ("max_batch", 0),
+        ("size", {"kind": "multiple", "multiple_of": 8, "sides": [12]}),
+        ("surprise", 1),
+    ],
+)
+def test_bad_field_is_named(publish, field, value):
+    with pytest.raises(ManifestInvalid, match=field):
+        read_manifest(edited(publish(), **{field: value}))
+
+
+def test_channels_are_those_of_image_and_output(make_manifest):
+    manifest = make_manifest()
+    assert (manifest.key, manifest.image_channels, manifest.output_channels) == ("tiny/1", 3, 3)
+    assert make_manifest("generate").image_channels == 0
+
+
+def test_buckets_are_every_pair_of_sides_or_the_one_size(make_manifest):
+    assert list(make_manifest().size.buckets()) == [(16, 16), (16, 32), (32, 16), (32, 32)]
+    assert list(make_manifest(size={"kind": "fixed", "height": 8, "width": 9}).size.buckets()) == [(8, 9)]
+
+
+def test_sides_ascend(make_manifest):
+    with pytest.raises(ValidationError, match="must ascend"):
+        make_manifest(size={"kind": "multiple", "multiple_of": 8, "sides": [32, 16]})
