@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import structlog
 import typer
 
 if TYPE_CHECKING:
@@ -26,9 +28,9 @@ def doctor(
 ) -> None:
     """Check this host; exit code 0 only if the main job can run."""
     from retouch.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
-    from service.logs import configure_logs  # noqa: PLC0415 -- the same
     from service.settings import load_settings  # noqa: PLC0415 -- the same
 
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the report says it all
     given = {
         "models_dir": models_dir,
         "engine": engine,
@@ -36,7 +38,6 @@ def doctor(
         "engine_cache_dir": engine_cache_dir,
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
-    configure_logs(settings.model_copy(update={"log_level": "error"}))  # what is logged is in the report
     diagnosis = diagnose(settings, Host())
     if as_json:
         typer.echo(diagnosis.model_dump_json(indent=1))
