@@ -363,6 +363,26 @@ def test_version_removed_while_it_loads_is_closed_again(tmp_path, publish):
     assert [engine.closes for engine in engines] == [0, 1]
 
 
+def test_version_that_loads_while_the_repository_closes_is_closed_too(tmp_path, publish):
+    engines: list[CountsCloses] = []
+
+    def open_and_close(_directory: Path, manifest: Manifest) -> FakeEngine:
+        engines.append(CountsCloses(manifest))
+        repository.close()
+        return engines[-1]
+
+    publish(version=1)
+    repository = ModelRepository(tmp_path / "models", open_and_close)
+    assert repository.scan() == []
+    assert [engine.closes for engine in engines] == [1]
+
+
+def test_directory_that_changes_while_it_is_read_is_not_there_yet(repository, publish):
+    (publish(version=1) / "half").symlink_to("vanished")
+    assert repository.scan() == []
+    assert repository.statuses() == []
+
+
 def test_two_first_leases_of_an_older_version_open_one_engine(tmp_path, publish):
     entered, go = threading.Event(), threading.Event()
     opened: list[str] = []
