@@ -19,6 +19,7 @@ from PIL import Image
 from service.errors import InvalidImage, InvalidOption
 from service.header import Header, read_header
 from service.items import Bool2D, ImageFormat, MaskMode, Picture, Pixels, Size
+from service.pixels import to_8_bits
 from service.png import decode_png, encode_png
 from service.profile import embed_in_jpeg, fitting, read_profile
 
@@ -96,13 +97,6 @@ def encode(picture: Picture, file_format: ImageFormat, quality: int) -> bytes:
     if file_format == "jpeg":
         return _encode_jpeg(picture, quality)
     return _encode_webp(picture, quality)
-
-
-def to_8_bits(samples: Pixels) -> NDArray[np.uint8]:
-    """Samples on the scale of 0–255: v/257 rounded for 16 bits, themselves for 8."""
-    if samples.dtype == np.uint8:
-        return samples.astype(np.uint8, copy=False)
-    return np.asarray(cv2.convertScaleAbs(samples, alpha=1 / 257), np.uint8).reshape(samples.shape)
 
 
 def _decode_samples(data: bytes, header: Header) -> Pixels:

@@ -63,11 +63,15 @@ class Crop:
 
     The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left;
     the rest of the tile is reflected padding.
+
+    hole: the pixels of the box that this crop fills, H×W of the box; None means all masked ones. Boxes of several
+        crops may overlap, their holes never do.
     """
 
     box: Box
     scaled: Size
     tile: Size
+    hole: Bool2D | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,204 @@
+"""Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
+
+Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
+model's largest tile, and are scaled down to it where they do not; docs/images.md shows the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.manifest import FixedSize, SizeRule
+from service.holes import Holes, bounds, find_holes, gather
+from service.items import Bool2D, Box, Crop, Size, Strategy
+
+MIN_CONTEXT = 32
+"""Known pixels wanted on every side of a hole; with less, a model has little to continue from."""
+MAX_CROPS = 128
+MAX_TILES = 32
+"""Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
+
+
+class _Sides(NamedTuple):
+    """The tiles of a rule: any of these heights with any of these widths, both ascending."""
+
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
+
+    @property
+    def largest(self) -> Size:
+        return Size(self.heights[-1], self.widths[-1])
+
+    def holding(self, size: Size) -> Size:
+        """The smallest tile that holds the size, or as much of it as the largest does."""
+        return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Holes for one crop: their numbers, the box round them, and the known pixels wanted round that box."""
+
+    members: tuple[int, ...]
+    hole: Box
+    context: Size
+    crop: Crop
+
+
+def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
+    """The crops that fill a mask.
+
+    `auto` takes the whole picture where it fits the largest tile or the rule is to resize it, and crops otherwise.
+
+    Args:
+        mask: H×W of the picture, True = fill, at least one pixel.
+        rule: the model's.
+        strategy: the request's.
+    """
+    picture, sides = Size(*mask.shape), _sides(rule)
+    fits = picture.height <= sides.largest.height and picture.width <= sides.largest.width
+    resized = isinstance(rule, FixedSize) and rule.fit == "resize"
+    if strategy == "whole" or (strategy == "auto" and (fits or resized)):
+        return [plan_whole(picture, rule)]
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * MIN_CONTEXT))
+
+    def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
+        return _Group(members, hole, context, _stretched(_crop_round(hole, context, picture, sides), rule))
+
+    groups = _merged(_affordable_groups(holes, sides, group_of), group_of)
+    return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
+
+
+def plan_whole(picture: Size, rule: SizeRule) -> Crop:
+    """The whole picture as one crop: resized into the tile, or padded, and scaled down where no tile holds it."""
+    sides = _sides(rule)
+    scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
+    scaled = _scaled(picture, scale)
+    box = Box(0, 0, picture.height, picture.width)
+    tile = sides.holding(picture if rule.fit == "resize" else scaled)
+    return _stretched(Crop(box, scaled, tile), rule)
+
+
+_GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
+
+
+def _affordable_groups(holes: Holes, sides: _Sides, group_of: _GroupOf) -> list[_Group]:
+    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few."""
+    budget = MAX_TILES * sides.largest.height * sides.largest.width
+    extents = holes.boxes[:, 2:] - holes.boxes[:, :2]
+    for step in count():
+        factor = 2.0 ** (step / 2)
+        height, width = (max(1, int(least * factor) - 2 * MIN_CONTEXT) for least in (sides.heights[0], sides.widths[0]))
+        numbers = gather(holes.boxes, height, width)
+        if numbers.max() >= MAX_CROPS:
+            continue
+        order = np.argsort(numbers, kind="stable")
+        members = np.split(order, np.cumsum(np.bincount(numbers))[:-1])
+        groups = [
+            group_of(tuple(map(int, own)), hole, _context(extents[own].max(axis=0)))
+            for own, hole in zip(members, bounds(holes.boxes, numbers), strict=True)
+        ]
+        if len(groups) == 1 or sum(_cost(group.crop) for group in groups) <= budget:
+            return groups
+    raise AssertionError("unreachable: a window as large as the picture holds every hole")
+
+
+def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
+    """Merges crops that overlap, where one tile costs no more than the two and shows the holes no smaller."""
+    done: list[_Group] = []
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop()
+        for other in done:
+            if not _overlap(group.crop.box, other.crop.box):
+                continue
+            context = Size(*np.maximum(group.context, other.context).tolist())
+            both = group_of(group.members + other.members, _union(group.hole, other.hole), context)
+            cheaper = _cost(both.crop) <= _cost(group.crop) + _cost(other.crop)
+            if cheaper and _shrink(both.crop) <= 1.1 * min(_shrink(group.crop), _shrink(other.crop)):
+                done.remove(other)
+                waiting.append(both)
+                break
+        else:
+            done.append(group)
+    return sorted(done, key=lambda group: group.crop.box)
+
+
+def _context(extent: NDArray[np.intp]) -> Size:
+    """Half the extent of the largest hole, on every side."""
+    return Size(*np.maximum(MIN_CONTEXT, extent // 2).tolist())
+
+
+def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides) -> Crop:
+    """A box with its context, less of that if it then needs no scaling, more of it where the tile has room."""
+    least = _with_context(hole, Size(MIN_CONTEXT, MIN_CONTEXT), picture)
+    wanted = _with_context(hole, context, picture)
+    scale = 1.0
+    if least.height > sides.largest.height or least.width > sides.largest.width:
+        scale = max(wanted.height / sides.largest.height, wanted.width / sides.largest.width)
+    tile = sides.holding(_scaled(wanted, scale))
+    top, bottom = _span(hole.top, hole.bottom, int(tile.height * scale), picture.height)
+    left, right = _span(hole.left, hole.right, int(tile.width * scale), picture.width)
+    box = Box(top, left, bottom, right)
+    return Crop(box, _scaled(box.size, scale), tile)
+
+
+def _with_context(hole: Box, context: Size, picture: Size) -> Size:
+    height, width = (min(p, h + 2 * c) for p, h, c in zip(picture, hole.size, context, strict=True))
+    return Size(height, width)
+
+
+def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
+    """A stretch of `length` with first..last in its middle, moved and cut to lie in 0..limit; never less than that."""
+    length = min(max(length, last - first), limit)
+    start = min(max(0, (first + last - length) // 2), limit - length)
+    return start, start + length
+
+
+def _stretched(crop: Crop, rule: SizeRule) -> Crop:
+    return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
+
+
+def _owned(holes: Holes, group: _Group) -> Bool2D:
+    """The masked pixels of the crop's box that belong to the group's holes."""
+    chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
+    chosen[np.array(group.members) + 1] = True
+    box, hole, (top, left) = group.crop.box, group.hole, holes.origin
+    owned: Bool2D = np.zeros(box.size, np.bool_)
+    labels = holes.labels[hole.top - top : hole.bottom - top, hole.left - left : hole.right - left]
+    owned[hole.top - box.top : hole.bottom - box.top, hole.left - box.left : hole.right - box.left] = chosen[labels]
+    return owned
+
+
+def _sides(rule: SizeRule) -> _Sides:
+    heights, widths = zip(*rule.buckets(), strict=True)
+    return _Sides(tuple(sorted(set(heights))), tuple(sorted(set(widths))))
+
+
+def _first_from(ascending: tuple[int, ...], least: int) -> int:
+    return next((side for side in ascending if side >= least), ascending[-1])
+
+
+def _scaled(size: Size, scale: float) -> Size:
+    return Size(max(1, int(size.height / scale + 1e-6)), max(1, int(size.width / scale + 1e-6)))
+
+
+def _shrink(crop: Crop) -> float:
+    return max(crop.box.size.height / crop.scaled.height, crop.box.size.width / crop.scaled.width)
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a.top < b.bottom and b.top < a.bottom and a.left < b.right and b.left < a.right
+
+
+def _union(a: Box, b: Box) -> Box:
+    return Box(min(a.top, b.top), min(a.left, b.left), max(a.bottom, b.bottom), max(a.right, b.right))
+
+
+def _cost(crop: Crop) -> int:
+    return crop.tile.height * crop.tile.width

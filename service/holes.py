@@ -1,0 +1,114 @@
+"""The holes of a mask, as few rectangles as a generator needs to fill them one by one. Pure.
+
+A hole is a connected component of the mask; parts a few pixels apart count as one. Holes are gathered while they fit
+one window. Thin holes longer than a window (wires, scratches, speckles everywhere) are cut into pieces, so that they
+need not be scaled down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from service.items import Bool2D, Box
+
+Boxes = NDArray[np.intp]
+"""N×4: top, left, bottom, right."""
+GAP = 6
+"""Parts of the mask that are at most this many pixels apart belong to the same hole."""
+THIN_RADIUS = 16.0
+"""Holes at most twice as thick as this are cut where they are longer than a window; the cut is as short as that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """Every masked pixel belongs to exactly one hole.
+
+    boxes: N×4. labels: H×W int32 of a rectangle round all holes, whose top left is `origin`; 0 = not masked, hole i
+        has the label i + 1.
+    """
+
+    boxes: Boxes
+    labels: NDArray[np.int32]
+    origin: tuple[int, int]
+
+
+def find_holes(mask: Bool2D, window: int) -> Holes:
+    """The holes of a mask (at least one pixel); thin ones longer than `window` pixels in pieces of half a window."""
+    reach = GAP // 2
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    inside = np.pad(mask[top : top + height, left : left + width], reach)
+    joined = cv2.dilate(inside.view(np.uint8), np.ones((GAP + 1, GAP + 1), np.uint8))
+    _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
+    labels: NDArray[np.int32] = np.asarray(found, np.int32)
+    labels *= inside
+    boxes = _boxes_of(np.asarray(stats[1:], np.intp)) + np.array((reach, reach, -reach, -reach))
+    pieces = [boxes]
+    for hole in np.flatnonzero((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window):
+        cut = _cut_if_thin(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
+        if cut is not None:
+            boxes[hole] = cut[0]
+            pieces.append(cut[1:])
+    corner = np.array((top - reach, left - reach), np.intp)
+    return Holes(np.concatenate(pieces) + np.tile(corner, 2), labels, (int(corner[0]), int(corner[1])))
+
+
+def gather(boxes: Boxes, height: int, width: int) -> NDArray[np.intp]:
+    """Groups boxes so that each group fits a window of height × width; a box larger than that stays alone.
+
+    Sweeps bands from top to bottom and windows from left to right. Returns N group numbers, 0, 1, ….
+    """
+    groups = np.full(len(boxes), -1, np.intp)
+    sizes = boxes[:, 2:] - boxes[:, :2]
+    large = (sizes[:, 0] > height) | (sizes[:, 1] > width)
+    groups[large] = np.arange(np.count_nonzero(large))
+    number = int(np.count_nonzero(large))
+    waiting = np.flatnonzero(~large)
+    waiting = waiting[np.argsort(boxes[waiting, 0], kind="stable")]
+    while waiting.size:
+        in_band = boxes[waiting, 2] <= boxes[waiting[0], 0] + height
+        band, waiting = waiting[in_band], waiting[~in_band]
+        band = band[np.argsort(boxes[band, 1], kind="stable")]
+        while band.size:
+            in_window = boxes[band, 3] <= boxes[band[0], 1] + width
+            groups[band[in_window]] = number
+            band = band[~in_window]
+            number += 1
+    return groups
+
+
+def bounds(boxes: Boxes, groups: NDArray[np.intp]) -> list[Box]:
+    """The bounding box of each group."""
+    count = int(groups.max()) + 1
+    low = np.full((count, 2), np.iinfo(np.intp).max)
+    high = np.zeros((count, 2), np.intp)
+    np.minimum.at(low, groups, boxes[:, :2])
+    np.maximum.at(high, groups, boxes[:, 2:])
+    return [Box(*map(int, (*first, *last))) for first, last in zip(low, high, strict=True)]
+
+
+def _boxes_of(stats: NDArray[np.intp]) -> Boxes:
+    left, top, width, height = stats[:, :4].T
+    return np.stack((top, left, top + height, left + width), axis=1)
+
+
+def _cut_if_thin(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes | None:
+    """Relabels the pieces of a thin hole: the first keeps its label, the others follow the `count` that there are."""
+    top, left, bottom, right = map(int, box)
+    own = labels[top:bottom, left:right] == hole + 1
+    if cv2.distanceTransform(np.pad(own, 1).view(np.uint8), cv2.DIST_L2, 3).max() > THIN_RADIUS:
+        return None
+    pieces: list[tuple[int, int, int, int]] = []
+    for row in range(top, bottom, side):
+        for column in range(left, right, side):
+            cell = np.ascontiguousarray(own[row - top : row - top + side, column - left : column - left + side])
+            x, y, width, height = cv2.boundingRect(cell.view(np.uint8))
+            if width:
+                label = count + len(pieces) if pieces else hole + 1
+                labels[row : row + cell.shape[0], column : column + cell.shape[1]][cell] = label
+                pieces.append((row + y, column + x, row + y + height, column + x + width))
+    return np.array(pieces, np.intp)

@@ -1,0 +1,112 @@
+"""Tiles back into the picture: scaled back, converted back, and put only where the mask is. Pure.
+
+The seam lies inside the mask and is a few pixels wide: docs/adr/0002-seam.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.manifest import Manifest
+from service.items import Bool2D, Box, Crop, Picture, Pixels, Size
+from service.pixels import to_8_bits, to_channels
+
+FEATHER = 3
+"""Width of the seam in pixels, inside the mask."""
+
+
+def paste(picture: Picture, mask: Bool2D, crops: Sequence[Crop], tiles: Sequence[NDArray[np.uint8]]) -> Picture:
+    """The picture with its holes filled; a new one, of the same depth, channels, alpha and profile.
+
+    Pixels outside the mask are identical to the picture's. Alpha is kept; where the mask is exactly what is fully
+    transparent (an erased region), it becomes opaque, because the fill could not be seen otherwise.
+
+    Args:
+        picture: what was uploaded; it is not modified.
+        mask: H×W, True = fill.
+        crops: as planned; their holes cover the mask.
+        tiles: uint8 H×W×C of each crop's tile, what the model gave.
+    """
+    pixels: Any = picture.pixels.copy()
+    for crop, tile in zip(crops, tiles, strict=True):
+        _paste_one(pixels, picture.pixels, mask, crop, tile)
+    return Picture(pixels, _alpha(picture, mask), picture.icc)
+
+
+def translated(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: Manifest) -> Picture:
+    """The model's picture at the size of the uploaded one, 8 bits, the model's channels.
+
+    Alpha is kept (as 8 bits). The colour profile is not: the colours are the model's, in sRGB.
+    """
+    region = to_channels(tile[: crop.scaled.height, : crop.scaled.width], 1 if manifest.output_channels == 1 else 3)
+    alpha = None if picture.alpha is None else to_8_bits(picture.alpha)
+    return Picture(_scaled_back(region, picture.size), alpha, None)
+
+
+def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: NDArray[np.uint8]) -> None:
+    """Writes one crop's part of the mask into `pixels`."""
+    box = crop.box
+    hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
+    x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
+    if not width:
+        return
+    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, FEATHER + 1)
+    rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
+    within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
+    filled = _scaled_back(tile[: crop.scaled.height, : crop.scaled.width], box.size)[within]
+    fill = _as_source(np.ascontiguousarray(filled), source)
+    blended = _feathered(fill, source[rows, columns], mask[rows, columns])
+    np.copyto(pixels[rows, columns], blended, where=hole[within][:, :, None])
+
+
+def _feathered(fill: Any, known: Pixels, mask: Bool2D) -> Any:
+    """The fill, led over a few pixels into the colour of the nearest pixel outside the mask."""
+    if mask.all():
+        return fill
+    inside = np.ascontiguousarray(mask).view(np.uint8)
+    distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
+    seam = mask & (distance <= FEATHER)
+    outside = np.flatnonzero(~mask)
+    position = np.zeros(outside.size + 1, np.intp)
+    position[labels.reshape(-1)[outside]] = outside
+    nearest = known.reshape(-1, known.shape[2])[position[labels[seam]]].astype(np.float32)
+    weight = (distance[seam] / (FEATHER + 1))[:, None]
+    result = fill.copy()
+    result[seam] = np.rint(weight * fill[seam] + (1 - weight) * nearest).astype(fill.dtype)
+    return result
+
+
+def _as_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
+    converted = to_channels(fill, source.shape[2])
+    return converted if source.dtype == np.uint8 else converted.astype(np.uint16) * np.uint16(257)
+
+
+def _scaled_back(region: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    if Size(*region.shape[:2]) == size:
+        return region
+    shrinks = region.shape[0] >= size.height and region.shape[1] >= size.width
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+    scaled: Any = cv2.resize(np.ascontiguousarray(region), (size.width, size.height), interpolation=how)
+    return np.asarray(scaled, np.uint8).reshape(*size, -1)
+
+
+def _alpha(picture: Picture, mask: Bool2D) -> Pixels | None:
+    if picture.alpha is None or picture.alpha[mask].any():
+        return picture.alpha
+    opaque: Any = np.where(mask, np.iinfo(picture.alpha.dtype).max, picture.alpha)
+    alpha: Pixels = opaque.astype(picture.alpha.dtype)
+    return alpha
+
+
+def _grown(box: Box, limit: Box, margin: int) -> Box:
+    return Box(
+        max(limit.top, box.top - margin),
+        max(limit.left, box.left - margin),
+        min(limit.bottom, box.bottom + margin),
+        min(limit.right, box.right + margin),
+    )

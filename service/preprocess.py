@@ -1,0 +1,75 @@
+"""Pictures and masks to samples: cut out, scaled, padded, 8 bits, the model's channels. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from engines.manifest import Manifest
+from service.items import Bool2D, Crop, Picture, Pixels, Sample, Size
+from service.pixels import to_8_bits, to_channels
+
+
+def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifest) -> Sample:
+    """One crop with its holes: `image` uint8 H×W×C and `mask` uint8 H×W, 1 = fill, of the crop's tile.
+
+    All holes in the box are marked, also those that another crop fills. A tile's pixel is marked where any of the
+    picture's pixels in it is, so no hole is lost by scaling down, and none of what lies under it shows.
+    """
+    rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
+    image = _scaled_image(_model_pixels(picture.pixels[rows, columns], manifest), crop.scaled)
+    holes = _scaled_mask(mask[rows, columns].view(np.uint8), crop.scaled)
+    return Sample(crop.tile, {"image": _padded(image, crop.tile), "mask": _padded(holes, crop.tile)})
+
+
+def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
+    """The picture as `image` uint8 H×W×C of the crop's tile; alpha is left out."""
+    image = _model_pixels(picture.pixels, manifest)
+    if crop.scaled != picture.size:  # what pix2pix was trained on was scaled by Pillow's bicubic filter
+        scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
+        width_height = (crop.scaled.width, crop.scaled.height)
+        image = np.asarray(scaled.resize(width_height, Image.Resampling.BICUBIC)).reshape(*crop.scaled, -1)
+    return Sample(crop.tile, {"image": _padded(image, crop.tile)})
+
+
+def _model_pixels(pixels: Pixels, manifest: Manifest) -> NDArray[np.uint8]:
+    return to_channels(to_8_bits(pixels), manifest.image_channels)
+
+
+def _scaled_image(image: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    if Size(*image.shape[:2]) == size:
+        return image
+    shrinks = image.shape[0] >= size.height and image.shape[1] >= size.width
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+    scaled: Any = cv2.resize(image, (size.width, size.height), interpolation=how)
+    return np.asarray(scaled, np.uint8).reshape(*size, -1)
+
+
+def _scaled_mask(holes: Any, size: Size) -> Any:
+    """Scaled by maximum, first in one direction, then in the other."""
+    if Size(*holes.shape) == size:
+        return holes
+    return _scaled_rows(_scaled_rows(holes, size.height).T, size.width).T
+
+
+def _scaled_rows(holes: Any, height: int) -> Any:
+    have = holes.shape[0]
+    if height >= have:
+        return holes[np.arange(height) * have // height]
+    first = np.arange(height) * have // height
+    last = -(-np.arange(1, height + 1) * have // height)  # the row that two targets share counts for both
+    scaled = np.maximum.reduceat(holes, first, axis=0)
+    return np.maximum(scaled, holes[last - 1])
+
+
+def _padded(array: NDArray[np.uint8], tile: Size) -> NDArray[np.uint8]:
+    """Reflected at the lower and right edge up to the tile's size; always contiguous."""
+    below, right = tile.height - array.shape[0], tile.width - array.shape[1]
+    if below or right:
+        padded: Any = cv2.copyMakeBorder(array, 0, below, 0, right, cv2.BORDER_REFLECT_101)
+        array = padded.reshape(*tile, *array.shape[2:])
+    return np.ascontiguousarray(array)
