@@ -57,13 +57,14 @@ def _scaled_mask(holes: Any, size: Size) -> Any:
 
 
 def _scaled_rows(holes: Any, height: int) -> Any:
+    """Each of the `height` rows is the maximum of all rows that it touches."""
     have = holes.shape[0]
-    if height >= have:
-        return holes[np.arange(height) * have // height]
     first = np.arange(height) * have // height
-    last = -(-np.arange(1, height + 1) * have // height)  # the row that two targets share counts for both
-    scaled = np.maximum.reduceat(holes, first, axis=0)
-    return np.maximum(scaled, holes[last - 1])
+    last = -(-np.arange(1, height + 1) * have // height) - 1
+    scaled = np.ascontiguousarray(holes[first])
+    for step in range(1, int((last - first).max()) + 1):
+        np.maximum(scaled, holes[np.minimum(first + step, last)], out=scaled)
+    return scaled
 
 
 def _padded(array: NDArray[np.uint8], tile: Size) -> NDArray[np.uint8]:
