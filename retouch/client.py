@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -90,7 +91,7 @@ class HttpFiller:
         self,
         client: httpx.AsyncClient,
         policy: RetryPolicy,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._client = client
         self._policy = policy
@@ -127,6 +128,22 @@ class HttpFiller:
             ) from error
 
 
+def checked_url(url: str) -> str:
+    """The address without a slash at its end.
+
+    Raises:
+        ServerUnreachable: it is no http(s) address.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number, or a broken IPv6 address
+        valid = False
+    if not valid:
+        raise ServerUnreachable(f"{url!r} is no address of a server; write http://HOST:PORT")
+    return url.rstrip("/")
+
+
 def problem_code(body: bytes) -> tuple[str, str]:
     """The `code` and `detail` of a problem reply; of one that is none: empty, and the start of its text."""
     try:
@@ -147,18 +164,19 @@ def _refusal(response: httpx.Response, attempts: int) -> RequestRefused:
 
 
 @asynccontextmanager
-async def open_http_filler(url: str, *, timeout_s: float, connections: int, retries: int) -> AsyncIterator[HttpFiller]:
+async def open_http_filler(
+    url: str,
+    *,
+    timeout_s: float,
+    connections: int,
+    retries: int,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[HttpFiller]:
     """A filler on the server at `url`.
 
     Raises:
         ServerUnreachable: `url` is no http(s) address.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ServerUnreachable(f"{url!r} is no address of a server; write http://HOST:PORT")
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-    try:
-        client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits)
-    except httpx.InvalidURL as error:
-        raise ServerUnreachable(f"{url!r} is no address of a server ({error}); write http://HOST:PORT") from error
-    async with client:
-        yield HttpFiller(client, RetryPolicy(retries))
+    async with httpx.AsyncClient(base_url=checked_url(url), timeout=timeout_s, limits=limits) as client:
+        yield HttpFiller(client, RetryPolicy(retries), sleep)

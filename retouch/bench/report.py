@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ Mode = Literal["open", "closed"]
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _HIGHEST_US = 3_600_000_000  # an hour
 _SIGNIFICANT_FIGURES = 3
+_METRIC = re.compile(r"(?P<name>[^;\s]+)\s*;(?:.*;)?\s*dur=(?P<duration>\d+(?:\.\d+)?)\s*(?:;.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +74,8 @@ def summarise(mode: Mode, level: float, observations: list[Observation]) -> RunR
 
 def parse_server_timing(value: str) -> dict[str, float]:
     """Milliseconds by stage from a Server-Timing header (W3C): `decode;dur=1.2, infer;dur=8`."""
-    stages: dict[str, float] = {}
-    for metric in value.split(","):
-        name, *parameters = (part.strip() for part in metric.split(";"))
-        for parameter in parameters:
-            key, _, duration = parameter.partition("=")
-            if key == "dur":
-                stages[name] = float(duration)
-    return stages
+    metrics = (_METRIC.fullmatch(metric.strip()) for metric in value.split(","))
+    return {metric["name"]: float(metric["duration"]) for metric in metrics if metric}
 
 
 def gate(reports: Iterable[RunReport], over_p99_ms: float | None, *, on_errors: bool) -> list[str]:

@@ -12,20 +12,21 @@ import aiohttp
 import httpx
 
 from retouch.bench.load import NO_REPLY, Answer, Payload
-from retouch.client import problem_code
+from retouch.client import checked_url, problem_code
 
 
 class HttpSender:
     """A Sender for a server at one address."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
+        self._url = url
 
     async def send(self, payload: Payload) -> Answer:
         """Post it; a transport error is an Answer without status."""
         try:
             async with self._session.post(
-                payload.path, data=payload.body, headers={"Content-Type": payload.content_type}
+                self._url + payload.path, data=payload.body, headers={"Content-Type": payload.content_type}
             ) as response:
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
@@ -44,14 +45,18 @@ class HttpSender:
 
 @asynccontextmanager
 async def open_sender(url: str) -> AsyncIterator[HttpSender]:
-    """A sender without limits on connections or time: the driver must not be what requests wait for."""
+    """A sender without limits on connections or time: the driver must not be what requests wait for.
+
+    Raises:
+        ServerUnreachable: `url` is no http(s) address.
+    """
+    address = checked_url(url)
     async with aiohttp.ClientSession(
-        url,
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
     ) as session:
-        yield HttpSender(session)
+        yield HttpSender(session, address)
 
 
 def encode(path: str, parts: Mapping[str, bytes], fields: Mapping[str, str]) -> Payload:

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+
+from retouch.bench.load import Answer, Observation
+from retouch.bench.plot import save_plot
+from retouch.bench.report import Mode, RunReport, summarise
+from retouch.bench.table import print_reports
+
+
+def report(mode: Mode, level: float, latency_s: float, *, lag_s: float = 0.0, fails: bool = False) -> RunReport:
+    answer = Answer(503, "overloaded") if fails else Answer(200, server_timing="infer;dur=8", batch_size="2")
+    return summarise(mode, level, [Observation(0.0, lag_s, latency_s, answer)])
+
+
+def printed(*reports: RunReport) -> str:
+    console = Console(file=StringIO(), width=160)
+    print_reports(list(reports), console)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_the_table_has_a_row_for_each_load() -> None:
+    text = printed(report("open", 12.5, 0.1), report("closed", 4, 0.2))
+    assert "12.5 req/s" in text
+    assert "4 clients" in text
+    assert "100.0" in text.split("12.5 req/s")[1].splitlines()[0]
+    assert "8.0 (8.0)" in text
+    assert "batch sizes 2: 100%" in text
+
+
+def test_a_run_without_success_shows_dashes_and_its_errors() -> None:
+    text = printed(report("open", 5, 0.1), report("open", 50, 0.1, fails=True))
+    assert "–" in text.split("50 req/s")[1].splitlines()[0]
+    assert "50 req/s: errors 503 overloaded: 1" in text
+
+
+def test_only_failed_runs_have_no_table_of_stages() -> None:
+    assert "each stage" not in printed(report("open", 50, 0.1, fails=True))
+
+
+def test_a_late_driver_is_pointed_out() -> None:
+    assert "the driver was" in printed(report("open", 5, 0.1, lag_s=0.05))
+    assert "the driver was" not in printed(report("open", 5, 0.1))
+
+
+def test_the_plot_has_a_row_for_each_kind_of_loop(tmp_path: Path) -> None:
+    opened = [report("open", rate, rate / 100) for rate in (20, 5, 10)]
+    closed = [report("closed", 1, 0.01), report("closed", 4, 0.1, fails=True)]
+    save_plot(opened, tmp_path / "open.png", "open")
+    save_plot([*opened, *closed], tmp_path / "both.png", "both")
+    with Image.open(tmp_path / "open.png") as one, Image.open(tmp_path / "both.png") as two:
+        assert one.format == two.format == "PNG"
+        assert two.width == one.width
+        assert two.height == 2 * one.height
+        assert len(two.convert("L").getcolors() or []) > 20
+
+
+def test_runs_that_all_failed_can_be_plotted(tmp_path: Path) -> None:
+    save_plot([report("open", 5, 0.1, fails=True), summarise("open", 9, [])], tmp_path / "failed.svg", "failed")
+    assert (tmp_path / "failed.svg").read_text("utf-8").startswith("<?xml")

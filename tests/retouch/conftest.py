@@ -1,0 +1,96 @@
+"""A small server that speaks the contract's headers and can be told to misbehave, and pictures to send to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+TEST_DATA = Path(__file__).parents[1] / "data"
+
+
+@dataclass
+class Contract:
+    """What the server should do, and what it was asked."""
+
+    url: str = ""
+    busy: int = 0
+    """Refuse that many requests with 503."""
+    retry_after: str | None = "0"
+    stall_s: float = 0.0
+    """Answer nothing for that long, once."""
+    delay_s: float = 0.0
+    unwelcome: bytes = b"unwelcome"
+    """An image of these bytes is refused with a problem; one of `plain` with a text."""
+    asked: list[dict[str, str | bytes]] = field(default_factory=list)
+
+    async def answer(self, request: Request) -> Response:
+        async with request.form() as form:
+            asked = {name: await v.read() if isinstance(v, UploadFile) else v for name, v in form.items()}
+        self.asked.append({"task": request.path_params["task"], **asked})
+        stall_s, self.stall_s = self.stall_s, 0.0
+        time.sleep(stall_s)  # noqa: ASYNC251 -- the whole server stalls, as meant
+        await asyncio.sleep(self.delay_s)
+        if self.busy:
+            self.busy -= 1
+            headers = {} if self.retry_after is None else {"Retry-After": self.retry_after}
+            return problem(503, "overloaded", "the house is full", headers)
+        image = asked["image"]
+        assert isinstance(image, bytes)
+        if image == self.unwelcome:
+            return problem(400, "invalid_image", "these bytes are no image")
+        if image == b"plain":
+            return Response("out of order", 502)
+        headers = {
+            "X-Model": "photos/1",
+            "X-Engine": "fake",
+            "X-Batch-Size": "2",
+            "Server-Timing": "decode;dur=1.5, infer;dur=20",
+        }
+        return Response(b"filled " + image, media_type="image/png", headers=headers)
+
+
+def problem(status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> Response:
+    body = {"status": status, "code": code, "detail": detail}
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+@pytest.fixture
+def contract() -> Iterator[Contract]:
+    """A running server."""
+    contract = Contract()
+    app = Starlette(routes=[Route("/v1/{task}", contract.answer, methods=["POST"])])
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.005)
+        contract.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield contract
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Folders `images` (a.png, b.jpg, c.webp) and `masks` (the same stems, all png); bytes that name the file."""
+    for name in ("images/a.png", "images/b.jpg", "images/c.webp", "masks/a.png", "masks/b.png", "masks/c.png"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(name.encode())
+    (tmp_path / "images" / "notes.txt").write_text("no picture", "utf-8")
+    return tmp_path

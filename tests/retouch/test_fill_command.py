@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from retouch.__main__ import app
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_one_image_is_filled_and_the_line_says_by_whom(contract, pictures: Path) -> None:
+    out = pictures / "new" / "o.png"
+    image, mask = pictures / "images/a.png", pictures / "masks/a.png"
+    result = run(
+        *("inpaint", image, mask, "-o", out, "--url", contract.url, "--mask-mode", "alpha", "--seed", 3),
+        *("--strategy", "crop", "--model", "photos/1", "--mask-resize", "nearest"),
+    )
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes() == b"filled images/a.png"
+    assert result.stdout.startswith(f"{out} (photos/1 on fake, ")
+    assert contract.asked == [
+        {
+            "task": "inpaint",
+            "image": b"images/a.png",
+            "mask": b"masks/a.png",
+            "mask_mode": "alpha",
+            "seed": "3",
+            "strategy": "crop",
+            "model": "photos/1",
+            "mask_resize": "nearest",
+            "format": "png",
+        }
+    ]
+
+
+def test_a_folder_is_filled_and_summed_up_as_json(contract, pictures: Path) -> None:
+    out = pictures / "out"
+    result = run(
+        *("inpaint", pictures / "images", pictures / "masks", "-o", out, "--url", contract.url),
+        *("--format", "jpeg", "--quality", 80, "--json"),
+    )
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert (summary["done"], summary["failed"]) == (3, 0)
+    assert summary["images_per_s"] == pytest.approx(3 / summary["seconds"], rel=0.05)
+    assert [Path(file["out"]).name for file in summary["files"]] == ["a.jpg", "b.jpg", "c.jpg"]
+    assert {file["model"] for file in summary["files"]} == {"photos/1"}
+    assert sorted(path.name for path in out.iterdir()) == ["a.jpg", "b.jpg", "c.jpg"]
+    assert {(asked["format"], asked["quality"]) for asked in contract.asked} == {("jpeg", "80")}
+
+
+def test_one_that_fails_is_named_and_the_others_are_done(contract, pictures: Path) -> None:
+    contract.unwelcome = b"images/b.jpg"
+    result = run("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url)
+    assert result.exit_code == 1
+    assert f"{pictures}/images/b.jpg: 400 invalid_image: these bytes are no image" in result.stderr
+    assert "2 done, 1 failed in " in result.stdout
+    assert sorted(path.name for path in (pictures / "out").iterdir()) == ["a.png", "c.png"]
+
+
+def test_a_busy_server_is_waited_for(contract, pictures: Path) -> None:
+    contract.busy = 3
+    result = run("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url, "--concurrency", 3)
+    assert result.exit_code == 0, result.output
+    assert len(contract.asked) == 6
+
+
+def test_an_output_that_cannot_be_written_is_a_failure_of_that_file(contract, pictures: Path) -> None:
+    (pictures / "file").write_bytes(b"")
+    out = pictures / "file" / "o.png"
+    result = run("translate", pictures / "images/a.png", "-o", out, "--url", contract.url)
+    assert result.exit_code == 1
+    assert f"{pictures}/images/a.png: [Errno 17] File exists" in result.stderr
+
+
+def test_no_half_written_file_stays(contract, pictures: Path) -> None:
+    (pictures / "out" / "a.png").mkdir(parents=True)
+    result = run(
+        *("translate", pictures / "images/a.png", "-o", pictures / "out", "--url", contract.url, "--overwrite")
+    )
+    assert result.exit_code == 1
+    assert [path.name for path in (pictures / "out").iterdir()] == ["a.png"]
+
+
+def test_a_server_and_models_of_ones_own_exclude_each_other(contract, pictures: Path) -> None:
+    image = pictures / "images/a.png"
+    result = run("translate", image, "-o", pictures / "o.png", "--url", contract.url, "--engine", "fake")
+    assert result.exit_code == 2
+    assert "leave out --models-dir and --engine" in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_plan_that_cannot_work_is_one_line_and_exit_1(pictures: Path) -> None:
+    result = run("translate", pictures / "gone.png", "-o", pictures / "o.png")
+    assert result.exit_code == 1
+    assert result.output == f"error: {pictures}/gone.png does not exist\n"
