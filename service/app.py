@@ -161,8 +161,10 @@ def _engine_opener(settings: Settings) -> OpenEngine:
 
 
 def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
-    height, width = next(iter(manifest.size.buckets()))
-    return [BatchShape(size, height, width) for size in {1, min(settings.max_batch_size, manifest.max_batch)}]
+    """Every tile size once, so that no first request pays for it, and the smallest in the largest batch."""
+    buckets = list(manifest.size.buckets())
+    largest = min(settings.max_batch_size, manifest.max_batch)
+    return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 
 def _start_worker(batcher: Batcher, metrics: Metrics, clock: Callable[[], float]) -> DeviceWorker:
