@@ -1,0 +1,222 @@
+"""From model.onnx to a TensorRT plan; needs no GPU with TensorRT-RTX, and the target's own GPU otherwise.
+
+Precision is the graph's (design: FP16 is decided once, in the ONNX). Strongly typed networks obey it by themselves;
+TensorRT 8.6 is told layer by layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engines.errors import EngineUnavailable
+from engines.manifest import ONNX_FILE, Manifest
+from engines.trt_library import TensorRt
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeCapability:
+    """A generation of NVIDIA GPUs, as in `8.9`."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def parse(cls, text: str) -> ComputeCapability:
+        """From `8.9`, `12.0` or `SM89`.
+
+        Raises:
+            EngineUnavailable: it is none of these.
+        """
+        if match := re.fullmatch(r"(?:(\d+)\.(\d)|sm_?(\d+)(\d))", text.strip().lower()):
+            major, minor = (group for group in match.groups() if group is not None)
+            return cls(int(major), int(minor))
+        raise EngineUnavailable(f"{text!r} is no compute capability; write it like 8.9")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How plans are built.
+
+    max_batch: largest batch that the service sends; the model's own limit applies too.
+    targets: the GPUs that the plan is for; none for the one that is here. Only TensorRT-RTX builds for others.
+    version_compatible: the plan also runs on later TensorRT versions (slower).
+    hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
+    """
+
+    max_batch: int = 8
+    targets: tuple[ComputeCapability, ...] = ()
+    version_compatible: bool = False
+    hardware_compatible: bool = False
+
+
+class Profile(NamedTuple):
+    """The batches and the one tile size that a part of the plan is optimised for."""
+
+    height: int
+    width: int
+    least: int
+    most: int
+
+    def holds(self, batch: int, height: int, width: int) -> bool:
+        """Whether a batch of that shape runs on this profile."""
+        return (height, width) == (self.height, self.width) and self.least <= batch <= self.most
+
+
+class Plan(NamedTuple):
+    """A serialised engine, and the timing cache that made the next build of its kind faster."""
+
+    data: bytes
+    timing_cache: bytes
+
+
+def profiles(manifest: Manifest, max_batch: int) -> list[Profile]:
+    """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels."""
+    most = min(max_batch, manifest.max_batch)
+    batches = [(1, 1), (2, most)] if most > 1 else [(1, 1)]
+    return [Profile(*size, *batch) for size in manifest.size.buckets() for batch in batches]
+
+
+def build_plan(
+    library: TensorRt, directory: Path, manifest: Manifest, options: BuildOptions, timing_cache: bytes = b""
+) -> Plan:
+    """Build the plan of a model; takes seconds (RTX) to minutes.
+
+    Args:
+        library: the TensorRT that will run it, too: a plan belongs to its version.
+        directory: the model's version directory.
+        manifest: its manifest.
+        options: how to build.
+        timing_cache: of an earlier build on the same GPU; empty for none.
+
+    Raises:
+        EngineUnavailable: the graph has an operator that cannot be parsed (named), the options are not to be had
+            with this library, or the build failed.
+    """
+    builder = library.module.Builder(library.logger)
+    if builder is None or not hasattr(builder, "create_network"):  # what 8.6 gives where there is no GPU
+        raise EngineUnavailable(f"{library.name} cannot build here{_because(library)}")
+    network = parse_network(library, builder, directory / ONNX_FILE, manifest)
+    config = _configure(library, builder, options)
+    cache = _set_timing_cache(library, config, timing_cache)
+    for profile in profiles(manifest, options.max_batch):
+        config.add_optimization_profile(_profile(builder, network, profile))
+    if not library.is_strongly_typed:
+        pin_types(library, network)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_because(library)}")
+    return Plan(bytes(plan), bytes(cache.serialize()) if cache is not None else b"")
+
+
+def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifest) -> Any:
+    """The network of a graph.
+
+    Raises:
+        EngineUnavailable: an operator cannot be parsed; the message names it and its node.
+    """
+    network = builder.create_network(library.network_flags())
+    parser = library.module.OnnxParser(network, library.logger)
+    parser.set_flag(library.module.OnnxParserFlag.NATIVE_INSTANCENORM)  # the plugin would need cuDNN
+    library.take_errors()
+    if not parser.parse_from_file(str(path)):
+        reasons = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
+        heard = " ".join(library.take_errors())
+        if named := re.search(r"node number \d+ \[(\w+)", heard):  # how 8.6 names the operator
+            reasons.insert(0, f"operator {named[1]}")
+        raise EngineUnavailable(f"{library.name} cannot parse {manifest.key}: {'; '.join(reasons) or heard}")
+    return network
+
+
+def pin_types(library: TensorRt, network: Any) -> int:
+    """Make a weakly typed network keep the graph's FP16 and FP32 tensors as they are; returns the layers pinned."""
+    types = library.module.DataType
+    pinned = 0
+    for layer in (network.get_layer(index) for index in range(network.num_layers)):
+        outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
+        floats = [(index, out.dtype) for index, out in enumerate(outputs) if out.dtype in (types.FLOAT, types.HALF)]
+        if not floats or len(floats) < len(outputs) or layer.type in _untyped_layers(library):
+            continue
+        layer.precision = types.FLOAT if any(dtype == types.FLOAT for _, dtype in floats) else types.HALF
+        for index, dtype in floats:
+            layer.set_output_type(index, dtype)
+        pinned += 1
+    return pinned
+
+
+def _untyped_layers(library: TensorRt) -> set[Any]:
+    """Layers that move or hold values and whose type follows from their neighbours; pinning these is an error."""
+    kinds = library.module.LayerType
+    return {kinds.CONSTANT, kinds.SHAPE, kinds.CAST, kinds.SHUFFLE, kinds.CONCATENATION, kinds.SLICE}
+
+
+def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
+    trt = library.module
+    config = builder.create_builder_config()
+    flags = []
+    if not library.is_strongly_typed:
+        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
+        # cuDNN and cuBLAS tactics are left out: neither library then needs to be on the host
+        wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
+        config.set_tactic_sources(sum(1 << int(source) for source in wanted))
+    if options.version_compatible:
+        flags.append("VERSION_COMPATIBLE")
+    for name in flags:
+        config.set_flag(getattr(trt.BuilderFlag, name))
+    if options.hardware_compatible:
+        config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+    if options.targets:
+        _set_targets(library, config, options.targets)
+    return config
+
+
+def _set_targets(library: TensorRt, config: Any, targets: tuple[ComputeCapability, ...]) -> None:
+    if not hasattr(config, "set_compute_capability"):
+        raise EngineUnavailable(f"{library.name} builds for the GPU that is here only; leave the capability out")
+    known = library.module.ComputeCapability
+    config.num_compute_capabilities = len(targets)
+    for index, target in enumerate(targets):
+        name = f"SM{target.major}{target.minor}"
+        if not hasattr(known, name):
+            offered = sorted(each for each in dir(known) if each.startswith("SM"))
+            raise EngineUnavailable(f"{library.name} does not know GPUs of {name}, only {', '.join(offered)}")
+        config.set_compute_capability(getattr(known, name), index)
+
+
+def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> Any:
+    if library.is_rtx:  # compiles where it runs: there is nothing to time
+        return None
+    cache = config.create_timing_cache(timing_cache) or config.create_timing_cache(b"")
+    config.set_timing_cache(cache, ignore_mismatch=False)
+    return cache
+
+
+def _profile(builder: Any, network: Any, profile: Profile) -> Any:
+    optimisation = builder.create_optimization_profile()
+    for tensor in (network.get_input(index) for index in range(network.num_inputs)):
+        least, most = (_shape(tensor.shape, batch, profile) for batch in (profile.least, profile.most))
+        optimisation.set_shape(tensor.name, least, most, most)
+    return optimisation
+
+
+def _shape(dims: Iterable[int], batch: int, profile: Profile) -> tuple[int, ...]:
+    """A tensor's dims with the dynamic ones (-1) filled in: N×Z or N×C×H×W."""
+    dynamic = (batch, 0, profile.height, profile.width)
+    return tuple(dynamic[index] if dim < 0 else dim for index, dim in enumerate(dims))
+
+
+def _parser_error(error: Any) -> str:
+    if hasattr(error, "node_operator") and error.node_operator():
+        return f"operator {error.node_operator()} (node {error.node_name() or error.node()}): {error.desc()}"
+    return str(error.desc())
+
+
+def _because(library: TensorRt) -> str:
+    errors = library.take_errors()
+    return f": {'; '.join(errors)[:500]}" if errors else ""

@@ -1,0 +1,99 @@
+"""One view of TensorRT 8.6, 10, 11 and TensorRT-RTX: they are one API family, and this file knows where they differ."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from engines.errors import EngineUnavailable
+
+_log = structlog.get_logger(__name__)
+
+# the RTX wheels of PyPI install the bindings under the last name; NVIDIA's own packages under the first two
+MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRt:
+    """A TensorRT that was found.
+
+    module: its bindings.
+    is_rtx: TensorRT-RTX, whose plans are compiled to machine code where they run.
+    logger: hears everything that the library says; errors are kept for messages.
+    """
+
+    module: Any
+    is_rtx: bool
+    version: tuple[int, ...]
+    logger: Any
+
+    @property
+    def name(self) -> str:
+        """`TensorRT 8.6.0`, `TensorRT-RTX 1.7.1`."""
+        return f"TensorRT{'-RTX' if self.is_rtx else ''} {'.'.join(map(str, self.version))}"
+
+    @property
+    def is_strongly_typed(self) -> bool:
+        """Whether networks take every tensor's type from the graph; 8.6 must be told layer by layer."""
+        return hasattr(self.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
+
+    def network_flags(self) -> int:
+        """The flags of a network that is parsed from ONNX."""
+        flags = self.module.NetworkDefinitionCreationFlag
+        wanted = ["STRONGLY_TYPED"] if self.is_strongly_typed else ["EXPLICIT_BATCH"]
+        return sum(1 << int(getattr(flags, name)) for name in wanted)
+
+    def take_errors(self) -> list[str]:
+        """What went wrong since the last call."""
+        errors, self.logger.errors[:] = list(self.logger.errors), []
+        return errors
+
+
+def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
+    """The first TensorRT that can be imported.
+
+    Raises:
+        EngineUnavailable: none is installed, or what is installed does not load; the message says what to install.
+    """
+    reasons = []
+    for name in modules:
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+        except (ImportError, OSError, RuntimeError) as error:  # a library that it links is missing or too old
+            reasons.append(f"{name}: {error}")
+            continue
+        if not hasattr(module, "OnnxParser"):  # the empty package that PyPI has under this name
+            reasons.append(f"{name} is a stub without the library")
+            continue
+        return _describe(module)
+    found = f" ({'; '.join(reasons)})" if reasons else ""
+    raise EngineUnavailable(
+        f"TensorRT is not installed{found}; pip install tensorrt from NVIDIA's index, or tensorrt-rtx-cu13 from PyPI"
+    )
+
+
+def _describe(module: Any) -> TensorRt:
+    version = tuple(int(part) for part in module.__version__.split(".")[:3] if part.isdigit())
+    return TensorRt(module, "rtx" in module.__name__, version, _make_logger(module))
+
+
+def _make_logger(module: Any) -> Any:
+    """A logger of the library's own base class, which only exists once the library is loaded."""
+
+    class Logger(module.ILogger):  # type: ignore[misc] # the base is only known at run time
+        def __init__(self) -> None:
+            module.ILogger.__init__(self)
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (module.ILogger.Severity.ERROR, module.ILogger.Severity.INTERNAL_ERROR):
+                self.errors.append(message)
+                _log.debug("tensorrt error", message=message)
+
+    return Logger()

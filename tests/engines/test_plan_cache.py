@@ -1,0 +1,78 @@
+"""A plan comes back whole and for exactly what it was built for, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from engines.plan_cache import PlanCache
+
+FACTS = {"model": "photos/1", "gpu": "NVIDIA L4", "capability": (8, 9), "batch": 8}
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def cache(tmp_path) -> PlanCache:
+    cache = PlanCache(tmp_path / "plans")
+    cache.put(FACTS, CONTENT)
+    return cache
+
+
+def test_plan_comes_back_as_it_was(cache):
+    assert cache.get(dict(reversed(FACTS.items()))) == CONTENT
+    assert cache.path(FACTS).name.startswith("photos-1-")
+    assert [path.suffix for path in cache.path(FACTS).parent.iterdir()] == [".plan"]
+
+
+def test_other_facts_have_no_plan(cache):
+    for name in FACTS:
+        assert cache.get({**FACTS, name: "other"}) is None
+
+
+def test_foreign_plan_under_our_name_is_ignored(cache):
+    other = {**FACTS, "gpu": "NVIDIA T4"}
+    cache.path(other).write_bytes(cache.path(FACTS).read_bytes())
+    with capture_logs() as logs:
+        assert cache.get(other) is None
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("plan ignored", "it was built for another host, model or version")
+    ]
+
+
+@pytest.mark.parametrize("keep", [0, 5, 17, 19, 60, 400, -1], ids=lambda n: f"first {n} bytes")
+def test_truncated_plan_is_ignored(cache, keep):
+    path = cache.path(FACTS)
+    path.write_bytes(path.read_bytes()[:keep])
+    with capture_logs() as logs:
+        assert cache.get(FACTS) is None
+    assert [line["event"] for line in logs] == ["plan ignored"]
+
+
+@pytest.mark.parametrize("at", [0, 16, 19, 25, -1])
+def test_plan_with_a_flipped_byte_is_ignored(cache, at):
+    path = cache.path(FACTS)
+    damaged = bytearray(path.read_bytes())
+    damaged[at] ^= 0xFF
+    path.write_bytes(damaged)
+    assert cache.get(FACTS) is None
+
+
+def test_header_that_is_json_but_no_object_is_ignored(cache):
+    cache.path(FACTS).write_bytes(b"RETOUCH-PLAN-1\0\0" + (2).to_bytes(4, "little") + b"[]" + CONTENT)
+    assert cache.get(FACTS) is None
+
+
+def test_damaged_plan_can_be_put_anew_and_a_refused_one_forgotten(cache):
+    cache.path(FACTS).write_bytes(b"")
+    cache.put(FACTS, CONTENT)
+    assert cache.get(FACTS) == CONTENT
+    cache.discard(FACTS)
+    cache.discard(FACTS)
+    assert cache.get(FACTS) is None
+
+
+def test_cache_that_cannot_be_written_is_only_a_warning(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    with capture_logs() as logs:
+        PlanCache(tmp_path / "file").put(FACTS, CONTENT)
+    assert [line["event"] for line in logs] == ["plan not kept"]

@@ -1,0 +1,175 @@
+"""Plans are really built: the TensorRT-RTX wheels parse and build on a machine without a GPU."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from engines.errors import EngineUnavailable
+from engines.manifest import read_manifest
+from engines.trt_build import BuildOptions, ComputeCapability, Profile, build_plan, parse_network, profiles
+from engines.trt_library import MODULES, TensorRt, load_tensorrt
+
+from .conftest import conv_graph
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+GENERATIONS = [ComputeCapability(8, 6), ComputeCapability(8, 9), ComputeCapability(12, 0)]
+
+
+@pytest.fixture(scope="module")
+def library() -> TensorRt:
+    try:
+        found = load_tensorrt(MODULES[1:])
+    except EngineUnavailable as error:
+        pytest.skip(str(error))
+    return found
+
+
+def network_of(library: TensorRt, directory: Path) -> Any:
+    builder = library.module.Builder(library.logger)
+    return parse_network(library, builder, directory / "model.onnx", read_manifest(directory))
+
+
+@pytest.mark.parametrize("target", GENERATIONS, ids=str)
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_plan_is_built_for_a_gpu_that_is_not_here(library, publish, target, half):
+    directory = publish(onnx_model=conv_graph(half=half))
+    plan = build_plan(library, directory, read_manifest(directory), BuildOptions(max_batch=4, targets=(target,)))
+    assert len(plan.data) > 1000
+    assert plan.timing_cache == b""
+    assert library.take_errors() == []
+
+
+def test_network_takes_float32_and_keeps_the_graphs_fp16_inside(library, publish):
+    types_ = library.module.DataType
+    directory = publish(onnx_model=conv_graph(half=True))
+    network = network_of(library, directory)
+    inputs = {network.get_input(i).name: network.get_input(i) for i in range(network.num_inputs)}
+    assert {name: tensor.dtype for name, tensor in inputs.items()} == {"image": types_.FLOAT, "mask": types_.FLOAT}
+    assert tuple(inputs["image"].shape) == (-1, 3, -1, -1)
+    assert network.get_output(0).dtype == types_.FLOAT
+    layers = [network.get_layer(i) for i in range(network.num_layers)]
+    convolutions = [layer for layer in layers if layer.type == library.module.LayerType.CONVOLUTION]
+    assert [layer.get_output(0).dtype for layer in convolutions] == [types_.HALF]
+
+
+def test_fp32_graph_has_no_fp16_inside(library, publish):
+    network = network_of(library, publish(onnx_model=conv_graph()))
+    found = {network.get_layer(i).get_output(0).dtype for i in range(network.num_layers)}
+    assert library.module.DataType.HALF not in found
+
+
+def unparsable(operator: str, domain: str) -> bytes:
+    pixels = ["batch", 3, "height", "width"]
+    image, output = (helper.make_tensor_value_info(name, TensorProto.FLOAT, pixels) for name in ("image", "output"))
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["image"], ["output"], domain=domain)], "g", [image], [output]
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+@pytest.mark.parametrize(("operator", "domain"), [("Frobnicate", "acme"), ("Det", "")])
+def test_operator_that_cannot_be_parsed_is_named(library, publish, operator, domain):
+    directory = publish(onnx_model=unparsable(operator, domain), task="translate")
+    with pytest.raises(EngineUnavailable, match=rf"cannot parse tiny/1.*{operator}"):
+        build_plan(library, directory, read_manifest(directory), BuildOptions(targets=(GENERATIONS[0],)))
+
+
+def test_file_that_is_no_graph_is_refused(library, publish):
+    directory = publish(onnx_model=b"no graph")
+    with pytest.raises(EngineUnavailable, match="cannot parse tiny/1"):
+        build_plan(library, directory, read_manifest(directory), BuildOptions(targets=(GENERATIONS[0],)))
+
+
+def test_generation_that_the_library_does_not_know_is_refused_with_those_it_knows(library, publish):
+    directory = publish(onnx_model=conv_graph())
+    with pytest.raises(EngineUnavailable, match="SM90, only SM120, SM121, SM75"):
+        build_plan(library, directory, read_manifest(directory), BuildOptions(targets=(ComputeCapability(9, 0),)))
+
+
+def test_build_that_fails_says_why(library, publish):
+    directory = publish(onnx_model=conv_graph(size=(16, 16)), size={"kind": "fixed", "height": 16, "width": 16})
+    manifest = read_manifest(directory)
+    mended = onnx.load(directory / "model.onnx")
+    mended.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "channels"  # a dimension that no profile sets
+    (directory / "model.onnx").write_bytes(mended.SerializeToString())
+    with pytest.raises(EngineUnavailable, match=r"cannot build tiny/1: .+"):
+        build_plan(library, directory, manifest, BuildOptions(targets=(GENERATIONS[0],)))
+
+
+@pytest.mark.parametrize("name", ["photos", "facades"])
+def test_shipped_model_parses_with_fp16_inside_and_float32_outside(library, name):
+    directory = MODELS / name / "1"
+    if not directory.exists():
+        pytest.skip(f"models/{name}/1 is not there; retouch export makes it")
+    network = network_of(library, directory)
+    types_ = library.module.DataType
+    tensors = [network.get_input(i) for i in range(network.num_inputs)] + [network.get_output(0)]
+    assert {tensor.dtype for tensor in tensors} == {types_.FLOAT}
+    layers = [network.get_layer(i) for i in range(network.num_layers)]
+    kinds = library.module.LayerType
+    convolutions = [layer for layer in layers if layer.type in (kinds.CONVOLUTION, kinds.DECONVOLUTION)]
+    half = [layer for layer in convolutions if layer.get_output(0).dtype == types_.HALF]
+    assert len(half) >= len(convolutions) / 2 > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["photos", "facades"])
+def test_shipped_model_builds_for_every_generation(library, name):
+    directory = MODELS / name / "1"
+    if not directory.exists():
+        pytest.skip(f"models/{name}/1 is not there; retouch export makes it")
+    plan = build_plan(
+        library, directory, read_manifest(directory), BuildOptions(max_batch=1, targets=tuple(GENERATIONS))
+    )
+    assert len(plan.data) > (directory / "model.onnx").stat().st_size / 2
+
+
+def test_profiles_hold_every_bucket_alone_and_in_batches(make_manifest):
+    found = profiles(make_manifest(), max_batch=4)
+    assert found[:4] == [Profile(16, 16, 1, 1), Profile(16, 16, 2, 4), Profile(16, 32, 1, 1), Profile(16, 32, 2, 4)]
+    assert len(found) == 8
+    assert [profile for profile in found if profile.holds(3, 32, 16)] == [Profile(32, 16, 2, 4)]
+
+
+def test_profiles_respect_the_models_own_limit(make_manifest):
+    manifest = make_manifest(max_batch=1, size={"kind": "fixed", "height": 16, "width": 24})
+    assert profiles(manifest, max_batch=8) == [Profile(16, 24, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "capability"), [("8.9", (8, 9)), ("12.0", (12, 0)), ("SM86", (8, 6)), ("sm_120", (12, 0))]
+)
+def test_compute_capability_is_read(text, capability):
+    assert ComputeCapability.parse(text) == ComputeCapability(*capability)
+
+
+@pytest.mark.parametrize("text", ["", "8", "Ada", "8.9.1", "-8.9"])
+def test_anything_else_is_no_compute_capability(text):
+    with pytest.raises(EngineUnavailable, match="is no compute capability"):
+        ComputeCapability.parse(text)
+
+
+def test_missing_library_says_what_to_install():
+    with pytest.raises(EngineUnavailable, match="tensorrt-rtx-cu13 from PyPI"):
+        load_tensorrt(["surely_not_installed"])
+
+
+def test_stub_from_pypi_is_not_taken_for_the_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt_stub", types.ModuleType("tensorrt_stub"))
+    with pytest.raises(EngineUnavailable, match="tensorrt_stub is a stub"):
+        load_tensorrt(["tensorrt_stub"])
+
+
+def test_library_that_does_not_load_says_why(tmp_path, monkeypatch):
+    (tmp_path / "tensorrt_broken.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EngineUnavailable, match=r"tensorrt_broken: libcudart"):
+        load_tensorrt(["tensorrt_broken"])
