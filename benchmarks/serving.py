@@ -15,7 +15,7 @@ import contextlib
 import io
 import json
 import os
-import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -55,16 +55,29 @@ def make_inputs(side: int) -> tuple[bytes, bytes]:
 
 
 @contextlib.contextmanager
-def serving(results: str) -> Iterator[str]:
-    """`retouch serve` on a free port, with the shipped models and saving on, as users run it."""
-    environ = {**os.environ, "RETOUCH_PORT": "0", "RETOUCH_RESULTS_DIR": results, "RETOUCH_LOG_FORMAT": "json"}
-    command = [sys.executable, "-m", "retouch", "serve"]
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, cwd=ROOT) as server:
-        assert server.stderr is not None
-        url = next(found[1] for line in server.stderr if (found := re.search(r'"url": "(http[^"]+)"', line)))
-        os.set_blocking(server.stderr.fileno(), False)
-        yield url
-        server.terminate()
+def serving(folder: str) -> Iterator[str]:
+    """`retouch serve` on a free port, with the shipped models and saving on, as users run it; its log in a file."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environ = {**os.environ, "RETOUCH_PORT": port, "RETOUCH_RESULTS_DIR": f"{folder}/results"}
+    with Path(folder, "server.log").open("w") as log:
+        server = subprocess.Popen([sys.executable, "-m", "retouch", "serve"], env=environ, stderr=log, cwd=ROOT)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(60)
+
+
+async def until_ready(session: aiohttp.ClientSession) -> None:
+    """Wait until the server takes work."""
+    while True:
+        with contextlib.suppress(aiohttp.ClientConnectorError):
+            async with session.get("/readyz") as response:
+                if response.status == 200:
+                    return
+        await asyncio.sleep(0.1)
 
 
 def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
@@ -142,15 +155,11 @@ async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, sec
 async def run(seconds: float) -> dict[str, Any]:
     """Both measurements against one server."""
     version = max(MODEL.iterdir(), key=lambda path: int(path.name))
-    with tempfile.TemporaryDirectory() as results, serving(results) as url:
+    with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
         engine = open_engine(version, read_manifest(version), EngineOptions(cache_dir=ROOT / "cache"))
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(url, connector=connector) as session:
-            while True:
-                async with session.get("/readyz") as response:
-                    if response.status == 200:
-                        break
-                await asyncio.sleep(0.1)
+            await until_ready(session)
             for side in (256, 512):
                 await post(session, *make_inputs(side))
                 direct(engine, *make_inputs(side))

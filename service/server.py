@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _OPEN_FILES = 65_536
+_KEEP_ALIVE_S = 75
+"""Longer than the pools of common clients and proxies (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
 def run(settings: Settings) -> int:
@@ -50,6 +52,7 @@ class DrainingServer(uvicorn.Server):
                 http=LimitedHttp,
                 ws="none",
                 backlog=_BACKLOG,
+                timeout_keep_alive=_KEEP_ALIVE_S,
                 access_log=False,
                 log_config=None,
                 server_header=False,

@@ -1,0 +1,45 @@
+"""The server against its own OpenAPI document, with requests that schemathesis makes up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Serve = Callable[..., Any]
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -> None:
+    with serve().client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    assert set(paths) == {
+        "/v1/inpaint",
+        "/v1/translate",
+        "/v1/jobs/{job_id}",
+        "/v1/results/{result_id}",
+        "/v1/models",
+        "/livez",
+        "/readyz",
+        "/metrics",
+    }
+    inpaint = paths["/v1/inpaint"]["post"]
+    form = inpaint["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["required"] == ["image", "mask"]
+    assert form["properties"]["mask_mode"]["enum"] == ["white", "black", "alpha"]
+    assert set(inpaint["responses"]) == {"200", "202", "400", "404", "413", "415", "422", "500", "503", "504"}
+
+
+def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, tmp_path: Path) -> None:
+    """The command line, because schemathesis' pytest plugin does not know this pytest yet."""
+    allowed = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx", "503", "504"]\n'  # documented
+    (tmp_path / "schemathesis.toml").write_text(allowed)
+    command = [Path(sys.executable).with_name("schemathesis"), "run", f"{serve().url}/openapi.json"]
+    options = ["--checks", CHECKS, "--max-examples", "50", "--seed", "7", "--phases", "examples,coverage,fuzzing"]
+    found = subprocess.run(
+        [*command, *options, "--no-color"], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
+    )
+    assert found.returncode == 0, found.stdout[-6000:]
+    assert "Tested: 9" in found.stdout, found.stdout[-2000:]
