@@ -74,8 +74,9 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
     with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
         graphs = _write_graphs(found, net, Path(staging), notify)
         notify("comparing the graphs with torch")
+        bars = found.family.bars(found.options)
         cases = _compare(found, net, graphs, request.images)
-        require_parity(cases, found.family.bars, f"onnx-{request.precision}")
+        require_parity(cases, bars, f"onnx-{request.precision}")
         notify("publishing")
         graph = graphs[f"onnx-{request.precision}"]
         manifest = _manifest(request, found, checkpoints, cases, sha256_of(graph))
@@ -141,7 +142,7 @@ def _manifest(
         checkpoint_sha256=_joint_digest(checkpoints),
         licence=request.licence,
         training_data=request.training_data,
-        parity=Parity(bar_db=found.family.bars.fp16_psnr_db, cases=cases),
+        parity=Parity(bar_db=found.family.bars(found.options).fp16_psnr_db, cases=cases),
         quality=dict(request.quality),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,20 +39,10 @@ def publish(graph: Path, repository: Path, manifest_of: Callable[[int], Manifest
         target = repository / manifest.name / str(version)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _renamed(staged, target), manifest
-        except FileExistsError:  # another export took the version meanwhile
-            graph = graph.rename(staged.parent / ONNX_FILE)
+            return staged.rename(target), manifest
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            graph = (staged / ONNX_FILE).rename(staged.parent / ONNX_FILE)  # another export took the version meanwhile
             shutil.rmtree(staged)
             version += 1
-
-
-def _renamed(staged: Path, target: Path) -> Path:
-    if target.exists():  # rename replaces an empty directory silently
-        raise FileExistsError(target)
-    try:
-        os.rename(staged, target)  # noqa: PTH104 (Path.rename is the same call; its error does not tell ENOTEMPTY)
-    except OSError as error:
-        if target.exists():
-            raise FileExistsError(target) from error
-        raise
-    return target

@@ -1,0 +1,150 @@
+"""What the export tests share: the reference outputs, random nets, and one check that every family passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from engines.manifest import MultipleSize
+from export.checkpoint import load_strictly, read_checkpoint
+from export.generators.family import Family, GeneratorOptions, Interface
+from export.lowering import halved
+from export.onnx_graph import write_graph
+from export.parity import onnx_backend, torch_backend
+from export.recognition import recognise
+from export.samples import find_pictures, make_samples
+
+ROOT = Path(__file__).resolve().parents[2]
+Feed = dict[str, NDArray[Any]]
+
+
+@pytest.fixture(scope="session")
+def pictures_dir() -> Path:
+    return ROOT / "tests" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_file() -> Callable[[str], Path]:
+    """A file of the reference material that lies beside the checkout, or a skip that names it."""
+
+    def find(name: str) -> Path:
+        path = (ROOT / "../shared" / name).resolve()
+        if not path.is_file():
+            pytest.skip(f"needs ../shared/{name}, which is not part of the repository")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    """Tiny nets gain nothing from threads, and busy machines lose much."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small_tiles(interface: Interface) -> Interface:
+    """The interface with the smallest tiles of at least 32 pixels that it allows, for speed."""
+    if not isinstance(interface.size, MultipleSize):
+        return interface
+    side = interface.size.multiple_of * math.ceil(32 / interface.size.multiple_of)
+    return replace(interface, size=interface.size.model_copy(update={"sides": (side, 2 * side)}))
+
+
+def randomised(net: nn.Module, seed: int) -> nn.Module:
+    """Weights that keep activations near 1 and batch norms that do something, so that no error can hide."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in net.state_dict().items():
+        if name.endswith("mask_conv.weight"):
+            tensor.fill_(1)
+        elif name.endswith(("running_var",)):
+            tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
+        elif tensor.ndim == 1 and name.endswith("weight"):
+            tensor.copy_(0.8 + 0.4 * torch.rand(tensor.shape, generator=generator))
+        elif tensor.is_floating_point():
+            fan = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 100
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) / math.sqrt(fan))
+    return net.eval().requires_grad_(requires_grad=False)
+
+
+@pytest.fixture(scope="session")
+def make_net() -> Callable[..., nn.Module]:
+    """A family's net with random weights, in eval mode."""
+
+    def make(family: Family[Any], options: GeneratorOptions, seed: int = 1) -> nn.Module:
+        return randomised(family.build(options), seed)
+
+    return make
+
+
+@pytest.fixture
+def run_graph(tmp_path: Path) -> Callable[..., NDArray[Any]]:
+    """The output of a net's graph, FP32 or FP16, for one feed."""
+
+    def run(family: Family[Any], options: GeneratorOptions, net: nn.Module, feed: Feed, *, half: bool) -> NDArray[Any]:
+        lowered = family.lower(net, options)
+        path = tmp_path / f"{'half' if half else 'single'}.onnx"
+        write_graph(halved(lowered) if half else lowered, family.interface(options), path)
+        return onnx_backend(path)(feed)
+
+    return run
+
+
+@pytest.fixture
+def round_trip(tmp_path: Path) -> Callable[..., nn.Module]:
+    """Save a net, read it, recognise exactly its options, load it: the net that comes back."""
+
+    def trip(family: Family[Any], options: GeneratorOptions, net: nn.Module) -> nn.Module:
+        path = tmp_path / "checkpoint.pth"
+        torch.save(net.state_dict(), path)
+        found = recognise(read_checkpoint(path).parts, None, {})
+        assert (found.family.name, found.options) == (family.name, options)
+        with torch.device("meta"):
+            again = family.build(options)
+        load_strictly(again, family.translate(found.state, options).state)
+        return again
+
+    return trip
+
+
+@pytest.fixture
+def check_parity(tmp_path: Path, pictures_dir: Path) -> Callable[..., None]:
+    """Torch, FP32 graph and FP16 graph agree on pictures, batches, sizes and masks, within the family's bars."""
+
+    def check(family: Family[Any], options: GeneratorOptions, net: nn.Module) -> None:
+        bars = family.bars(options)
+        interface, lowered = small_tiles(family.interface(options)), family.lower(net, options)
+        write_graph(lowered, interface, tmp_path / "single.onnx")
+        write_graph(halved(lowered), interface, tmp_path / "half.onnx")
+        reference = torch_backend(family.wrap(net, options).eval())
+        single, half = onnx_backend(tmp_path / "single.onnx"), onnx_backend(tmp_path / "half.onnx")
+        for sample in make_samples(interface, find_pictures(pictures_dir), np.random.default_rng(3)):
+            wanted, found, rough = reference(sample.feed), single(sample.feed), half(sample.feed)
+            assert np.isfinite(rough).all(), sample.name
+            assert np.abs(found - wanted).max() <= bars.fp32_max_abs, sample.name
+            assert psnr_db(found, wanted) >= bars.fp32_psnr_db, sample.name
+            assert psnr_db(rough, wanted) >= bars.fp16_psnr_db, sample.name
+
+    return check
+
+
+def psnr_db(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """Peak 1.0."""
+    error = float(np.mean(np.square(found.astype(np.float64) - wanted)))
+    return math.inf if error == 0 else -10 * math.log10(error)
+
+
+@pytest.fixture(scope="session")
+def psnr() -> Callable[..., float]:
+    return psnr_db

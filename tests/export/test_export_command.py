@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from engines.errors import RetouchError
+from export.errors import OptionInvalid
+from export.generators.pconv import PConv, PConvOptions
+from retouch.export_command import SAMPLE_PICTURES, export, parse_options
+
+
+@pytest.fixture
+def run(tmp_path, make_net):
+    torch.save(make_net(PConv(), PConvOptions(levels=2, width=2)).state_dict(), tmp_path / "net.pth")
+    app = typer.Typer()
+    app.command()(export)
+
+    def invoke(*arguments):
+        call = [str(tmp_path / "net.pth"), "--name", "tiny", "--output", str(tmp_path / "models"), *arguments]
+        return CliRunner().invoke(app, call)
+
+    return invoke
+
+
+def test_command_publishes_a_model_and_prints_the_parity_table(run, tmp_path):
+    result = run("--generator", "pconv", "--option", "levels=2", "--option", "width=2")
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "models/tiny/1/manifest.json").is_file()
+    for part in ("tiny/1: parity with torch FP32", "onnx-fp16", "full mask", "published", "comparing"):
+        assert part in result.output
+
+
+def test_command_prints_the_manifest_as_json(run):
+    result = run("--json", "--precision", "fp32", "--max-batch", "5")
+    manifest = json.loads(result.stdout)
+    assert (manifest["name"], manifest["precision"], manifest["max_batch"]) == ("tiny", "fp32", 5)
+
+
+def test_unknown_options_end_with_the_known_ones(run):
+    result = run("--option", "deep=3")
+    assert isinstance(result.exception, OptionInvalid)
+    assert "known are levels, width" in str(result.exception)
+
+
+@pytest.mark.parametrize("pair", ["levels", "=3", ""])
+def test_options_without_key_or_value_sign_are_usage_errors(run, pair):
+    result = run("--option", pair)
+    assert result.exit_code == 2
+    assert "write KEY=VALUE" in result.output
+
+
+def test_values_may_contain_equal_signs():
+    assert parse_options(["a=b=c"]) == {"a": "b=c"}
+
+
+def test_missing_export_packages_are_named(monkeypatch, run):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = run()
+    assert isinstance(result.exception, RetouchError)
+    assert str(result.exception) == "export needs torch and onnx: make install-export"
+
+
+def test_sample_pictures_of_a_checkout_are_the_default(pictures_dir):
+    assert pictures_dir == SAMPLE_PICTURES

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from engines.manifest import ParityCase
+from export.errors import ParityFailed
+from export.generators.family import Bars
+from export.parity import FP16, FP32, compare, faults, require_parity, torch_backend
+from export.samples import Sample
+
+SAMPLE = Sample("ordinary 1", {"image": np.full((1, 1, 2, 2), 0.5, np.float32)})
+
+
+def _image(feed):
+    return feed["image"]
+
+
+def _case(**changes):
+    return ParityCase(**{"backend": FP16, "inputs": "x", "psnr_db": 60.0, "max_abs": 1e-3, "finite": True, **changes})
+
+
+def test_identical_outputs_have_no_psnr():
+    (case,) = compare(_image, {FP32: _image}, [SAMPLE])
+    assert (case.psnr_db, case.max_abs, case.finite, case.inputs) == (None, 0, True, "ordinary 1")
+
+
+def test_psnr_has_peak_one():
+    (case,) = compare(_image, {FP16: lambda feed: feed["image"] + 0.01}, [SAMPLE])
+    assert case.psnr_db == pytest.approx(40.0, abs=0.01)
+    assert case.max_abs == pytest.approx(0.01, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_single_value_that_is_not_finite_is_seen_on_either_side(value):
+    def broken(feed):
+        output = feed["image"].copy()
+        output[0, 0, 1, 1] = value
+        return output
+
+    assert not compare(_image, {FP16: broken}, [SAMPLE])[0].finite
+    assert not compare(broken, {FP16: _image}, [SAMPLE])[0].finite
+
+
+def test_torch_backend_hands_the_tensors_over_in_order():
+    class Net(nn.Module):
+        def forward(self, first, second):
+            return first - second
+
+    feed = {"image": np.float32([3]), "mask": np.float32([1])}
+    assert torch_backend(Net())(feed).tolist() == [2]
+    assert not torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({}, None),
+        ({"psnr_db": None, "max_abs": 0}, None),
+        ({"finite": False}, "NaN or infinity"),
+        ({"psnr_db": 44.9}, "44.9 dB, wanted are 45 dB"),
+        ({"backend": FP32, "max_abs": 2e-4, "psnr_db": 100}, "differs by 0.0002, allowed is 0.0001"),
+        ({"backend": FP32, "max_abs": 1e-5, "psnr_db": 79}, "79.0 dB, wanted are 80 dB"),
+        ({"backend": FP32, "max_abs": 1e-5, "psnr_db": 100}, None),
+    ],
+)
+def test_bars(changes, fault):
+    assert faults([_case(**changes)], Bars()) == (
+        [] if fault is None else [f"{_case(**changes).backend} on x: {fault}"]
+    )
+
+
+def test_a_half_graph_under_its_bar_is_not_published_but_the_full_one_may_be():
+    cases = [_case(psnr_db=20), _case(backend=FP32, max_abs=0, psnr_db=None)]
+    with pytest.raises(ParityFailed, match=r"20\.0 dB, wanted are 45 dB; --precision fp32"):
+        require_parity(cases, Bars(), FP16)
+    require_parity(cases, Bars(), FP32)
+
+
+def test_a_wrong_full_graph_stops_both():
+    cases = [_case(), _case(backend=FP32, max_abs=1)]
+    for published in (FP16, FP32):
+        with pytest.raises(ParityFailed, match="nothing was published: onnx-fp32 on x: differs by 1") as caught:
+            require_parity(cases, Bars(), published)
+        assert "--precision" not in str(caught.value)

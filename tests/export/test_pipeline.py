@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from engines.manifest import MultipleSize, read_manifest
+from export.checkpoint import sha256_of
+from export.errors import ExportError, LayoutMismatch, OptionInvalid, ParityFailed
+from export.generators.pconv import PConv, PConvOptions
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
+from export.parity import onnx_backend
+from export.pipeline import ExportRequest, export_model
+
+OPTIONS = PConvOptions(levels=2, width=2)
+
+
+@pytest.fixture
+def checkpoint(tmp_path, make_net):
+    torch.save({"model": make_net(PConv(), OPTIONS).state_dict()}, tmp_path / "net.pth")
+    return tmp_path / "net.pth"
+
+
+@pytest.fixture
+def request_(tmp_path, checkpoint, pictures_dir):
+    return ExportRequest((checkpoint,), "tiny", pictures_dir, output=tmp_path / "models")
+
+
+def _ignore(step):
+    pass
+
+
+def _files(folder):
+    return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
+
+
+def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(request_, checkpoint):
+    steps = []
+    exported = export_model(replace(request_, max_batch=4, licence="CC0", training_data="none"), steps.append)
+    manifest = read_manifest(exported.directory)
+    assert manifest == exported.manifest
+    assert (manifest.key, manifest.task, manifest.generator) == ("tiny/1", "inpaint", "pconv")
+    assert (manifest.options, manifest.max_batch, manifest.precision) == ({"levels": 2, "width": 2}, 4, "fp16")
+    assert manifest.onnx_sha256 == sha256_of(exported.directory / "model.onnx")
+    assert manifest.checkpoint_sha256 == sha256_of(checkpoint)
+    assert manifest.size == MultipleSize(multiple_of=4, sides=(256, 512))
+    assert {case.backend for case in manifest.parity.cases} == {"onnx-fp32", "onnx-fp16"}
+    assert all(case.finite for case in manifest.parity.cases)
+    assert steps[0] == "reading the checkpoint"
+    assert steps[-1] == "publishing"
+    assert "CC0" in (exported.directory / "card.md").read_text("utf-8")
+
+
+def test_nothing_but_the_version_is_left_behind(request_):
+    export_model(request_, _ignore)
+    assert _files(request_.output) == ["1", "card.md", "manifest.json", "model.onnx", "tiny"]
+
+
+def test_full_precision_can_be_published(request_):
+    exported = export_model(replace(request_, precision="fp32"), _ignore)
+    weights = onnx.load(exported.directory / "model.onnx").graph.initializer
+    assert onnx.TensorProto.FLOAT16 not in {tensor.data_type for tensor in weights}
+
+
+def test_a_second_export_is_the_next_version(request_):
+    small = replace(request_, precision="fp32")
+    assert [export_model(small, _ignore).directory.name for _ in range(2)] == ["1", "2"]
+
+
+def test_a_half_graph_that_overflows_is_not_published(tmp_path, make_net, pictures_dir):
+    options = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
+    net = make_net(Pix2Pix(), options)
+    net.model.model[0].weight.mul_(1e6)
+    net.model.model[3].weight.mul_(1e-6)
+    torch.save(net.state_dict(), tmp_path / "loud.pth")
+    loud = ExportRequest((tmp_path / "loud.pth",), "loud", pictures_dir, output=tmp_path / "models")
+    with pytest.raises(ParityFailed, match=r"onnx-fp16 on ordinary 1: .*--precision fp32 publishes"):
+        export_model(loud, _ignore)
+    assert _files(tmp_path / "models") == []
+
+
+@pytest.mark.parametrize("name", ["Tiny", "../up", "", "a" * 65])
+def test_names_that_are_no_model_names_are_refused_before_any_work(request_, name):
+    with pytest.raises(OptionInvalid, match="lower-case letters"):
+        export_model(replace(request_, name=name, checkpoints=()), _ignore)
+
+
+def test_a_checkpoint_of_another_shape_is_refused_naming_the_keys(request_):
+    with pytest.raises(LayoutMismatch, match=r"missing: enc_3\.conv\.input_conv\.weight"):
+        export_model(replace(request_, options={"levels": "3"}), _ignore)
+    assert _files(request_.output) == []
+
+
+def test_a_failure_while_comparing_leaves_nothing(request_, tmp_path):
+    with pytest.raises(ExportError):
+        export_model(replace(request_, images=tmp_path / "none"), _ignore)
+    assert _files(request_.output) == []
+
+
+def test_constants_that_were_added_are_reported(tmp_path, request_, make_net):
+    state = {k: v for k, v in make_net(PConv(), OPTIONS).state_dict().items() if "mask_conv" not in k}
+    torch.save(state, tmp_path / "bare.pth")
+    exported = export_model(replace(request_, checkpoints=(tmp_path / "bare.pth",)), _ignore)
+    assert exported.notes == ("4 constant keys were not in the file and were added as ones",)
+
+
+def test_keys_that_were_dropped_are_reported(tmp_path, request_, make_net):
+    options = Pix2PixOptions(net="resnet_6blocks", norm="instance", ngf=2)
+    state = {**make_net(Pix2Pix(), options).state_dict(), "model.2.running_mean": torch.zeros(2)}
+    torch.save(state, tmp_path / "old.pth")
+    exported = export_model(replace(request_, checkpoints=(tmp_path / "old.pth",), precision="fp32"), _ignore)
+    assert exported.notes == ("dropped model.2.running_mean: unused statistics of an old instance norm",)
+
+
+def test_several_files_are_read_as_one_checkpoint(tmp_path, request_, checkpoint):
+    torch.save({"d": torch.zeros(1)}, tmp_path / "discriminator.pth")
+    exported = export_model(replace(request_, checkpoints=(tmp_path / "discriminator.pth", checkpoint)), _ignore)
+    assert exported.manifest.checkpoint_sha256 not in (sha256_of(checkpoint), sha256_of(tmp_path / "discriminator.pth"))
+
+
+def test_published_graph_fills_a_hole_of_any_batch(request_):
+    exported = export_model(request_, _ignore)
+    feed = {"image": np.full((2, 3, 8, 12), 0.5, np.float32), "mask": np.ones((2, 1, 8, 12), np.float32)}
+    assert np.isfinite(onnx_backend(exported.directory / "model.onnx")(feed)).all()

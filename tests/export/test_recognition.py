@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from export.checkpoint import Part
+from export.errors import LayoutMismatch, OptionInvalid
+from export.generators import FAMILIES
+from export.generators.pconv import PConv, PConvOptions
+from export.recognition import family_named, recognise
+
+TINY = PConvOptions(levels=2, width=2)
+
+
+@pytest.fixture
+def state():
+    return dict(PConv().build(TINY).state_dict())
+
+
+def test_family_and_options_are_found_without_being_named(state):
+    found = recognise([Part("", state)], None, {})
+    assert (found.family.name, found.options, found.notes) == ("pconv", TINY, ())
+
+
+def test_what_the_user_states_wins(state):
+    assert recognise([Part("", state)], None, {"width": "5"}).options == PConvOptions(levels=2, width=5)
+
+
+@pytest.mark.parametrize(
+    ("generator", "options", "message"),
+    [
+        ("pconvv", {}, r"unknown generator 'pconvv'; known are pconv, pix2pix"),
+        (None, {"deep": "3"}, r"unknown option deep of pconv; known are levels, width"),
+        (None, {"levels": "many"}, r"pconv: levels=many: .*integer"),
+        (None, {"levels": "99"}, r"pconv: levels=99: .*less than or equal to 8"),
+    ],
+)
+def test_wrong_options_are_errors_that_name_the_known_ones(generator, options, message, state):
+    with pytest.raises(OptionInvalid, match=message):
+        recognise([Part("", state)], generator, options)
+
+
+def test_averaged_weights_are_preferred_and_it_is_said(state):
+    other = {key: tensor + 1 for key, tensor in state.items()}
+    found = recognise(
+        [Part("model", other), Part("ema", state), Part("discriminator", {"d": torch.zeros(1)})], None, {}
+    )
+    assert torch.equal(found.state["enc_1.conv.input_conv.weight"], state["enc_1.conv.input_conv.weight"])
+    assert found.notes == ("took the weights from ema", "left out: model, discriminator")
+
+
+def test_the_part_that_is_a_generator_is_found_whatever_its_name(state):
+    found = recognise([Part("netD", {"d": torch.zeros(1)}), Part("weights", state)], None, {})
+    assert found.notes[0] == "took the weights from weights"
+
+
+def test_weights_at_the_top_beside_others_are_named_as_such(state):
+    assert (
+        recognise([Part("", {"x": torch.zeros(1)}), Part("net", state)], None, {}).notes[1] == "left out: the top level"
+    )
+
+
+def test_unknown_keys_are_shown_with_the_known_families():
+    with pytest.raises(LayoutMismatch, match=r"keys such as head\.weight; known are pconv, pix2pix"):
+        recognise([Part("", {"head.weight": torch.zeros(1)})], None, {})
+
+
+def test_a_named_family_gets_the_weights_even_if_it_does_not_recognise_them():
+    found = recognise([Part("", {"head.weight": torch.zeros(1)})], "pconv", {"levels": "3"})
+    assert (found.family.name, found.options) == ("pconv", PConvOptions(levels=3))
+
+
+def test_every_family_is_listed_under_its_own_name():
+    assert all(family_named(name).name == name for name in FAMILIES)
