@@ -133,15 +133,7 @@ def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Wher
     begun = time.monotonic()
     with _progress(task, len(jobs), shown=not as_json) as done:
         outcomes = asyncio.run(run())
-    summary = _summary(outcomes, time.monotonic() - begun)
-    if as_json:
-        typer.echo(json.dumps(summary, indent=1))
-    else:
-        for line in _failures(summary):
-            typer.echo(line, err=True)
-        typer.echo(_as_text(summary))
-    if summary["failed"]:
-        raise typer.Exit(1)
+    _report(outcomes, time.monotonic() - begun, as_json)
 
 
 @contextmanager
@@ -154,6 +146,19 @@ def _progress(task: Task, total: int, *, shown: bool) -> Iterator[Callable[[Outc
     with Progress(*columns, console=console, disable=not (shown and total > 1 and console.is_terminal)) as progress:
         bar = progress.add_task(task, total=total)
         yield lambda _: progress.advance(bar)
+
+
+def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> None:
+    """Raises typer.Exit: with 1 when a picture failed."""
+    summary = _summary(outcomes, seconds)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        for line in _failures(summary):
+            typer.echo(line, err=True)
+        typer.echo(_as_text(summary))
+    if summary["failed"]:
+        raise typer.Exit(1)
 
 
 def _summary(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from retouch.bench.report import PERCENTILES, Mode, RunReport
 
@@ -34,9 +35,11 @@ def _plot_latency(axes: Axes, runs: list[RunReport], mode: Mode) -> None:
     answered = [run for run in runs if run.latency_ms]
     for name in PERCENTILES:
         axes.plot([run.level for run in answered], [run.latency_ms[name] for run in answered], marker="o", label=name)
-    axes.set(xlabel=_LABELS[mode], ylabel="latency from the due time, ms", title="Latency")
+    axes.set(xlabel=_LABELS[mode], ylabel="latency from the due time, ms", title=f"Latency, {mode} loop")
     if answered:
         axes.set_yscale("log")
+        for axis_formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            axis_formatter(StrMethodFormatter("{x:g}"))
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend()
 
@@ -49,6 +52,7 @@ def _plot_throughput(axes: Axes, runs: list[RunReport], mode: Mode) -> None:
     failed = [sum(run.errors.values()) / run.elapsed_s if run.elapsed_s else 0.0 for run in runs]
     if any(failed):
         axes.plot(levels, failed, marker="x", color="tab:red", label="errors")
-    axes.set(xlabel=_LABELS[mode], ylabel="per second", title="Throughput")
+    axes.set(xlabel=_LABELS[mode], ylabel="per second", title=f"Throughput, {mode} loop")
+    axes.set_ylim(bottom=0)
     axes.grid(visible=True, alpha=0.3)
     axes.legend()

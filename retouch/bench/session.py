@@ -30,11 +30,6 @@ class Plan:
     grace_s: float
     seed: int
 
-    @property
-    def runs(self) -> int:
-        """How many runs are measured."""
-        return len(self.rates_per_s) + len(self.concurrencies)
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:

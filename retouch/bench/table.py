@@ -27,13 +27,17 @@ def _name(report: RunReport) -> str:
     return f"{report.level:g} req/s" if report.mode == "open" else f"{report.level:g} clients"
 
 
+def _ms(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
 def _latencies(reports: Iterable[RunReport]) -> Table:
     columns = [*PERCENTILES, "max"]
     table = Table(title="Latency in ms, from the due time")
-    for heading in ("load", "requests", "ok", "ok/s", *columns):
-        table.add_column(heading, justify="right")
+    for heading in ("load", "sent", "ok", "ok/s", *columns):
+        table.add_column(heading, justify="right", no_wrap=heading == "load")
     for report in reports:
-        latencies = (f"{report.latency_ms[name]:.1f}" if report.latency_ms else "–" for name in columns)
+        latencies = (_ms(report.latency_ms[name]) if report.latency_ms else "–" for name in columns)
         table.add_row(_name(report), str(report.requests), str(report.ok), f"{report.ok_per_s:.1f}", *latencies)
     return table
 
@@ -41,10 +45,10 @@ def _latencies(reports: Iterable[RunReport]) -> Table:
 def _stages(reports: Iterable[RunReport], stages: list[str]) -> Table:
     table = Table(title="Mean (p99) of each stage in ms, by the server's account")
     for heading in ("load", *stages):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=heading == "load")
     for report in reports:
         times = (report.stages.get(stage) for stage in stages)
-        table.add_row(_name(report), *(f"{t.mean_ms:.1f} ({t.p99_ms:.1f})" if t else "–" for t in times))
+        table.add_row(_name(report), *(f"{_ms(t.mean_ms)} ({_ms(t.p99_ms)})" if t else "–" for t in times))
     return table
 
 

@@ -28,7 +28,7 @@ def test_the_table_has_a_row_for_each_load() -> None:
     text = printed(report("open", 12.5, 0.1), report("closed", 4, 0.2))
     assert "12.5 req/s" in text
     assert "4 clients" in text
-    assert "100.0" in text.split("12.5 req/s")[1].splitlines()[0]
+    assert " 100 " in text.split("12.5 req/s")[1].splitlines()[0]
     assert "8.0 (8.0)" in text
     assert "batch sizes 2: 100%" in text
 

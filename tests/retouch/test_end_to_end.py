@@ -1,0 +1,143 @@
+"""The command against the real server, and against no server at all: the same pictures come out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from retouch.__main__ import app
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of `retouch serve` with the shipped models' manifests and the fake engine."""
+    folder = tmp_path_factory.mktemp("server")
+    arguments = ["serve", "--port", "0", *HERE, "--results-dir", folder / "results", "--log-format", "json"]
+    with (folder / "log").open("w") as log:  # a file: a pipe that nobody reads would stop the server when it is full
+        process = subprocess.Popen(
+            [sys.executable, "-m", "retouch", *arguments, "--engine-cache-dir", folder / "cache"], stderr=log
+        )
+    try:
+        yield wait_until_ready(folder / "log", process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(30)
+    assert status == 0
+
+
+def wait_until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address, once the server says it and its models are loaded."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        url = next((line["url"] for line in lines if "url" in line), None)
+        if url and httpx.get(f"{url}/readyz").status_code == 200:
+            return str(url)
+        time.sleep(0.05)
+    raise AssertionError(f"the server did not get ready: {log.read_text('utf-8')}")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def run_apart(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: without a server, the command sets up logging and threads for a whole process."""
+    return subprocess.run(
+        [sys.executable, "-m", "retouch", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RETOUCH_ENGINE_CACHE_DIR": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def pixels(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_a_server_and_this_process_make_the_same_picture(server: str, tmp_path: Path) -> None:
+    image, mask = DATA / "dress.jpg", DATA / "dress_mask.png"
+    by_server = run("inpaint", image, mask, "-o", tmp_path / "server.png", "--url", server)
+    assert by_server.exit_code == 0, by_server.output
+    here = run_apart(tmp_path, "inpaint", image, mask, "-o", "here.png", *HERE)
+    assert here.returncode == 0, here.stderr
+    assert here.stdout.startswith("here.png (photos/1 on fake/")
+
+    assert (tmp_path / "here.png").read_bytes() == (tmp_path / "server.png").read_bytes()
+    hole = np.asarray(Image.open(mask).convert("L")) >= 128
+    assert np.array_equal(pixels(tmp_path / "here.png")[~hole], pixels(image)[~hole])
+    assert not np.array_equal(pixels(tmp_path / "here.png")[hole], pixels(image)[hole])
+
+
+def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) -> None:
+    done = run_apart(tmp_path, "translate", DATA, "-o", "out", "--format", "jpeg", "--json", *HERE)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    summary = json.loads(done.stdout)
+    assert (summary["done"], summary["failed"]) == (5, 0)
+    assert len(list((tmp_path / "out").glob("*.jpg"))) == 5
+    assert {path.name for path in tmp_path.iterdir()} <= {"out", "cache"}
+
+
+def test_without_a_server_a_wrong_option_is_named(tmp_path: Path) -> None:
+    done = run_apart(tmp_path, "translate", DATA / "skirt.jpg", "-o", "o.png", "--model", "../secret", *HERE)
+    assert done.returncode == 1
+    assert "skirt.jpg: model: String should match pattern" in done.stderr
+
+
+def test_without_a_server_a_wrong_setting_is_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "o.toml").write_text("prot = 1", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "retouch", "translate", DATA / "skirt.jpg", "-o", tmp_path / "o.png", *HERE],
+        env={**os.environ, "RETOUCH_CONFIG": str(tmp_path / "o.toml")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: settings: prot: ")
+
+
+def test_the_servers_words_reach_the_user(server: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture at all")
+    result = run("translate", tmp_path / "broken.png", "-o", tmp_path / "o.png", "--url", server)
+    assert result.exit_code == 1
+    assert f"{tmp_path}/broken.png: 415 unsupported_type: " in result.stderr
+    assert not (tmp_path / "o.png").exists()
+
+
+def test_a_server_is_measured_by_its_own_headers(server: str, tmp_path: Path) -> None:
+    result = run(
+        *("bench", "--url", server, "--image", DATA / "dress.jpg", "--mask", DATA / "dress_mask.png"),
+        *("--rate", "10", "--concurrency", "4", "--duration", "1", "--warm-up", "0.2"),
+        *("--json", tmp_path / "o.json", "--fail-on-errors"),
+    )
+    assert result.exit_code == 0, result.output
+    document = json.loads((tmp_path / "o.json").read_text("utf-8"))
+    assert document["model"] == "photos/1"
+    for measured in document["runs"]:
+        assert set(measured["stages"]) == {"decode", "preprocess", "queue", "infer", "postprocess", "encode"}
+        assert sum(measured["batch_sizes"].values()) == measured["ok"] == measured["requests"] > 0
+        stages_ms = sum(stage["mean_ms"] for stage in measured["stages"].values())
+        assert 0 < stages_ms < measured["latency_ms"]["mean"] * 1.05
