@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 _BACKLOG = 4096
 _OPEN_FILES = 65_536
 _KEEP_ALIVE_S = 75
-"""Longer than the pools of common clients and proxies (nginx: 60 s), so that they, and not we, close idle connections."""
+"""Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
 def run(settings: Settings) -> int:

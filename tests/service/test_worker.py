@@ -95,7 +95,7 @@ async def test_an_engine_that_raises_fails_its_own_batch_only(bench: Bench, erro
     with pytest.raises(InferenceFailed, match=str(error)):
         await bench.submit()
     assert (await bench.submit()).batch_size == 1
-    assert bench.worker.state(time.monotonic(), 60) == "idle"
+    await until(lambda: bench.worker.state(time.monotonic(), 60) == "idle")
 
 
 async def test_an_output_that_is_not_finite_is_an_error_and_no_picture(bench: Bench) -> None:
