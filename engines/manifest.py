@@ -43,7 +43,16 @@ class TensorSpec(_Frozen):
     shape: tuple[int | Literal["batch", "height", "width"], ...]
 
 
-class FixedSize(_Frozen):
+class _HoleLimit(_Frozen):
+    max_hole_radius: int | None = Field(
+        default=None,
+        ge=16,
+        description="inpainting: radius in tile pixels of the thickest hole that the generator fills well; "
+        "crops round thicker ones are scaled down",
+    )
+
+
+class FixedSize(_HoleLimit):
     """The graph takes one size only."""
 
     kind: Literal["fixed"] = "fixed"
@@ -56,7 +65,7 @@ class FixedSize(_Frozen):
         yield self.height, self.width
 
 
-class MultipleSize(_Frozen):
+class MultipleSize(_HoleLimit):
     """The graph takes any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
 
     `fit` says how a whole image gets into a tile: padded (and only scaled when it is larger than the largest

@@ -1,11 +1,13 @@
 """Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
 
 Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
-model's largest tile, and are scaled down to it where they do not; docs/images.md shows the rules.
+model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the model can fill
+(`max_hole_radius` of the manifest). docs/images.md shows the rules.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, SizeRule
-from service.holes import Holes, bounds, find_holes, gather
+from service.holes import Holes, bounds, find_holes, gather, largest_radius
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
@@ -53,7 +55,8 @@ class _Group:
 def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     """The crops that fill a mask.
 
-    `auto` takes the whole picture where it fits the largest tile or the rule is to resize it, and crops otherwise.
+    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile and no hole is
+    too thick; and crops otherwise.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -61,17 +64,25 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         strategy: the request's.
     """
     picture, sides = Size(*mask.shape), _sides(rule)
-    fits = picture.height <= sides.largest.height and picture.width <= sides.largest.width
-    resized = isinstance(rule, FixedSize) and rule.fit == "resize"
-    if strategy == "whole" or (strategy == "auto" and (fits or resized)):
+    if strategy == "whole" or (strategy == "auto" and _whole_suits(mask, rule, sides)):
         return [plan_whole(picture, rule)]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * MIN_CONTEXT))
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
-        return _Group(members, hole, context, _stretched(_crop_round(hole, context, picture, sides), rule))
+        radius = float(holes.radii[list(members)].max())
+        scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
+        crop = _crop_round(hole, context, picture, sides, scale)
+        return _Group(members, hole, context, _stretched(crop, rule))
 
-    groups = _merged(_affordable_groups(holes, sides, group_of), group_of)
+    groups = _merged(_affordable_groups(holes, sides, rule.max_hole_radius or math.inf, group_of), group_of)
     return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
+
+
+def _whole_suits(mask: Bool2D, rule: SizeRule, sides: _Sides) -> bool:
+    if isinstance(rule, FixedSize) and rule.fit == "resize":
+        return True
+    fits = mask.shape[0] <= sides.largest.height and mask.shape[1] <= sides.largest.width
+    return fits and (rule.max_hole_radius is None or largest_radius(mask) <= rule.max_hole_radius)
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
@@ -87,14 +98,17 @@ def plan_whole(picture: Size, rule: SizeRule) -> Crop:
 _GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
 
 
-def _affordable_groups(holes: Holes, sides: _Sides, group_of: _GroupOf) -> list[_Group]:
-    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few."""
+def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of: _GroupOf) -> list[_Group]:
+    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few.
+
+    A hole that must be scaled down takes no others with it, unless the window is scaled as much anyway.
+    """
     budget = MAX_TILES * sides.largest.height * sides.largest.width
     extents = holes.boxes[:, 2:] - holes.boxes[:, :2]
     for step in count():
         factor = 2.0 ** (step / 2)
         height, width = (max(1, int(least * factor) - 2 * MIN_CONTEXT) for least in (sides.heights[0], sides.widths[0]))
-        numbers = gather(holes.boxes, height, width)
+        numbers = gather(holes.boxes, height, width, holes.radii > max_radius * factor)
         if numbers.max() >= MAX_CROPS:
             continue
         order = np.argsort(numbers, kind="stable")
@@ -134,11 +148,13 @@ def _context(extent: NDArray[np.intp]) -> Size:
     return Size(*np.maximum(MIN_CONTEXT, extent // 2).tolist())
 
 
-def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides) -> Crop:
-    """A box with its context, less of that if it then needs no scaling, more of it where the tile has room."""
-    least = _with_context(hole, Size(MIN_CONTEXT, MIN_CONTEXT), picture)
+def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
+    """A box with its context, less of that if it then fits a tile, more of it where the tile has room.
+
+    scale: how much it is to be scaled down at least; more if hole and context do not fit the largest tile.
+    """
+    least = _scaled(_with_context(hole, Size(MIN_CONTEXT, MIN_CONTEXT), picture), scale)
     wanted = _with_context(hole, context, picture)
-    scale = 1.0
     if least.height > sides.largest.height or least.width > sides.largest.width:
         scale = max(wanted.height / sides.largest.height, wanted.width / sides.largest.width)
     tile = sides.holding(_scaled(wanted, scale))

@@ -21,18 +21,20 @@ Boxes = NDArray[np.intp]
 GAP = 6
 """Parts of the mask that are at most this many pixels apart belong to the same hole."""
 THIN_RADIUS = 16.0
-"""Holes at most twice as thick as this are cut where they are longer than a window; the cut is as short as that."""
+"""Holes of at most this radius are cut where they are longer than a window; each cut is at most twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holes:
     """Every masked pixel belongs to exactly one hole.
 
-    boxes: N×4. labels: H×W int32 of a rectangle round all holes, whose top left is `origin`; 0 = not masked, hole i
-        has the label i + 1.
+    boxes: N×4.
+    radii: of the largest circle in each hole, in pixels; 0 where that is at most `THIN_RADIUS`.
+    labels: H×W int32 of a rectangle round all holes, whose top left is `origin`; 0 = not masked, hole i is i + 1.
     """
 
     boxes: Boxes
+    radii: NDArray[np.float32]
     labels: NDArray[np.int32]
     origin: tuple[int, int]
 
@@ -47,24 +49,33 @@ def find_holes(mask: Bool2D, window: int) -> Holes:
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
     labels *= inside
     boxes = _boxes_of(np.asarray(stats[1:], np.intp)) + np.array((reach, reach, -reach, -reach))
+    radii = _radii(inside, labels, len(boxes))
     pieces = [boxes]
-    for hole in np.flatnonzero((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window):
-        cut = _cut_if_thin(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
-        if cut is not None:
-            boxes[hole] = cut[0]
-            pieces.append(cut[1:])
+    for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
+        cut = _cut(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
+        boxes[hole] = cut[0]
+        pieces.append(cut[1:])
+    boxes = np.concatenate(pieces)
+    radii = np.pad(radii, (0, len(boxes) - len(radii)))
     corner = np.array((top - reach, left - reach), np.intp)
-    return Holes(np.concatenate(pieces) + np.tile(corner, 2), labels, (int(corner[0]), int(corner[1])))
+    return Holes(boxes + np.tile(corner, 2), radii, labels, (int(corner[0]), int(corner[1])))
 
 
-def gather(boxes: Boxes, height: int, width: int) -> NDArray[np.intp]:
-    """Groups boxes so that each group fits a window of height × width; a box larger than that stays alone.
+def largest_radius(mask: Bool2D) -> float:
+    """Radius in pixels of the largest circle that the mask holds."""
+    return float(cv2.distanceTransform(np.pad(mask, 1).view(np.uint8), cv2.DIST_L2, 3).max())
+
+
+def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
+    """Groups boxes so that each group fits a window of height × width.
+
+    A box larger than that stays alone, as do those marked in `alone` (N).
 
     Sweeps bands from top to bottom and windows from left to right. Returns N group numbers, 0, 1, ….
     """
     groups = np.full(len(boxes), -1, np.intp)
     sizes = boxes[:, 2:] - boxes[:, :2]
-    large = (sizes[:, 0] > height) | (sizes[:, 1] > width)
+    large = (sizes[:, 0] > height) | (sizes[:, 1] > width) | alone
     groups[large] = np.arange(np.count_nonzero(large))
     number = int(np.count_nonzero(large))
     waiting = np.flatnonzero(~large)
@@ -96,12 +107,18 @@ def _boxes_of(stats: NDArray[np.intp]) -> Boxes:
     return np.stack((top, left, top + height, left + width), axis=1)
 
 
-def _cut_if_thin(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes | None:
-    """Relabels the pieces of a thin hole: the first keeps its label, the others follow the `count` that there are."""
+def _radii(inside: Bool2D, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
+    distance = cv2.distanceTransform(inside.view(np.uint8), cv2.DIST_L2, 3)
+    thick = distance > THIN_RADIUS
+    radii = np.zeros(count + 1, np.float32)
+    np.maximum.at(radii, labels[thick], distance[thick])
+    return radii[1:]
+
+
+def _cut(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:
+    """Relabels the pieces of a hole: the first keeps its label, the others follow the `count` that there are."""
     top, left, bottom, right = map(int, box)
     own = labels[top:bottom, left:right] == hole + 1
-    if cv2.distanceTransform(np.pad(own, 1).view(np.uint8), cv2.DIST_L2, 3).max() > THIN_RADIUS:
-        return None
     pieces: list[tuple[int, int, int, int]] = []
     for row in range(top, bottom, side):
         for column in range(left, right, side):
