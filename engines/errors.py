@@ -9,6 +9,7 @@ RetouchError
 ├── EngineError
 │   ├── EngineUnavailable    its library or its device is missing on this host
 │   ├── EngineFailed         this batch failed; the engine lives on
+│   │   └── EngineOutOfMemory  the device has no room for it; a smaller batch may fit
 │   └── EngineDead           the engine cannot be used again; load a new one
 ├── ExportError              see export/errors.py
 └── ServiceError             see service/errors.py
@@ -49,6 +50,10 @@ class EngineUnavailable(EngineError):
 
 class EngineFailed(EngineError):
     """This batch failed; the engine lives on."""
+
+
+class EngineOutOfMemory(EngineFailed):
+    """The device has no room for this batch; a smaller one may fit."""
 
 
 class EngineDead(EngineError):

@@ -165,6 +165,8 @@ def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
         # cuDNN and cuBLAS tactics are left out: neither library then needs to be on the host
         wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
         config.set_tactic_sources(sum(1 << int(source) for source in wanted))
+        # several contexts, one for each shape, on one profile; later versions always allow that
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if options.version_compatible:
         flags.append("VERSION_COMPATIBLE")
     for name in flags:

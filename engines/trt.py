@@ -1,0 +1,194 @@
+"""TensorRT and TensorRT-RTX on an NVIDIA GPU: plans from a fingerprinted cache or built now, gated by parity.
+
+Device memory for every input and the output is taken once, for the largest batch of the largest bucket.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+
+from engines.base import Array, BatchShape, Engine, Feed, Outputs
+from engines.cuda import Cuda, DeviceBuffer, PinnedBuffer, Stream
+from engines.decisions import Decision, DecisionCache, fingerprint
+from engines.errors import EngineDead, EngineError, EngineUnavailable, ParityTooLow
+from engines.feeds import batch_shape
+from engines.manifest import Manifest, TensorSpec
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.parity import compare
+from engines.plan_cache import PlanCache
+from engines.probes import probe_feeds
+from engines.trt_build import BuildOptions, build_plan, profiles
+from engines.trt_library import TensorRt
+from engines.trt_runtime import TrtRuntime
+
+_log = structlog.get_logger(__name__)
+
+
+class TrtEngine(Engine):
+    """A plan and the memory it runs on.
+
+    Args:
+        directory: the model's version directory.
+        manifest: its manifest.
+        library: the TensorRT to use.
+        cuda: the device; this engine makes its own stream on it.
+        cache_dir: where plans, timing caches and verdicts are kept; made when needed.
+        options: how a plan is built that is not in the cache.
+
+    Raises:
+        EngineUnavailable: the plan can neither be loaded nor built here.
+        ParityTooLow: the outputs are too far from ONNX Runtime's, or not finite.
+    """
+
+    name = "trt"
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        *,
+        library: TensorRt,
+        cuda: Cuda,
+        cache_dir: Path,
+        options: BuildOptions,
+    ) -> None:
+        self.manifest = manifest
+        self.precision = manifest.precision
+        self.device = f"cuda:{cuda.index}"
+        self._closed = False
+        self._cuda = cuda
+        self._facts = plan_facts(manifest, library, cuda, options)
+        self._runtime_caches = PlanCache(cache_dir / "runtime")
+        self._resources = ExitStack()
+        try:
+            self._runtime = self._resources.enter_context(closing(self._load(directory, library, cache_dir, options)))
+            self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
+            largest = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
+            most = BatchShape(min(options.max_batch, manifest.max_batch), *largest)
+            self._io: dict[str, tuple[DeviceBuffer, PinnedBuffer]] = {
+                spec.name: self._allocate(spec, most) for spec in (*manifest.inputs, manifest.output)
+            }
+            self._addresses = {name: device.address for name, (device, _) in self._io.items()}
+            self.note = self._check_parity(directory, DecisionCache(cache_dir / "precision"))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def addresses(self) -> dict[str, int]:
+        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        return dict(self._addresses)
+
+    def enqueue(self, shape: BatchShape, stream: Stream) -> None:
+        """Compute what lies in device memory, on that stream, without waiting for it.
+
+        Raises:
+            EngineFailed: the shape is in no profile, or TensorRT refuses it.
+        """
+        self._runtime.enqueue(shape, self._addresses, stream)
+
+    def infer(self, feed: Feed) -> Outputs:
+        if self._closed:
+            raise EngineDead(f"{self.manifest.key} on trt is closed; load a new engine")
+        shape = batch_shape(self.manifest, feed)
+        self._cuda.use()  # the thread that loads an engine is not the one that runs it
+        for name, array in feed.items():
+            device, pinned = self._io[name]
+            np.copyto(pinned.array(array.shape, str(array.dtype)), array)
+            self._cuda.copy_in(device, pinned, array.nbytes, self._stream)
+        self.enqueue(shape, self._stream)
+        device, pinned = self._io["output"]
+        output = pinned.array(_shape_of(self.manifest.output, shape), self.manifest.output.dtype)
+        self._cuda.copy_out(pinned, device, output.nbytes, self._stream)
+        self._stream.synchronise()
+        return {"output": output}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._resources.close()
+        except EngineError as error:  # a lost context cannot free its memory, and need not
+            _log.warning("GPU memory not freed", model=self.manifest.key, reason=str(error))
+
+    def _load(self, directory: Path, library: TensorRt, cache_dir: Path, options: BuildOptions) -> TrtRuntime:
+        """The plan from the cache if the runtime takes it, else a new one."""
+        plans = PlanCache(cache_dir / "plans")
+        if (plan := plans.get(self._facts)) is not None:
+            try:
+                return self._open(library, plan, options)
+            except EngineUnavailable as error:
+                _log.warning("plan refused", model=self.manifest.key, reason=str(error))
+                plans.discard(self._facts)
+        timings = PlanCache(cache_dir / "timing")
+        host = {name: self._facts[name] for name in ("runtime", "gpu", "capability", "driver")}
+        _log.info("plan is being built", model=self.manifest.key, runtime=library.name)
+        built = build_plan(library, directory, self.manifest, options, timings.get(host) or b"")
+        plans.put(self._facts, built.data)
+        if built.timing_cache:
+            timings.put(host, built.timing_cache)
+        return self._open(library, built.data, options)
+
+    def _open(self, library: TensorRt, plan: bytes, options: BuildOptions) -> TrtRuntime:
+        cached = self._runtime_caches.get(self._facts) or b""
+        return TrtRuntime(library, self._cuda, plan, profiles(self.manifest, options.max_batch), runtime_cache=cached)
+
+    def _allocate(self, spec: TensorSpec, most: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
+        nbytes = int(np.prod(_shape_of(spec, most))) * np.dtype(spec.dtype).itemsize
+        device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
+        return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
+
+    def _check_parity(self, directory: Path, verdicts: DecisionCache) -> str:
+        """Compare with ONNX Runtime on the probes, once for each plan."""
+        bar_db = self.manifest.parity.bar_db
+        key = fingerprint({**self._facts, "bar_db": bar_db, "what": "parity"})
+        if (known := verdicts.get(key)) is not None:
+            return known.why
+        reference = OnnxRuntimeEngine(directory, self.manifest)
+        probes = [(name, _shrunk(feed, self._probe_batch())) for name, feed in probe_feeds(self.manifest)]
+        verdict = compare(lambda feed: reference.infer(feed)["output"], self._output_of, probes)
+        reference.close()
+        why = f"against onnxrt: {verdict}, the bar is {bar_db:g} dB"
+        if not verdict.passes(bar_db):
+            raise ParityTooLow(f"{self.manifest.key} on trt {self.precision} {why}")
+        if cache := self._runtime.runtime_cache():
+            self._runtime_caches.put(self._facts, cache)
+        verdicts.put(key, Decision(precision=self.precision, why=why))
+        return why
+
+    def _probe_batch(self) -> int:
+        return max(profile.most for profile in profiles(self.manifest, int(str(self._facts["max_batch"]))))
+
+    def _output_of(self, feed: Feed) -> Array:
+        return self.infer(feed)["output"]
+
+
+def plan_facts(manifest: Manifest, library: TensorRt, cuda: Cuda, options: BuildOptions) -> dict[str, Any]:
+    """Everything that a plan depends on; another value of any of them needs another plan."""
+    return {
+        "model": manifest.key,
+        "onnx": manifest.onnx_sha256,
+        "precision": manifest.precision,
+        "profiles": [list(profile) for profile in profiles(manifest, options.max_batch)],
+        "runtime": library.name,
+        "gpu": cuda.device.name,
+        "capability": list(cuda.device.capability),
+        "driver": cuda.device.driver,
+        **asdict(options),
+    }
+
+
+def _shape_of(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:
+    sizes = shape._asdict()
+    return tuple(d if isinstance(d, int) else sizes[d] for d in spec.shape)
+
+
+def _shrunk(feed: Feed, batch: int) -> Feed:
+    return {name: np.ascontiguousarray(array[:batch]) for name, array in feed.items()}

@@ -1,0 +1,280 @@
+"""The TensorRT engine against a device in host memory: plans, caches, parity, copies, graphs and their failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from engines.base import BatchShape, blank_feed
+from engines.cuda import Cuda
+from engines.errors import EngineDead, EngineFailed, EngineOutOfMemory, EngineUnavailable, ParityTooLow
+from engines.manifest import read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.probes import probe_feeds
+from engines.trt import TrtEngine
+from engines.trt_build import BuildOptions
+
+from .conftest import conv_graph
+from .fake_cuda import FakeRuntime, Status
+from .fake_tensorrt import FakeTensorRt
+
+STYLES = ["8.6", "10", "rtx"]
+
+
+class Bench:
+    """One host: a device, a TensorRT and a cache folder."""
+
+    def __init__(self, cache: Path, style: str = "10") -> None:
+        self.device = FakeRuntime()
+        self.trt = FakeTensorRt(self.device, style)
+        self.cache = cache
+
+    def open(self, directory: Path, **options: Any) -> TrtEngine:
+        return TrtEngine(
+            directory,
+            read_manifest(directory),
+            library=self.trt.library(),
+            cuda=Cuda(self.device),
+            cache_dir=self.cache,
+            options=BuildOptions(**{"max_batch": 4, **options}),
+        )
+
+    def plans(self) -> list[Path]:
+        return sorted((self.cache / "plans").iterdir())
+
+
+@pytest.fixture
+def directory(publish) -> Path:
+    return publish(onnx_model=conv_graph())
+
+
+@pytest.fixture(params=STYLES)
+def bench(request: pytest.FixtureRequest, tmp_path) -> Bench:
+    return Bench(tmp_path / "cache", request.param)
+
+
+@pytest.fixture
+def ten(tmp_path) -> Bench:
+    return Bench(tmp_path / "cache")
+
+
+def feed_of(engine: TrtEngine, batch: int = 1, seed: int = 1) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    feed = blank_feed(engine.manifest, BatchShape(batch, 16, 16))
+    return {name: rng.random(array.shape, np.float32) for name, array in feed.items()}
+
+
+def test_outputs_are_those_of_the_graph_for_every_shape_and_again_from_its_cuda_graph(bench, directory):
+    engine = bench.open(directory)
+    reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    for batch in (1, 3, 4, 1):
+        for seed in (1, 2, 3):
+            feed = feed_of(engine, batch, seed)
+            np.testing.assert_array_equal(engine.infer(feed)["output"], reference.infer(feed)["output"])
+
+
+def test_each_shape_gets_one_context_and_one_graph(ten, directory):
+    engine = ten.open(directory)
+    ten.trt.contexts = 0
+    ten.device.calls.clear()
+    for _ in range(3):
+        engine.infer(feed_of(engine, 3))
+    assert ten.trt.contexts == 1
+    assert ten.device.calls.count("cudaGraphInstantiate") == 1
+    assert ten.device.calls.count("cudaGraphLaunch") == 2
+
+
+def test_stream_that_cannot_be_captured_runs_without_graphs(ten, directory):
+    ten.trt.capturable = False
+    engine = ten.open(directory)
+    first = engine.infer(feed_of(engine))["output"].copy()
+    np.testing.assert_array_equal(engine.infer(feed_of(engine))["output"], first)
+    assert "cudaStreamBeginCapture" not in ten.device.calls
+
+
+def test_capture_that_fails_is_not_tried_again(ten, directory):
+    engine = ten.open(directory)
+    ten.device.fail["cudaStreamEndCapture"] = Status.cudaErrorStreamCaptureUnsupported
+    engine.infer(feed_of(engine, 3))
+    ten.device.calls.clear()
+    engine.infer(feed_of(engine, 3))
+    assert "cudaStreamBeginCapture" not in ten.device.calls
+
+
+def test_plan_is_built_once_and_then_loaded(bench, directory):
+    bench.open(directory).close()
+    engine = bench.open(directory)
+    assert bench.trt.builds == 1
+    assert engine.note.startswith("against onnxrt: identical")
+    assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
+
+
+@pytest.mark.parametrize("options", [{"max_batch": 2}, {"version_compatible": True}, {"hardware_compatible": True}])
+def test_other_options_need_another_plan(ten, directory, options):
+    ten.open(directory)
+    ten.open(directory, **options)
+    assert ten.trt.builds == 2
+    assert len(ten.plans()) == 2
+
+
+def test_another_gpu_or_model_needs_another_plan(ten, directory, publish):
+    ten.open(directory)
+    ten.device.name = b"Other GPU"
+    ten.open(directory)
+    ten.open(publish(onnx_model=conv_graph(gain=2)))
+    assert ten.trt.builds == 3
+
+
+def test_damaged_plan_is_built_anew(ten, directory):
+    ten.open(directory)
+    ten.plans()[0].write_bytes(b"\0" * 100)
+    ten.open(directory)
+    assert ten.trt.builds == 2
+    ten.open(directory)
+    assert ten.trt.builds == 2
+
+
+def test_plan_that_the_runtime_refuses_is_built_anew(ten, directory, monkeypatch):
+    ten.open(directory)
+    monkeypatch.setattr("engines.plan_cache.PlanCache.get", lambda *_: b"foreign")
+    with capture_logs() as logs:
+        engine = ten.open(directory)
+    assert [line["event"] for line in logs] == ["plan refused", "plan is being built"]
+    assert "built for another device" in logs[0]["reason"]
+    assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
+
+
+def test_timing_cache_of_the_first_build_serves_the_next(ten, directory):
+    ten.open(directory)
+    ten.open(directory, max_batch=2)
+    assert ten.trt.timing_caches == [b"", b"timings"]
+
+
+def test_foreign_timing_cache_is_started_afresh(ten, directory, monkeypatch):
+    monkeypatch.setattr(
+        "engines.plan_cache.PlanCache.get", lambda _self, facts: None if "model" in facts else b"foreign"
+    )
+    ten.open(directory)
+    assert ten.trt.timing_caches == [b"foreign", b""]
+
+
+def test_what_rtx_compiled_is_kept_for_the_next_start(directory, tmp_path):
+    bench = Bench(tmp_path / "cache", "rtx")
+    bench.open(directory)
+    assert bench.trt.runtime_caches == []
+    bench.open(directory)
+    assert bench.trt.runtime_caches == [b"compiled"]
+
+
+def test_weakly_typed_network_is_told_every_float_type(directory, tmp_path):
+    bench = Bench(tmp_path / "cache", "8.6")
+    bench.open(directory)
+    settings = bench.trt.settings
+    assert {"FP16", "OBEY", "PROFILE_SHARING", "native instance norm", f"tactics {1 << 3 | 1 << 4}"} <= set(settings)
+
+
+def test_strongly_typed_network_needs_no_precision_flags(ten, directory):
+    ten.open(directory)
+    assert not {"FP16", "OBEY"} & set(ten.trt.settings)
+    assert "profile ((1, 3, 16, 16), (1, 3, 16, 16), (1, 3, 16, 16))" in ten.trt.settings
+    assert "profile ((2, 3, 16, 16), (4, 3, 16, 16), (4, 3, 16, 16))" in ten.trt.settings
+
+
+def test_operator_that_8_6_cannot_parse_is_named(publish, tmp_path):
+    with pytest.raises(EngineUnavailable, match="cannot parse tiny/1: operator Frobnicate"):
+        Bench(tmp_path, "8.6").open(publish(onnx_model=b"unknown operator"))
+
+
+def test_outputs_under_the_bar_refuse_the_engine_and_leave_no_memory_taken(ten, directory):
+    ten.trt.noise = 0.1
+    with pytest.raises(ParityTooLow, match=r"tiny/1 on trt fp32 against onnxrt: 20\.0 dB .*the bar is 45 dB"):
+        ten.open(directory)
+    assert ten.device.alive == 0
+
+
+def test_outputs_that_are_not_finite_refuse_the_engine(ten, directory):
+    ten.trt.noise = np.nan
+    with pytest.raises(ParityTooLow, match="NaN or inf on ordinary inputs"):
+        ten.open(directory)
+
+
+def test_parity_is_measured_once_for_each_plan(ten, directory):
+    ten.open(directory)
+    ten.trt.noise = 0.1
+    assert "identical" in ten.open(directory).note
+
+
+def test_model_for_single_samples_is_compared_with_single_samples(ten, publish):
+    engine = ten.open(publish(onnx_model=conv_graph(), max_batch=1))
+    assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
+
+
+def test_refused_batch_fails_alone(ten, directory):
+    engine = ten.open(directory)
+    ten.trt.refuse_execution = True
+    with pytest.raises(EngineFailed, match=r"TensorRT 10\.9\.0: the batch is refused.*the device said no"):
+        engine.infer(feed_of(engine, 3))
+    ten.trt.refuse_execution = False
+    assert engine.infer(feed_of(engine, 3))["output"].shape == (3, 3, 16, 16)
+
+
+def test_batch_beyond_the_plan_fails_alone(ten, directory):
+    engine = ten.open(directory)
+    with pytest.raises(EngineFailed, match="no profile of the plan holds 5 tiles of 16×16"):
+        engine.enqueue(BatchShape(5, 16, 16), Cuda(ten.device).stream())
+
+
+def test_lost_context_kills_the_engine_and_closing_it_still_works(ten, directory):
+    engine = ten.open(directory)
+    ten.device.fail["cudaStreamSynchronize"] = Status.cudaErrorIllegalAddress
+    with pytest.raises(EngineDead, match="context is lost"):
+        engine.infer(feed_of(engine))
+    ten.device.fail["cudaFree"] = Status.cudaErrorIllegalAddress
+    with capture_logs() as logs:
+        engine.close()
+    assert [line["event"] for line in logs] == ["GPU memory not freed"]
+
+
+def test_no_room_on_the_device_is_said_and_nothing_stays_taken(ten, directory):
+    ten.device.fail["cudaMallocHost"] = Status.cudaErrorMemoryAllocation
+    with pytest.raises(EngineOutOfMemory):
+        ten.open(directory)
+    assert ten.device.alive == 0
+
+
+def test_closed_engine_gave_everything_back_and_is_dead(bench, directory):
+    engine = bench.open(directory)
+    engine.infer(feed_of(engine, 3))
+    engine.close()
+    engine.close()
+    assert bench.device.alive == 0
+    with pytest.raises(EngineDead, match="closed"):
+        engine.infer(feed_of(engine))
+
+
+def test_only_so_many_shapes_keep_their_graphs(ten, directory):
+    engine = ten.open(directory)
+    engine._runtime._max_shapes = 2
+    for batch in (1, 2, 3, 4, 1):
+        engine.infer(feed_of(engine, batch))
+    assert len(engine._runtime._launches) == 2
+    assert len(ten.device.graphs) == 2
+
+
+def test_pipeline_may_fill_the_device_memory_itself(ten, directory):
+    engine = ten.open(directory)
+    cuda = Cuda(ten.device)
+    _, feed = next(probe_feeds(engine.manifest))
+    wanted = engine.infer(feed)["output"].copy()
+    stream = cuda.stream()
+    engine.enqueue(BatchShape(2, 16, 16), stream)
+    stream.synchronise()
+    device, pinned = engine._io["output"]
+    assert engine.addresses["output"] == device.address
+    cuda.copy_out(pinned, device, wanted.nbytes, stream)
+    stream.synchronise()
+    np.testing.assert_array_equal(pinned.array(wanted.shape, "float32"), wanted)
