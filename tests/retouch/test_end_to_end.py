@@ -45,7 +45,7 @@ def wait_until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
     """The address, once the server says it and its models are loaded."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] + line[-1:] == "{}"]
         url = next((line["url"] for line in lines if "url" in line), None)
         if url and httpx.get(f"{url}/readyz").status_code == 200:
             return str(url)
