@@ -106,17 +106,24 @@ def _too_large(max_body_bytes: int) -> TooLarge:
 
 def _sort(parts: list[tuple[str, UploadFile | str]], files: Collection[str]) -> Form:
     form = Form({}, {})
-    for name, value in parts:
-        if name in form.files or name in form.fields:
-            raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
-        if isinstance(value, str):
-            if name in files:
-                raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
-            form.fields[name] = value
-        elif name in files:
-            form.files[name] = value.file.read()  # in memory: the parser never spools to disk
-            value.file.close()
-        else:
-            value.file.close()
-            raise InvalidRequest(f"unexpected file part {name[:80]!r}; file parts are {', '.join(files)}")
+    try:
+        for name, value in parts:
+            _put(form, name, value, files)
+    finally:
+        for _, value in parts:
+            if not isinstance(value, str):
+                value.file.close()
     return form
+
+
+def _put(form: Form, name: str, value: UploadFile | str, files: Collection[str]) -> None:
+    if name in form.files or name in form.fields:
+        raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
+    if isinstance(value, str):
+        if name in files:
+            raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
+        form.fields[name] = value
+    elif name in files:
+        form.files[name] = value.file.read()  # in memory: the parser never spools to disk
+    else:
+        raise InvalidRequest(f"unexpected file part {name[:80]!r}; file parts are {', '.join(files)}")

@@ -1,0 +1,121 @@
+"""Bodies: multipart only, within limits, every part known and sent once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+Serve = Callable[..., Any]
+BOUNDARY = b"frontier"
+HEADERS = {"Content-Type": "multipart/form-data; boundary=frontier"}
+
+
+def part(disposition: bytes, body: bytes) -> bytes:
+    return b"--frontier\r\nContent-Disposition: form-data; " + disposition + b"\r\n\r\n" + body + b"\r\n"
+
+
+END = b"--frontier--\r\n"
+IMAGE = b'name="image"; filename="a.png"'
+MASK = b'name="mask"; filename="m.png"'
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        pytest.param(END, 400, "missing_part", id="no parts"),
+        pytest.param(part(IMAGE, b"x") + END, 400, "missing_part", id="no mask"),
+        pytest.param(part(IMAGE, b"") + part(MASK, b"x") + END, 400, "empty_part", id="an empty file"),
+        pytest.param(part(IMAGE, b"x") * 2 + END, 400, "repeated_part", id="a file twice"),
+        pytest.param(part(b'name="image"', b"x") + END, 400, "missing_part", id="a file as a text field"),
+        pytest.param(part(b'name="extra"; filename="e"', b"x") + END, 400, "invalid_request", id="an unknown file"),
+        pytest.param(part(b'name="quality"', b"9" * 5000) + END, 400, "invalid_request", id="an endless field"),
+        pytest.param(part(b"nothing", b"x") + END, 400, "invalid_request", id="a part without a name"),
+        pytest.param(
+            b"".join(part(b'name="f%d"' % i, b"x") for i in range(40)) + END, 400, "invalid_request", id="40 fields"
+        ),
+        pytest.param(b"garbage", 400, "invalid_request", id="no multipart at all"),
+        pytest.param(
+            part(IMAGE, b"x") + part(MASK, b"x") + part(b'name="nope"', b"1") + END,
+            422,
+            "invalid_option",
+            id="an unknown field",
+        ),
+        pytest.param(
+            part(IMAGE, b"x") + part(MASK, b"x") + part(b'name="quality"', b"0") + END,
+            422,
+            "invalid_option",
+            id="out of range",
+        ),
+        pytest.param(
+            part(b'name="image"; filename="../../etc/passwd"', b"x") + part(MASK, b"x") + END,
+            415,
+            "unsupported_type",
+            id="a hostile file name",
+        ),
+    ],
+)
+def test_a_body_that_is_not_what_the_call_takes_is_refused(serve: Serve, body: bytes, status: int, code: str) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", content=body, headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (status, code), response.text
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data", "", "text/plain; boundary=x"])
+def test_only_multipart_with_a_boundary_is_read(serve: Serve, content_type: str) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", content=b"x", headers={"Content-Type": content_type})
+    assert response.status_code in (400, 415)
+    assert response.json()["code"] in ("invalid_request", "unsupported_type")
+
+
+def test_an_announced_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve) -> None:
+    with serve(max_body_mb=0.01).client() as client:
+        response = client.post("/v1/inpaint", content=b"x" * 20_000, headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (413, "too_many_bytes")
+
+
+def test_an_unannounced_body_is_refused_when_it_has_grown_too_large(serve: Serve) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield part(IMAGE, b"x")
+        for _ in range(20):
+            yield b"y" * 1000
+
+    with serve(max_body_mb=0.01).client() as client:
+        response = client.post("/v1/inpaint", content=chunks(), headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (413, "too_many_bytes")
+
+
+def test_the_message_names_the_field_and_the_known_ones(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        detail = client.post("/v1/inpaint", files=files, data={"mask_mod": "white"}).json()["detail"]
+    assert "mask_mod" in detail
+    assert "mask_mode" in detail
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(serve: Serve) -> None:
+    def broken() -> Iterator[bytes]:
+        yield part(IMAGE, b"x")
+        raise RuntimeError("the cable is out")
+
+    running = serve()
+    with running.client() as client, pytest.raises(RuntimeError):
+        client.post("/v1/inpaint", content=broken(), headers=HEADERS)
+    with running.client() as client:
+        text = ""
+        for _ in range(200):
+            text = client.get("/metrics").text
+            if "retouch_cancelled_total 1.0" in text:
+                break
+        assert "retouch_cancelled_total 1.0" in text
+        assert "retouch_requests_in_flight 0.0" in text
+
+
+def test_a_text_field_may_hold_any_text(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        response: httpx.Response = client.post("/v1/inpaint", files=files, data={"model": "фото\u0000"})
+    assert response.status_code == 422
+    assert json.loads(response.text)["code"] == "invalid_option"
