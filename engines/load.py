@@ -11,13 +11,18 @@ from typing import Literal, NamedTuple
 import structlog
 
 from engines.base import Engine
+from engines.cuda import open_cuda
 from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
+from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
 from engines.openvino_cpu import OpenVinoEngine
+from engines.trt import TrtEngine
+from engines.trt_build import BuildOptions
+from engines.trt_library import load_tensorrt
 
-EngineChoice = Literal["auto", "openvino", "onnxrt", "fake"]
+EngineChoice = Literal["auto", "trt", "onnxrt-cuda", "openvino", "onnxrt", "fake"]
 
 _log = structlog.get_logger(__name__)
 
@@ -30,12 +35,16 @@ class EngineOptions:
     threads: CPU threads of the engine; 0 means all cores.
     cache_dir: compiled engines and precision decisions; made when needed.
     fake_batch_s: how long the fake engine computes a batch.
+    max_batch: largest batch that the service sends; GPU engines are built for it.
+    gpu: which NVIDIA GPU, as nvidia-smi counts.
     """
 
     choice: EngineChoice = "auto"
     threads: int = 0
     cache_dir: Path = Path("cache")
     fake_batch_s: float = 0.0
+    max_batch: int = 8
+    gpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,23 @@ class Opened(NamedTuple):
     passed_over: dict[str, str]
 
 
+def _trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return TrtEngine(
+        directory,
+        manifest,
+        cuda=open_cuda(options.gpu),
+        library=load_tensorrt(),
+        cache_dir=options.cache_dir,
+        options=BuildOptions(max_batch=options.max_batch),
+    )
+
+
+def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return OnnxRuntimeCudaEngine(
+        directory, manifest, gpu=options.gpu, cache_dir=options.cache_dir, max_batch=options.max_batch
+    )
+
+
 def _openvino(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return OpenVinoEngine(directory, manifest, threads=options.threads, cache_dir=options.cache_dir)
 
@@ -68,6 +94,8 @@ def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engin
 
 
 CANDIDATES = (  # best first
+    Candidate("trt", _trt),
+    Candidate("onnxrt-cuda", _onnxrt_cuda),
     Candidate("openvino", _openvino),
     Candidate("onnxrt", _onnxrt),
     Candidate("fake", _fake, reads_onnx=False, automatic=False),
@@ -108,6 +136,10 @@ def choose(
             engine = candidate.open(directory, manifest, options)
         except (EngineError, ParityTooLow) as error:
             passed_over[candidate.name] = str(error)
+            continue
+        except Exception as error:  # whatever a runtime raises, it must not keep the next one from serving
+            _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
+            passed_over[candidate.name] = f"{type(error).__name__}: {error}"
             continue
         _log.info(
             "engine chosen",

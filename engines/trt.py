@@ -5,6 +5,7 @@ Device memory for every input and the output is taken once, for the largest batc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -13,16 +14,14 @@ from typing import Any
 import numpy as np
 import structlog
 
-from engines.base import Array, BatchShape, Engine, Feed, Outputs
+from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda import Cuda, DeviceBuffer, PinnedBuffer, Stream
-from engines.decisions import Decision, DecisionCache, fingerprint
-from engines.errors import EngineDead, EngineError, EngineUnavailable, ParityTooLow
+from engines.decisions import DecisionCache
+from engines.errors import EngineDead, EngineError, EngineUnavailable
 from engines.feeds import batch_shape
+from engines.gate import require_parity
 from engines.manifest import Manifest, TensorSpec
-from engines.onnxrt import OnnxRuntimeEngine
-from engines.parity import compare
 from engines.plan_cache import PlanCache
-from engines.probes import probe_feeds
 from engines.trt_build import BuildOptions, build_plan, profiles
 from engines.trt_library import TensorRt
 from engines.trt_runtime import TrtRuntime
@@ -75,7 +74,8 @@ class TrtEngine(Engine):
                 spec.name: self._allocate(spec, most) for spec in (*manifest.inputs, manifest.output)
             }
             self._addresses = {name: device.address for name, (device, _) in self._io.items()}
-            self.note = self._check_parity(directory, DecisionCache(cache_dir / "precision"))
+            verdicts = DecisionCache(cache_dir / "precision")
+            self.note = require_parity(self, directory, self._facts, verdicts, most.batch)
         except BaseException:
             self.close()
             raise
@@ -92,6 +92,11 @@ class TrtEngine(Engine):
             EngineFailed: the shape is in no profile, or TensorRT refuses it.
         """
         self._runtime.enqueue(shape, self._addresses, stream)
+
+    def warm_up(self, shapes: Iterable[BatchShape]) -> None:
+        super().warm_up(shapes)
+        if compiled := self._runtime.runtime_cache():
+            self._runtime_caches.put(self._facts, compiled)
 
     def infer(self, feed: Feed) -> Outputs:
         if self._closed:
@@ -145,30 +150,6 @@ class TrtEngine(Engine):
         device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
         return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
 
-    def _check_parity(self, directory: Path, verdicts: DecisionCache) -> str:
-        """Compare with ONNX Runtime on the probes, once for each plan."""
-        bar_db = self.manifest.parity.bar_db
-        key = fingerprint({**self._facts, "bar_db": bar_db, "what": "parity"})
-        if (known := verdicts.get(key)) is not None:
-            return known.why
-        reference = OnnxRuntimeEngine(directory, self.manifest)
-        probes = [(name, _shrunk(feed, self._probe_batch())) for name, feed in probe_feeds(self.manifest)]
-        verdict = compare(lambda feed: reference.infer(feed)["output"], self._output_of, probes)
-        reference.close()
-        why = f"against onnxrt: {verdict}, the bar is {bar_db:g} dB"
-        if not verdict.passes(bar_db):
-            raise ParityTooLow(f"{self.manifest.key} on trt {self.precision} {why}")
-        if cache := self._runtime.runtime_cache():
-            self._runtime_caches.put(self._facts, cache)
-        verdicts.put(key, Decision(precision=self.precision, why=why))
-        return why
-
-    def _probe_batch(self) -> int:
-        return max(profile.most for profile in profiles(self.manifest, int(str(self._facts["max_batch"]))))
-
-    def _output_of(self, feed: Feed) -> Array:
-        return self.infer(feed)["output"]
-
 
 def plan_facts(manifest: Manifest, library: TensorRt, cuda: Cuda, options: BuildOptions) -> dict[str, Any]:
     """Everything that a plan depends on; another value of any of them needs another plan."""
@@ -188,7 +169,3 @@ def plan_facts(manifest: Manifest, library: TensorRt, cuda: Cuda, options: Build
 def _shape_of(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:
     sizes = shape._asdict()
     return tuple(d if isinstance(d, int) else sizes[d] for d in spec.shape)
-
-
-def _shrunk(feed: Feed, batch: int) -> Feed:
-    return {name: np.ascontiguousarray(array[:batch]) for name, array in feed.items()}

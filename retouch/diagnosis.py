@@ -143,6 +143,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> list[ModelCheck]:
         threads=settings.engine_threads,
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
+        max_batch=settings.max_batch_size,
     )
     defaults = {settings.inpaint_model, settings.translate_model}
     return [_model(key, found[key].directory, options, key.name in defaults, clock) for key in newest.values()]

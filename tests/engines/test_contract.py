@@ -10,18 +10,39 @@ import numpy as np
 import pytest
 
 from engines.base import BatchShape, Engine, Feed
+from engines.cuda import Cuda
 from engines.errors import EngineDead, EngineFailed
 from engines.fake import FakeEngine
 from engines.manifest import Manifest, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
+from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
 from engines.openvino_cpu import OpenVinoEngine
+from engines.trt import TrtEngine
+from engines.trt_build import BuildOptions
 
 from .conftest import conv_graph
+from .fake_cuda import FakeRuntime
+from .fake_tensorrt import FakeTensorRt
+
+
+def open_trt(directory: Path, manifest: Manifest, cache: Path) -> Engine:
+    device = FakeRuntime()
+    library = FakeTensorRt(device).library()
+    return TrtEngine(
+        directory, manifest, library=library, cuda=Cuda(device), cache_dir=cache, options=BuildOptions(max_batch=8)
+    )
+
+
+def open_bound_onnxrt(directory: Path, manifest: Manifest, cache: Path) -> Engine:
+    return OnnxRuntimeCudaEngine(directory, manifest, cache_dir=cache, provider="CPUExecutionProvider")
+
 
 OPENERS: dict[str, Callable[[Path, Manifest, Path], Engine]] = {
     "fake": lambda _directory, manifest, _cache: FakeEngine(manifest),
     "onnxrt": lambda directory, manifest, _cache: OnnxRuntimeEngine(directory, manifest, threads=1),
     "openvino": lambda directory, manifest, cache: OpenVinoEngine(directory, manifest, threads=1, cache_dir=cache),
+    "trt on a fake device": open_trt,
+    "onnxrt bound on the CPU": open_bound_onnxrt,
 }
 
 
@@ -136,4 +157,5 @@ def test_closed_engine_is_dead_and_closing_twice_is_allowed(engine):
 
 
 def test_engine_names_itself_its_model_and_its_device(engine):
-    assert repr(engine) == f"<{type(engine).__name__} tiny/1 {engine.precision} on cpu>"
+    assert repr(engine) == f"<{type(engine).__name__} tiny/1 {engine.precision} on {engine.device}>"
+    assert engine.device in ("cpu", "cuda:0")

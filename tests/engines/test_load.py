@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 from structlog.testing import capture_logs
 
+from engines import load
 from engines.base import Engine
+from engines.cuda import Cuda
 from engines.errors import EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose, open_engine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
 
 from .conftest import conv_graph
+from .fake_cuda import FakeRuntime
+from .fake_tensorrt import FakeTensorRt
 
 
 @pytest.fixture
@@ -33,30 +38,56 @@ def open_it(directory: Path, options: EngineOptions) -> Engine:
 
 @pytest.mark.parametrize(
     ("choice", "names"),
-    [("auto", ["openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
+    [("auto", ["trt", "onnxrt-cuda", "openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
 )
 def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, names):
     assert [candidate.name for candidate in candidates(choice)] == names
 
 
-def test_auto_takes_openvino_and_says_so(directory, options):
+@pytest.fixture
+def no_gpu(monkeypatch) -> None:
+    """As on a host without a GPU, wherever this runs."""
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+
+
+def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options, no_gpu):
     with capture_logs() as logs:
         engine = open_it(directory, options)
     assert engine.name == "openvino"
     (line,) = logs
-    assert (line["event"], line["engine"], line["model"], line["passed_over"]) == (
-        "engine chosen",
-        "openvino",
-        "tiny/1",
-        {},
-    )
+    assert (line["event"], line["engine"], line["model"]) == ("engine chosen", "openvino", "tiny/1")
+    assert line["passed_over"] == {
+        "trt": "cuda-python is not installed; pip install 'retouch[gpu]'",
+        "onnxrt-cuda": "this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place",
+    }
 
 
-def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, monkeypatch):
+def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, no_gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     engine, passed_over = choose(directory, read_manifest(directory), options)
     assert engine.name == "onnxrt"
-    assert passed_over == {"openvino": "openvino is not installed; pip install openvino"}
+    assert passed_over["openvino"] == "openvino is not installed; pip install openvino"
+
+
+def test_auto_on_a_gpu_takes_tensorrt(directory, options, tmp_path, monkeypatch):
+    device = FakeRuntime()
+    monkeypatch.setattr(load, "open_cuda", lambda _index: Cuda(device))
+    monkeypatch.setattr(load, "load_tensorrt", FakeTensorRt(device).library)
+    engine = open_it(directory, options)
+    assert (engine.name, engine.device) == ("trt", "cuda:0")
+    engine.close()
+
+
+def test_surprise_of_one_runtime_does_not_keep_the_next_from_serving(directory, options):
+    def surprise(_directory: Path, _manifest: Manifest, _options: EngineOptions) -> Engine:
+        raise AttributeError("an API that changed")
+
+    fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
+    with capture_logs() as logs:
+        opened = choose(directory, read_manifest(directory), options, (Candidate("openvino", surprise), fake))
+    assert opened.passed_over == {"openvino": "AttributeError: an API that changed"}
+    assert [line["event"] for line in logs] == ["engine failed to open", "engine chosen"]
 
 
 def test_engine_under_the_bar_is_passed_over(directory, options):
