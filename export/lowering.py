@@ -149,3 +149,16 @@ def compute_type(net: nn.Module) -> torch.dtype:
         if isinstance(module, _WEIGHTED):
             return module.weight.dtype
     return torch.float32
+
+
+class TanhScaled(nn.Module):
+    """A net on [-1, 1] behind the contract's [0, 1]; the scaling itself is FP32."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, image: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W."""
+        y = self.net((image * 2 - 1).to(compute_type(self.net)))
+        return y.float() * 0.5 + 0.5  # type: ignore[no-any-return]  # torch types a module's result as Any

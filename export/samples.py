@@ -73,15 +73,28 @@ def _feed(
     interface: Interface, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
 ) -> dict[str, Array]:
     return {
-        spec.name: np.stack([_value(spec, picture, size, kind, rng) for picture in pictures])
+        spec.name: np.stack([_value(spec, interface.label_classes, picture, size, rng) for picture in pictures])
+        if spec.name != "mask"
+        else np.stack([draw_mask(kind, size, rng)[None] for _ in pictures])
         for spec in interface.inputs
     }
 
 
-def _value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], kind: str, rng: np.random.Generator) -> Array:
-    if spec.name == "mask":
-        return draw_mask(kind, size, rng)[None]
+def _value(
+    spec: TensorSpec, classes: int, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator
+) -> Array:
+    if spec.name == "latent":
+        return rng.standard_normal(int(spec.shape[1]), np.float32)
+    if spec.name == "label":
+        return _regions(picture, size, classes).astype(np.uint8)
+    if spec.name == "instance":
+        return _regions(picture, size, 40).astype(np.int32) * 1000 + 3  # beyond what FP16 tells apart
     return _pixels(picture, int(spec.shape[1]), size)
+
+
+def _regions(picture: Image.Image, size: tuple[int, int], count: int) -> Array:
+    """A 1×H×W map of areas of like brightness, numbered from 0 to count - 1."""
+    return (_pixels(picture, 1, size) * (count - 1e-3)).astype(np.int64)
 
 
 def _pixels(picture: Image.Image, channels: int, size: tuple[int, int]) -> Array:

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from export.generators.dcgan import DCGAN
 from export.generators.family import Family
 from export.generators.pconv import PConv
 from export.generators.pix2pix import Pix2Pix
+from export.generators.pix2pixhd import Pix2PixHD
 
-FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in (PConv(), Pix2Pix())})
+_TABLE: tuple[Family[Any], ...] = (
+    PConv(),
+    Pix2Pix(),
+    Pix2PixHD(),
+    DCGAN(),
+)
+FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in _TABLE})

@@ -39,6 +39,8 @@ class Interface:
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
     size: SizeRule
+    label_classes: int = 0
+    """How many class ids the `label` input may hold; 0 where there is no such input."""
 
 
 @dataclass(frozen=True)
@@ -103,3 +105,8 @@ def image_tensor(name: str, channels: int, *, side: tuple[int, int] | None = Non
     """A float N×C×H×W tensor: dynamic height and width, or fixed to `side` = (height, width)."""
     height, width = side or ("height", "width")
     return TensorSpec.model_validate({"name": name, "dtype": "float32", "shape": ("batch", channels, height, width)})
+
+
+def id_map(name: str, dtype: str) -> TensorSpec:
+    """An integer N×1×H×W tensor of class or instance ids."""
+    return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": ("batch", 1, "height", "width")})

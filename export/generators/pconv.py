@@ -10,7 +10,6 @@ Contract: image N×3×H×W in [0, 1], mask N×1×H×W with 1 = FILL; output N×3
 
 from __future__ import annotations
 
-import copy
 from typing import cast
 
 import torch
@@ -21,10 +20,11 @@ from torch import Tensor, nn
 from engines.manifest import MultipleSize
 from export.generators.family import Family, GeneratorOptions, Interface, State, Translation, image_tensor
 from export.lowering import compute_type
+from export.partial_conv import PartialConv2d, WindowRatio, counts_all_alike, group_counts, masked, with_weight
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-LARGEST_HALF_RATIO = 60000.0
+LARGEST_HALF = 60000.0
 """Soft masks can make the window's sum, and with it the ratio's divisor, arbitrarily small; FP16 ends at 65504."""
 
 
@@ -45,30 +45,13 @@ def encoder_kernel(level: int) -> int:
     return {1: 7, 2: 5, 3: 5}.get(level, 3)
 
 
-class PartialConv2d(nn.Module):
-    """The public layer, formula for formula; its mask convolution is ones in practice, and kept in the file."""
-
-    def __init__(self, channels: tuple[int, int], kernel: int, stride: int, *, bias: bool) -> None:
-        super().__init__()
-        self.input_conv = nn.Conv2d(*channels, kernel, stride, kernel // 2, bias=bias)
-        self.mask_conv = nn.Conv2d(*channels, kernel, stride, kernel // 2, bias=False)
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask of the same shape (1 = valid) to the layer's features and mask."""
-        conv, total = self.input_conv, self.mask_conv(mask)
-        hole = total == 0
-        y = F.conv2d(x * mask, conv.weight, None, conv.stride, conv.padding) / total.masked_fill(hole, 1)
-        if conv.bias is not None:
-            y = y + conv.bias.view(1, -1, 1, 1)
-        return y.masked_fill(hole, 0), (~hole).to(mask.dtype)
-
-
 class PartialBlock(nn.Module):
     """Partial convolution, optional batch norm, optional activation."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, *, encodes: bool, outermost: bool) -> None:
         super().__init__()
-        self.conv = PartialConv2d(channels, kernel, 2 if encodes else 1, bias=outermost and not encodes)
+        geometry = (2 if encodes else 1, kernel // 2)
+        self.conv = PartialConv2d(channels, kernel, geometry, bias=outermost and not encodes)
         self.bn = None if outermost else nn.BatchNorm2d(channels[1])
         self.activation = _activation(encodes=encodes, outermost=outermost)
 
@@ -116,45 +99,34 @@ class PConvUNet(nn.Module):
 class LoweredBlock(nn.Module):
     """A `PartialBlock` as one convolution, one count and one ratio.
 
-    The batch norm's scale goes into the weights, as does 1/window: the ratio becomes window/s, which lies in
-    [1, window], and the convolution's result stays in the range of a mean, far from the end of FP16. Counts and
-    ratio are FP32. Where the mask convolution is all ones, equal mask channels are carried as one, `groups` tells how
-    many features each stands for, and the count's kernel holds those numbers.
+    The batch norm's scale goes into the weights, as does 1/window: the convolution's result stays in the range of a
+    mean, far from the end of FP16. Where the mask convolution is all ones, equal mask channels are carried as one, and
+    `groups` tells how many features each stands for.
     """
 
-    counts: Tensor
     shift: Tensor
     kept_bias: Tensor
 
     def __init__(self, block: PartialBlock, groups: tuple[int, ...] | None) -> None:
         super().__init__()
         source = block.conv.input_conv
-        weight, self.window = source.weight.detach(), float(source.weight[0].numel())
-        scale, shift = _scale_and_shift(block.bn, weight.shape[0])
-        self.conv = copy.deepcopy(source)
-        self.conv.weight, self.conv.bias = (
-            nn.Parameter(weight * (scale / self.window).view(-1, 1, 1, 1), requires_grad=False),
-            None,
-        )
-        self.stride, self.padding, self.activation = source.stride, source.padding, block.activation
-        kernel = block.conv.mask_conv.weight.detach()
-        if groups is not None:
-            kernel = kernel[:1, :1] * torch.tensor(groups, dtype=kernel.dtype).view(1, -1, 1, 1)
+        counts = block.conv.mask_conv.weight if groups is None else group_counts(source, groups)
+        self.ratio = WindowRatio(source, counts)
+        scale, shift = _scale_and_shift(block.bn, source.out_channels)
+        self.conv = with_weight(source, source.weight * (scale / self.ratio.window).view(-1, 1, 1, 1))
+        self.activation, self.has_bias = block.activation, source.bias is not None
+        self.register_buffer("shift", shift.view(1, -1, 1, 1).clone())
         bias = torch.zeros_like(shift) if source.bias is None else source.bias.detach() * scale
-        self.has_bias = source.bias is not None
-        for name, tensor in (("counts", kernel), ("shift", shift), ("kept_bias", bias)):
-            self.register_buffer(name, tensor.clone())
+        self.register_buffer("kept_bias", bias.view(1, -1, 1, 1).clone())
 
     def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Features (compute type) with their FP32 masks to the layer's features and FP32 mask."""
         kind = features[0].dtype
-        total = F.conv2d(torch.cat(masks, 1), self.counts, None, self.stride, self.padding)
-        valid = (total != 0).float()
-        ratio = self.window / (total + (1 - valid)) * valid  # never 0/0, and no small constant that FP16 would lose
-        y = self.conv(torch.cat([x * m.to(kind) for x, m in zip(features, masks, strict=True)], 1))
-        y = y * ratio.clamp(-LARGEST_HALF_RATIO, LARGEST_HALF_RATIO).to(kind) + self.shift.to(kind).view(1, -1, 1, 1)
+        ratio, valid = self.ratio(masks)
+        y = self.conv(masked(features, masks)) * ratio.clamp(-LARGEST_HALF, LARGEST_HALF).to(kind)
+        y = y + self.shift.to(kind)
         if self.has_bias:
-            y = y + self.kept_bias.to(kind).view(1, -1, 1, 1) * valid.to(kind)
+            y = y + self.kept_bias.to(kind) * valid.to(kind)
         return self.activation(y), valid
 
 
@@ -172,7 +144,7 @@ class LoweredUNet(nn.Module):
     def __init__(self, net: PConvUNet) -> None:
         super().__init__()
         blocks = {name: cast("PartialBlock", block) for name, block in net.named_children()}
-        self.single = all(bool((block.conv.mask_conv.weight == 1).all()) for block in blocks.values())
+        self.single = counts_all_alike([block.conv for block in blocks.values()])
         self.levels, self.scale = net.levels, ImageNetScale()
         self.blocks = nn.ModuleDict()
         for level in range(1, net.levels + 1):

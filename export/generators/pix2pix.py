@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from engines.manifest import FixedSize, MultipleSize
 from export.generators.family import Bars, Family, GeneratorOptions, Interface, State, Translation, image_tensor
-from export.lowering import compute_type, lower_norms
+from export.lowering import TanhScaled, lower_norms
 
 NetName = Literal["unet_128", "unet_256", "resnet_6blocks", "resnet_9blocks"]
 NormName = Literal["batch", "instance", "none"]
@@ -140,19 +140,6 @@ class ResNet(nn.Module):
         return cast("Tensor", self.model(x))
 
 
-class TanhScaled(nn.Module):
-    """A net on [-1, 1] behind the contract's [0, 1]; the scaling itself is FP32."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, image: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W."""
-        y = self.net((image * 2 - 1).to(compute_type(self.net)))
-        return y.float() * 0.5 + 0.5  # type: ignore[no-any-return]  # torch types a module's result as Any
-
-
 class Pix2Pix(Family[Pix2PixOptions]):
     """pix2pix and CycleGAN generators."""
 
@@ -222,6 +209,7 @@ class PerSample(nn.Module):
 
 
 def _norm_of(state: State, conv: str, norm: str) -> NormName:
+    """By the norm's own weights, or by the bias that a convolution has only in front of an instance norm."""
     if f"{norm}.weight" in state:
         return "batch"
     return "instance" if f"{conv}.bias" in state else "none"
@@ -252,7 +240,9 @@ def _recognise_resnet(state: State) -> Pix2PixOptions | None:
         blocks += 1
     net = {count: name for name, count in _BLOCKS.items()}.get(blocks)
     first, last = state.get("model.1.weight"), state.get(f"model.{17 + blocks}.weight")
-    if net is None or first is None or last is None:
+    if net is None or first is None or last is None or max(first.shape[1], last.shape[0]) > 3:
+        return None
+    if "model.2.weight" in state and "model.1.bias" in state:  # pix2pixHD's way with batch norm
         return None
     return Pix2PixOptions.model_validate(
         {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engines.manifest import MultipleSize
-from export.checkpoint import load_strictly, read_checkpoint
+from export.checkpoint import Part, load_strictly, read_checkpoint
 from export.generators.family import Family, GeneratorOptions, Interface
 from export.lowering import halved
 from export.onnx_graph import write_graph
@@ -148,3 +148,34 @@ def psnr_db(found: NDArray[Any], wanted: NDArray[Any]) -> float:
 @pytest.fixture(scope="session")
 def psnr() -> Callable[..., float]:
     return psnr_db
+
+
+@pytest.fixture
+def load_golden(shared_file: Callable[[str], Path]) -> Callable[..., tuple[GeneratorOptions, nn.Module, Any]]:
+    """Options, net and arrays of a reference output, found and loaded as the command does."""
+
+    def load(name: str, **overrides: str) -> tuple[GeneratorOptions, nn.Module, Any]:
+        path = shared_file(f"golden/{name}.pth")
+        found = recognise(read_checkpoint(path).parts, None, overrides)
+        with torch.device("meta"):
+            net = found.family.build(found.options)
+        load_strictly(net, found.family.translate(found.state, found.options).state)
+        return found.options, net, np.load(path.with_suffix(".npz"))
+
+    return load
+
+
+@pytest.fixture
+def check_recognition() -> Callable[..., None]:
+    """Thirty drawn configurations come back from keys and shapes alone; no other family claims them first."""
+
+    def check(family: Family[Any], draw: Callable[[np.random.Generator], dict[str, Any]], count: int = 30) -> None:
+        rng = np.random.default_rng(11)
+        for _ in range(count):
+            options = family.options.model_validate(draw(rng))
+            with torch.device("meta"):
+                state = dict(family.build(options).state_dict())
+            found = recognise([Part("", state)], None, {})
+            assert (found.family.name, found.options) == (family.name, options)
+
+    return check

@@ -7,7 +7,7 @@ import onnx
 import pytest
 import torch
 
-from engines.manifest import MultipleSize, read_manifest
+from engines.manifest import read_manifest
 from export.checkpoint import sha256_of
 from export.errors import ExportError, LayoutMismatch, OptionInvalid, ParityFailed
 from export.generators.pconv import PConv, PConvOptions
@@ -46,7 +46,7 @@ def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(request_, c
     assert (manifest.options, manifest.max_batch, manifest.precision) == ({"levels": 2, "width": 2}, 4, "fp16")
     assert manifest.onnx_sha256 == sha256_of(exported.directory / "model.onnx")
     assert manifest.checkpoint_sha256 == sha256_of(checkpoint)
-    assert manifest.size == MultipleSize(multiple_of=4, sides=(256, 512))
+    assert manifest.size == PConv().interface(OPTIONS).size
     assert {case.backend for case in manifest.parity.cases} == {"onnx-fp32", "onnx-fp16"}
     assert all(case.finite for case in manifest.parity.cases)
     assert steps[0] == "reading the checkpoint"

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from export.checkpoint import load_strictly, read_checkpoint
-from export.generators.pconv import LoweredUNet, PartialConv2d, PConv, PConvOptions, PConvUNet
+from export.generators.pconv import LoweredUNet, PConv, PConvOptions, PConvUNet
 from export.lowering import halved
+from export.partial_conv import PartialConv2d
 from export.recognition import recognise
 from export.samples import MASK_KINDS, draw_mask
 
@@ -65,8 +66,8 @@ def test_mask_convolutions_that_are_not_ones_are_followed_channel_by_channel(mak
 def test_mask_channels_are_carried_as_one_where_the_mask_convolutions_are_ones(make_net):
     lowered = LoweredUNet(make_net(FAMILY, TINY))
     assert lowered.single
-    assert lowered.blocks["dec_1"].counts.shape == (1, 2, 3, 3)
-    assert lowered.blocks["dec_1"].counts[0, :, 0, 0].tolist() == [4, 3]
+    assert lowered.blocks["dec_1"].ratio.counts.shape == (1, 2, 3, 3)
+    assert lowered.blocks["dec_1"].ratio.counts[0, :, 0, 0].tolist() == [4, 3]
 
 
 def test_mask_convolutions_left_out_of_the_file_are_ones(make_net):
@@ -100,10 +101,10 @@ def test_the_naive_ratio_in_half_is_what_breaks_on_a_hole(epsilon):
 def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
     options = PConvOptions(levels=4, width=64)
     block = halved(FAMILY.lower(make_net(FAMILY, options), options)).blocks["dec_4"]
-    assert (block.window, block.counts.dtype) == (9 * (512 + 256), torch.float32)
+    assert (block.ratio.window, block.ratio.counts.dtype) == (9 * (512 + 256), torch.float32)
     up, skip = torch.ones(1, 512, 8, 8).half(), torch.ones(1, 256, 8, 8).half()
     masks = [torch.ones(1, 1, 8, 8), torch.ones(1, 1, 8, 8)]
-    block.conv.conv.weight.fill_(1 / block.window)
+    block.conv.conv.weight.fill_(1 / block.ratio.window)
     masks[1][..., 3, 3] = 0  # 6,656 of 6,912: FP16 has no such integer steps, the mean over the valid is 1 all the same
     block.shift.zero_()
     features, valid = block([up, skip], masks)

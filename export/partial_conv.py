@@ -1,0 +1,80 @@
+"""What the partial-convolution families share: the layer of the public code, and its count of valid pixels for a graph.
+
+Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018. Masks here: 1 = VALID.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+
+class PartialConv2d(nn.Module):
+    """conv(x·m)/s + b, 0 where s is 0, with s the mask under its own convolution; formula for formula the public layer.
+
+    The mask convolution is ones in most files, but it is part of the file and can hold anything.
+    """
+
+    def __init__(self, channels: tuple[int, int], kernel: int, geometry: tuple[int, int], *, bias: bool) -> None:
+        super().__init__()
+        self.input_conv = nn.Conv2d(*channels, kernel, *geometry, bias=bias)
+        self.mask_conv = nn.Conv2d(*channels, kernel, *geometry, bias=False)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and mask of the same shape to the layer's features and mask."""
+        conv, total = self.input_conv, self.mask_conv(mask)
+        hole = total == 0
+        y = F.conv2d(x * mask, conv.weight, None, conv.stride, conv.padding) / total.masked_fill(hole, 1)
+        if conv.bias is not None:
+            y = y + conv.bias.view(1, -1, 1, 1)
+        return y.masked_fill(hole, 0), (~hole).to(mask.dtype)
+
+
+def counts_all_alike(convs: list[PartialConv2d]) -> bool:
+    """Whether every mask convolution is ones: then all mask channels stay equal and one can stand for all."""
+    return all(bool((conv.mask_conv.weight == 1).all()) for conv in convs)
+
+
+class WindowRatio(nn.Module):
+    """window/s, 0 where s is 0, and the layer's mask; FP32 whatever the net computes in.
+
+    The ratio lies in [1, window] for 0/1 masks. The naive window/(s + 1e-6) overflows FP16 on a hole (49e6 > 65504),
+    1e-8 vanishes in it, and either gives inf·0 = NaN.
+    """
+
+    counts: Tensor
+
+    def __init__(self, conv: nn.Conv2d, counts: Tensor) -> None:
+        super().__init__()
+        self.window, self.stride, self.padding = float(conv.weight[0].numel()), conv.stride, conv.padding
+        self.register_buffer("counts", counts.detach().clone())
+
+    def forward(self, masks: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """FP32 masks (concatenated by channels) to ratio and mask."""
+        total = F.conv2d(
+            torch.cat(masks, 1) if len(masks) > 1 else masks[0], self.counts, None, self.stride, self.padding
+        )
+        valid = (total != 0).float()
+        return self.window / (total + (1 - valid)) * valid, valid
+
+
+def group_counts(conv: nn.Conv2d, groups: tuple[int, ...]) -> Tensor:
+    """The kernel that counts valid pixels of 1-channel masks, each standing for that many feature channels."""
+    kernel = torch.ones(1, 1, *conv.weight.shape[2:])
+    return kernel * torch.tensor(groups, dtype=kernel.dtype).view(1, -1, 1, 1)
+
+
+def with_weight(conv: nn.Conv2d, weight: Tensor) -> nn.Conv2d:
+    """A copy of the convolution with other weights and without bias."""
+    changed = copy.deepcopy(conv)
+    changed.weight, changed.bias = nn.Parameter(weight.detach().clone(), requires_grad=False), None
+    return changed
+
+
+def masked(features: list[Tensor], masks: list[Tensor]) -> Tensor:
+    """x·m for each pair, concatenated by channels, in the features' type."""
+    parts = [x * m.to(x.dtype) for x, m in zip(features, masks, strict=True)]
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.generators.pix2pixhd import Pix2PixHD, Pix2PixHDOptions, edge_map
+from export.lowering import halved
+from export.onnx_graph import write_graph
+
+FAMILY = Pix2PixHD()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("pix2pixhd_global_tiny", Pix2PixHDOptions(ngf=4, blocks=2)),
+        ("pix2pixhd_local_tiny", Pix2PixHDOptions(net="local", ngf=4, blocks=2, local_blocks=2)),
+    ],
+)
+def test_goldens_come_out_of_torch_and_both_graphs(name, options, load_golden, run_graph, psnr):
+    found_options, net, golden = load_golden(name)
+    assert found_options == options
+    feed = {"label": golden["label"].astype(np.uint8), "instance": golden["inst"].astype(np.int32)}
+    wanted = golden["output"] / 2 + 0.5
+    assert np.array_equal(edge_map(torch.from_numpy(feed["instance"])).numpy(), golden["edge"])
+    with torch.inference_mode():
+        found = FAMILY.wrap(net, options)(*map(torch.from_numpy, feed.values())).numpy()
+    assert np.abs(found - wanted).max() <= 1e-4
+    assert np.abs(run_graph(FAMILY, options, net, feed, half=False) - wanted).max() <= 2e-4
+    rough = run_graph(FAMILY, options, net, feed, half=True)
+    assert np.isfinite(rough).all()
+    assert psnr(rough, wanted) >= 40
+
+
+CONFIGURATIONS = [
+    Pix2PixHDOptions(ngf=4, label_nc=12, downsamplings=2, blocks=1),
+    Pix2PixHDOptions(ngf=4, norm="batch", label_nc=0, edges=False, downsamplings=3, blocks=2, out_channels=1),
+    Pix2PixHDOptions(ngf=4, label_nc=0, downsamplings=1, blocks=1),
+    Pix2PixHDOptions(net="local", ngf=2, label_nc=200, downsamplings=2, blocks=1, enhancers=2, local_blocks=1),
+]
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)
+def test_graphs_agree_with_torch_and_options_come_back(options, make_net, check_parity, round_trip):
+    net = make_net(FAMILY, options)
+    check_parity(FAMILY, options, net)
+    x = torch.rand(1, options.in_channels, 32, 32)
+    assert torch.equal(round_trip(FAMILY, options, net)(x), net(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters", "keys"),
+    [(Pix2PixHDOptions(), 182_546_755, 56), (Pix2PixHDOptions(net="local", ngf=32), 182_857_059, 74)],
+)
+def test_full_width_nets_have_the_public_codes_parameters_and_keys(options, parameters, keys):
+    with torch.device("meta"):
+        net = FAMILY.build(options)
+    assert (sum(p.numel() for p in net.parameters()), len(net.state_dict())) == (parameters, keys)
+
+
+def _draw(rng):
+    local, kind = bool(rng.integers(2)), rng.integers(3)
+    drawn = {
+        "net": "local" if local else "global",
+        "norm": str(rng.choice(["instance", "batch"])),
+        "ngf": rng.integers(1, 65),
+        "out_channels": rng.integers(1, 4),
+        "downsamplings": rng.integers(3, 6),
+        "blocks": rng.integers(1, 10),
+        **[{"label_nc": rng.integers(4, 200)}, {"label_nc": 0}, {"label_nc": 0, "edges": False}][kind],
+    }
+    return drawn | ({"enhancers": rng.integers(1, 3), "local_blocks": rng.integers(1, 4)} if local else {})
+
+
+def test_every_random_configuration_is_recognised(check_recognition):
+    check_recognition(FAMILY, _draw)
+
+
+def test_instance_ids_that_half_precision_merges_still_have_an_edge(make_net):
+    options = CONFIGURATIONS[0]
+    instance = torch.full((1, 1, 8, 8), 34_001, dtype=torch.int32)
+    instance[..., 4:] = 34_002
+    assert torch.tensor(34_001.0).half() == torch.tensor(34_002.0).half()
+    assert edge_map(instance)[0, 0, 0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
+    half = halved(FAMILY.lower(make_net(FAMILY, options), options))
+    label = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    assert not torch.equal(half(label, instance), half(label, torch.zeros_like(instance)))
+
+
+def test_labels_and_ids_enter_the_graph_as_integers(make_net, tmp_path):
+    options = CONFIGURATIONS[0]
+    write_graph(
+        halved(FAMILY.lower(make_net(FAMILY, options), options)), FAMILY.interface(options), tmp_path / "g.onnx"
+    )
+    kinds = {value.name: value.type.tensor_type.elem_type for value in onnx.load(tmp_path / "g.onnx").graph.input}
+    assert kinds == {"label": onnx.TensorProto.UINT8, "instance": onnx.TensorProto.INT32}
+
+
+def test_a_label_outside_the_classes_has_no_channel(make_net):
+    options = CONFIGURATIONS[0]
+    lowered = FAMILY.lower(make_net(FAMILY, options), options)
+    seen = []
+    lowered.net.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    lowered(torch.full((1, 1, 8, 8), 77, dtype=torch.uint8), torch.zeros(1, 1, 8, 8, dtype=torch.int32))
+    assert seen[0].abs().sum() == 0
+
+
+def test_two_downsamplings_on_a_picture_are_pix2pix(make_net):
+    state = make_net(FAMILY, Pix2PixHDOptions(ngf=1, label_nc=0, edges=False, downsamplings=2, blocks=6)).state_dict()
+    assert FAMILY.recognise(dict(state)) is None
+
+
+def test_running_statistics_of_old_files_are_dropped(make_net):
+    options = CONFIGURATIONS[0]
+    old = {**make_net(FAMILY, options).state_dict(), "model.2.running_mean": torch.zeros(4)}
+    assert FAMILY.recognise(old) == options
+    assert set(FAMILY.translate(old, options).dropped) == {"model.2.running_mean"}
+
+
+@pytest.mark.parametrize("missing", ["model.31.weight", "model.1.bias", "model.16.conv_block.1.weight"])
+def test_incomplete_layouts_are_not_recognised(missing):
+    with torch.device("meta"):
+        state = dict(FAMILY.build(Pix2PixHDOptions(ngf=1, blocks=2)).state_dict())
+    del state[missing]
+    recognised = FAMILY.recognise(state)
+    assert recognised is None or recognised.blocks == 1
