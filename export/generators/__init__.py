@@ -9,6 +9,7 @@ from typing import Any
 from export.generators.dcgan import DCGAN
 from export.generators.family import Family
 from export.generators.pconv import PConv
+from export.generators.pgn import PGN
 from export.generators.pix2pix import Pix2Pix
 from export.generators.pix2pixhd import Pix2PixHD
 
@@ -16,6 +17,7 @@ _TABLE: tuple[Family[Any], ...] = (
     PConv(),
     Pix2Pix(),
     Pix2PixHD(),
+    PGN(),
     DCGAN(),
 )
 FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in _TABLE})
