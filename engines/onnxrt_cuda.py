@@ -17,6 +17,7 @@ from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import ONNX_FILE, Manifest, TensorSpec
+from engines.tensors import tensor_shape
 
 _CUDA = "CUDAExecutionProvider"
 
@@ -103,9 +104,7 @@ class OnnxRuntimeCudaEngine(Engine):
         return _Bound({str(name): value for name, value in inputs.items()}, output, binding, options)
 
     def _allocate(self, spec: TensorSpec, shape: BatchShape) -> Any:
-        sizes = shape._asdict()
-        dims = [d if isinstance(d, int) else sizes[d] for d in spec.shape]
-        return self._ort.OrtValue.ortvalue_from_shape_and_type(dims, spec.dtype, *self._place)
+        return self._ort.OrtValue.ortvalue_from_shape_and_type(tensor_shape(spec, shape), spec.dtype, *self._place)
 
 
 def _import_onnxruntime(provider: str) -> Any:

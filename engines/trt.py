@@ -22,6 +22,7 @@ from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import Manifest, TensorSpec
 from engines.plan_cache import PlanCache
+from engines.tensors import tensor_shape
 from engines.trt_build import BuildOptions, build_plan, profiles
 from engines.trt_library import TensorRt
 from engines.trt_runtime import TrtRuntime
@@ -109,7 +110,7 @@ class TrtEngine(Engine):
             self._cuda.copy_in(device, pinned, array.nbytes, self._stream)
         self.enqueue(shape, self._stream)
         device, pinned = self._io["output"]
-        output = pinned.array(_shape_of(self.manifest.output, shape), self.manifest.output.dtype)
+        output = pinned.array(tensor_shape(self.manifest.output, shape), self.manifest.output.dtype)
         self._cuda.copy_out(pinned, device, output.nbytes, self._stream)
         self._stream.synchronise()
         return {"output": output}
@@ -143,10 +144,10 @@ class TrtEngine(Engine):
 
     def _open(self, library: TensorRt, plan: bytes, options: BuildOptions) -> TrtRuntime:
         cached = self._runtime_caches.get(self._facts) or b""
-        return TrtRuntime(library, self._cuda, plan, profiles(self.manifest, options.max_batch), runtime_cache=cached)
+        return TrtRuntime(library, self._cuda, plan, self.manifest, options.max_batch, cached)
 
     def _allocate(self, spec: TensorSpec, most: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
-        nbytes = int(np.prod(_shape_of(spec, most))) * np.dtype(spec.dtype).itemsize
+        nbytes = int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize
         device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
         return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
 
@@ -164,8 +165,3 @@ def plan_facts(manifest: Manifest, library: TensorRt, cuda: Cuda, options: Build
         "driver": cuda.device.driver,
         **asdict(options),
     }
-
-
-def _shape_of(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:
-    sizes = shape._asdict()
-    return tuple(d if isinstance(d, int) else sizes[d] for d in spec.shape)

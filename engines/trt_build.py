@@ -7,13 +7,14 @@ TensorRT 8.6 is told layer by layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engines.base import BatchShape
 from engines.errors import EngineUnavailable
 from engines.manifest import ONNX_FILE, Manifest
+from engines.tensors import tensor_shape
 from engines.trt_library import TensorRt
 
 
@@ -64,9 +65,9 @@ class Profile(NamedTuple):
     least: int
     most: int
 
-    def holds(self, batch: int, height: int, width: int) -> bool:
+    def holds(self, shape: BatchShape) -> bool:
         """Whether a batch of that shape runs on this profile."""
-        return (height, width) == (self.height, self.width) and self.least <= batch <= self.most
+        return (shape.height, shape.width) == (self.height, self.width) and self.least <= shape.batch <= self.most
 
 
 class Plan(NamedTuple):
@@ -106,7 +107,7 @@ def build_plan(
     config = _configure(library, builder, options)
     cache = _set_timing_cache(library, config, timing_cache)
     for profile in profiles(manifest, options.max_batch):
-        config.add_optimization_profile(_profile(builder, network, profile))
+        config.add_optimization_profile(_profile(builder, manifest, profile))
     if not library.is_strongly_typed:
         pin_types(library, network)
     plan = builder.build_serialized_network(network, config)
@@ -199,18 +200,15 @@ def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> An
     return cache
 
 
-def _profile(builder: Any, network: Any, profile: Profile) -> Any:
+def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
     optimisation = builder.create_optimization_profile()
-    for tensor in (network.get_input(index) for index in range(network.num_inputs)):
-        least, most = (_shape(tensor.shape, batch, profile) for batch in (profile.least, profile.most))
-        optimisation.set_shape(tensor.name, least, most, most)
+    for spec in manifest.inputs:
+        least, most = (
+            tensor_shape(spec, BatchShape(batch, profile.height, profile.width))
+            for batch in (profile.least, profile.most)
+        )
+        optimisation.set_shape(spec.name, least, most, most)
     return optimisation
-
-
-def _shape(dims: Iterable[int], batch: int, profile: Profile) -> tuple[int, ...]:
-    """A tensor's dims with the dynamic ones (-1) filled in: N×Z or N×C×H×W."""
-    dynamic = (batch, 0, profile.height, profile.width)
-    return tuple(dynamic[index] if dim < 0 else dim for index, dim in enumerate(dims))
 
 
 def _parser_error(error: Any) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 from engines.base import BatchShape
 from engines.cuda import Cuda, DeviceBuffer, Graph, Stream
 from engines.errors import EngineFailed, EngineUnavailable
-from engines.trt_build import Profile
+from engines.manifest import Manifest
+from engines.tensors import tensor_shape
+from engines.trt_build import profiles
 from engines.trt_library import TensorRt
 
 _SCRATCH_AT_LEAST = 256
@@ -32,27 +34,30 @@ class TrtRuntime:
         library: the TensorRT that built the plan.
         cuda: the device.
         plan: the serialised engine.
-        profiles: those the plan was built with, in order.
-        max_shapes: shapes whose context and graph are kept; the least recently used one goes first.
+        manifest: of its model: what the inputs are.
+        max_batch: that the plan was built with.
         runtime_cache: what TensorRT-RTX compiled at an earlier start; empty for none.
 
     Raises:
         EngineUnavailable: the plan is damaged, or was built for another GPU or version.
     """
 
+    max_shapes = 64
+    """Shapes whose context and graph are kept; the least recently used one goes first."""
+
     def __init__(
         self,
         library: TensorRt,
         cuda: Cuda,
         plan: bytes,
-        profiles: list[Profile],
-        max_shapes: int = 64,
+        manifest: Manifest,
+        max_batch: int,
         runtime_cache: bytes = b"",
     ) -> None:
         self._library = library
         self._cuda = cuda
-        self._profiles = profiles
-        self._max_shapes = max_shapes
+        self._manifest = manifest
+        self._profiles = profiles(manifest, max_batch)
         self._launches: OrderedDict[BatchShape, _Launch] = OrderedDict()
         library.take_errors()
         self._runtime = library.module.Runtime(library.logger)
@@ -99,7 +104,7 @@ class TrtRuntime:
         self._scratch.close()
 
     def _context(self, shape: BatchShape, addresses: Mapping[str, int], stream: Stream) -> Any:
-        index = next((i for i, profile in enumerate(self._profiles) if profile.holds(*shape)), None)
+        index = next((i for i, profile in enumerate(self._profiles) if profile.holds(shape)), None)
         if index is None:
             raise EngineFailed(f"no profile of the plan holds {shape.batch} tiles of {shape.width}×{shape.height}")
         context = _create_context(self._library, self._engine, self._context_config)
@@ -108,17 +113,13 @@ class TrtRuntime:
         _set_scratch(context, self._scratch)
         ok = context.set_optimization_profile_async(index, stream.handle)
         stream.synchronise()
+        for spec in self._manifest.inputs:
+            ok = ok and context.set_input_shape(spec.name, tensor_shape(spec, shape))
         for name, address in addresses.items():
-            if self._is_input(name):
-                dims = self._engine.get_tensor_shape(name)
-                ok = ok and context.set_input_shape(name, _filled(dims, shape))
             ok = ok and context.set_tensor_address(name, address)
         if not ok:
             raise EngineFailed(self._said(shape, "the shape is refused"))
         return context
-
-    def _is_input(self, name: str) -> bool:
-        return bool(self._engine.get_tensor_mode(name) == self._library.module.TensorIOMode.INPUT)
 
     def _execute(self, context: Any, shape: BatchShape, stream: Stream) -> None:
         if not context.execute_async_v3(int(stream.handle)):
@@ -138,7 +139,7 @@ class TrtRuntime:
             launch.capturable = False
 
     def _forget_oldest(self) -> None:
-        while len(self._launches) > self._max_shapes:
+        while len(self._launches) > self.max_shapes:
             self._forget(next(iter(self._launches)))
 
     def _forget(self, shape: BatchShape) -> None:
@@ -149,11 +150,6 @@ class TrtRuntime:
     def _said(self, shape: BatchShape, what: str) -> str:
         heard = "; ".join(("", *self._library.take_errors()))[:500]
         return f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}{heard}"
-
-
-def _filled(dims: Any, shape: BatchShape) -> tuple[int, ...]:
-    dynamic = (shape.batch, 0, shape.height, shape.width)
-    return tuple(dynamic[index] if dim < 0 else dim for index, dim in enumerate(dims))
 
 
 def _scratch_bytes(engine: Any) -> int:

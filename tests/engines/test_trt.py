@@ -263,7 +263,7 @@ def test_closed_engine_gave_everything_back_and_is_dead(bench, directory):
 
 def test_only_so_many_shapes_keep_their_graphs(ten, directory):
     engine = ten.open(directory)
-    engine._runtime._max_shapes = 2
+    engine._runtime.max_shapes = 2
     for batch in (1, 2, 3, 4, 1):
         engine.infer(feed_of(engine, batch))
     assert len(engine._runtime._launches) == 2
