@@ -17,11 +17,13 @@ Outputs = dict[str, Array]
 
 
 class BatchShape(NamedTuple):
-    """What a batch looks like to an engine: how many samples, of which tile size in pixels."""
+    """What a batch looks like to an engine: how many rows, of which tile size in pixels, and samples of each row."""
 
     batch: int
     height: int
     width: int
+    samples: int = 1
+    """1 but for models whose `latent` has that dimension."""
 
 
 class Engine(ABC):
@@ -49,8 +51,8 @@ class Engine(ABC):
                 They stay the caller's: the engine is done with them when it returns.
 
         Returns:
-            `{"output": float32 N×C×H×W}`. The buffer is the ENGINE'S: it may be overwritten by the next `infer`,
-            so the caller copies what it keeps.
+            `{"output": float32 N×C×H×W}`, or N×S×C×H×W where the manifest says so. The buffer is the ENGINE'S: it may
+            be overwritten by the next `infer`, so the caller copies what it keeps.
 
         Raises:
             EngineFailed: this batch failed; the engine can be used again.
@@ -72,7 +74,7 @@ class Engine(ABC):
 
 def blank_feed(manifest: Manifest, shape: BatchShape) -> Feed:
     """Zeros of the shapes that the manifest asks for; `mask` is a hole in the left half."""
-    sizes = {"batch": shape.batch, "height": shape.height, "width": shape.width}
+    sizes = shape._asdict()
     feed: dict[str, Array] = {
         spec.name: np.zeros([d if isinstance(d, int) else sizes[d] for d in spec.shape], spec.dtype)
         for spec in manifest.inputs

@@ -1,7 +1,8 @@
 """A deterministic engine that needs no weights: demos, tests and fault injection run the real service on it.
 
-inpaint: the hole becomes the mean of the pixels that are kept; translate: the negative; generate: flat colours.
-It reads the manifest alone, so a model directory with only `manifest.json` is enough.
+inpaint: the hole becomes the mean of the pixels that are kept, with the latent on top; translate: the negative, or of
+id maps the ids themselves; generate: the latent, squashed and repeated. It reads the manifest alone, so a model
+directory with only `manifest.json` is enough.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from engines.base import Array, BatchShape, Engine, Feed, Outputs
 from engines.errors import EngineDead
 from engines.feeds import batch_shape
-from engines.manifest import Manifest
+from engines.manifest import FixedSize, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,44 @@ class FakeEngine(Engine):
     def _compute(self, feed: Feed, shape: BatchShape) -> Array:
         channels = self.manifest.output_channels
         if self.manifest.task == "generate":
-            level = np.tanh(feed["latent"].mean(axis=1)) / 2 + 0.5
-            output = np.empty((shape.batch, channels, shape.height, shape.width), np.float32)
-            output[:] = level[:, None, None, None]
-            return output
+            return _latent_picture(feed["latent"], channels, shape) / 2 + np.float32(0.5)
+        if "label" in feed:
+            return _ids_as_picture(feed, channels)
         image = feed["image"][:, np.arange(channels) % self.manifest.image_channels]
         if self.manifest.task == "translate":
             return np.subtract(1, image, dtype=np.float32)
-        return _fill_with_mean(image, feed["mask"] >= 0.5)
+        hole = feed["mask"] >= 0.5 if "mask" in feed else _fixed_hole(self.manifest, image)
+        filled = _fill_with_mean(image, hole)
+        if "latent" not in feed:
+            return filled
+        noise = _latent_picture(feed["latent"], channels, shape) / 4
+        if self.manifest.samples_together:
+            filled, hole = filled[:, None], hole[:, None]
+        return np.where(hole, filled + noise, filled).astype(np.float32)
+
+
+def _latent_picture(latent: Array, channels: int, shape: BatchShape) -> Array:
+    """N×(S×)C×H×W in (-1, 1): the latent's values in turn, from the top left, shifted by one in each channel."""
+    pixel = np.arange(shape.height * shape.width).reshape(1, shape.height, shape.width)
+    index = (pixel + np.arange(channels)[:, None, None]) % latent.shape[-1]
+    picture: Array = np.tanh(latent)[..., index].astype(np.float32)
+    return picture
+
+
+def _ids_as_picture(feed: Feed, channels: int) -> Array:
+    """N×C×H×W of bytes / 255: class id, low and high byte of the instance id (0 without instances), then again."""
+    instance = feed.get("instance", np.zeros_like(feed["label"], np.int32))
+    planes = np.concatenate((feed["label"], instance & 255, instance >> 8 & 255), axis=1)
+    return planes[:, np.arange(channels) % 3].astype(np.float32) / np.float32(255)
+
+
+def _fixed_hole(manifest: Manifest, image: Array) -> Array:
+    """Of a model without a mask: the part of the tile that it always fills."""
+    hole = np.zeros((len(image), 1, *image.shape[2:]), np.bool_)
+    if isinstance(manifest.size, FixedSize) and manifest.size.hole is not None:
+        top, left, bottom, right = manifest.size.hole
+        hole[:, :, top:bottom, left:right] = True
+    return hole
 
 
 def _fill_with_mean(image: Array, hole: Array) -> Array:

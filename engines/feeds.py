@@ -8,7 +8,7 @@ from engines.manifest import FixedSize, Manifest, TensorSpec
 
 
 def batch_shape(manifest: Manifest, feed: Feed) -> BatchShape:
-    """How many samples of which size a feed holds.
+    """How many rows of which size a feed holds, and samples of each.
 
     Raises:
         EngineFailed: the feed does not obey the manifest; the message names the input and both shapes.
@@ -18,6 +18,7 @@ def batch_shape(manifest: Manifest, feed: Feed) -> BatchShape:
         raise EngineFailed(f"{manifest.key}: the feed has {sorted(feed)}, the model takes {sorted(expected)}")
     sizes = dict(zip(("height", "width"), next(manifest.size.buckets()), strict=True))
     sizes["batch"] = next(iter(feed.values())).shape[0] if feed else 1
+    sizes["samples"] = feed["latent"].shape[1] if manifest.samples_together and feed["latent"].ndim == 3 else 1
     if (image_like := next((spec for spec in manifest.inputs if len(spec.shape) == 4), None)) is not None:
         array = feed[image_like.name]
         if array.ndim == 4:
@@ -42,6 +43,8 @@ def _check_array(manifest: Manifest, spec: TensorSpec, array: Array, sizes: dict
 def _check_size(manifest: Manifest, shape: BatchShape) -> None:
     if not 1 <= shape.batch <= manifest.max_batch:
         raise EngineFailed(f"{manifest.key}: a batch of {shape.batch}; the model takes 1 to {manifest.max_batch}")
+    if shape.samples < 1:
+        raise EngineFailed(f"{manifest.key}: a latent of no samples; the model takes at least 1")
     rule = manifest.size
     if isinstance(rule, FixedSize):
         if (shape.height, shape.width) != (rule.height, rule.width):

@@ -5,9 +5,12 @@ Written by `export`, read by `engines` and `service`, which never meet otherwise
     image     float32  N×C×H×W   [0, 1], RGB or the model's 1–3 channels
     mask      float32  N×1×H×W   1 = fill, 0 = keep
     latent    float32  N×Z       standard normal
-    label     uint8    N×1×H×W   class ids
-    instance  int32    N×1×H×W   instance ids
+    label     uint8    N×1×H×W   class ids, 0 … classes - 1
+    instance  int32    N×1×H×W   instance ids, only compared with each other
     output    float32  N×C×H×W   on the [0, 1] scale, neither clamped nor composited
+
+A model that computes something once for several samples of the same picture takes `latent` N×S×Z and gives `output`
+N×S×C×H×W; S is the symbolic dimension `samples`.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ CARD_FILE = "card.md"
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32"]
+Dimension = Literal["batch", "samples", "height", "width"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
@@ -36,11 +40,19 @@ class _Frozen(BaseModel):
 
 
 class TensorSpec(_Frozen):
-    """One input or output of the graph; symbolic dimensions are `batch`, `height` and `width`."""
+    """One input or output of the graph; symbolic dimensions are `batch`, `samples`, `height` and `width`."""
 
     name: Literal["image", "mask", "latent", "label", "instance", "output"]
     dtype: Literal["float32", "uint8", "int32"]
-    shape: tuple[int | Literal["batch", "height", "width"], ...]
+    shape: tuple[int | Dimension, ...]
+    classes: int | None = Field(
+        default=None, ge=1, le=256, description="of `label`: how many class ids there are; larger ids are refused"
+    )
+    colours: Literal["lightness", "ab"] | None = Field(
+        default=None,
+        description="what the channels mean where they are neither grey (1) nor RGB (3): CIELAB's L / 100, or its "
+        "a and b / 220 + 0.5; null otherwise",
+    )
 
 
 class _HoleLimit(_Frozen):
@@ -59,6 +71,19 @@ class FixedSize(_HoleLimit):
     height: int = Field(ge=1)
     width: int = Field(ge=1)
     fit: Literal["resize", "crop"] = "resize"
+    hole: tuple[int, int, int, int] | None = Field(
+        default=None,
+        description="inpainting: the only part of the tile that the model fills (top, left, bottom, right; half "
+        "open); crops are placed so that the hole's bounding box lies in it",
+    )
+
+    @model_validator(mode="after")
+    def _hole_lies_inside(self) -> FixedSize:
+        if self.hole is not None:
+            top, left, bottom, right = self.hole
+            if not (0 <= top < bottom <= self.height and 0 <= left < right <= self.width):
+                raise ValueError(f"hole {self.hole} must lie inside the tile of {self.width}×{self.height}")
+        return self
 
     def buckets(self) -> Iterator[tuple[int, int]]:
         """The (height, width) pairs that the service sends."""
@@ -130,6 +155,12 @@ class Manifest(_Frozen):
     parity: Parity
     quality: dict[str, float] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _samples_go_in_and_come_out(self) -> Manifest:
+        if self.samples_together != ("samples" in self.output.shape):
+            raise ValueError("either both `latent` and `output` have the dimension `samples`, or neither")
+        return self
+
     @property
     def key(self) -> str:
         """`name/version`, as in the X-Model header."""
@@ -148,7 +179,18 @@ class Manifest(_Frozen):
     @property
     def output_channels(self) -> int:
         """Channels of the output."""
-        return int(self.output.shape[1])
+        return int(self.output.shape[-3])
+
+    @property
+    def diverse(self) -> bool:
+        """Whether it draws from a latent: another seed gives another picture."""
+        return self.input("latent") is not None
+
+    @property
+    def samples_together(self) -> bool:
+        """Whether it takes several latents for each row of a batch."""
+        latent = self.input("latent")
+        return latent is not None and "samples" in latent.shape
 
 
 def read_manifest(directory: Path) -> Manifest:

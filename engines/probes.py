@@ -23,7 +23,7 @@ def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
     """Named feeds of the smallest bucket: `ordinary`, and for a model with a mask also `empty` and `full`."""
     height, width = next(manifest.size.buckets())
     rng = np.random.default_rng(_SEED)
-    sizes = {"batch": min(_PROBE_BATCH, manifest.max_batch), "height": height, "width": width}
+    sizes = {"batch": min(_PROBE_BATCH, manifest.max_batch), "samples": 1, "height": height, "width": width}
     feed: dict[str, Array] = {spec.name: _array(spec, sizes, rng) for spec in manifest.inputs}
     yield "ordinary", feed
     if "mask" in feed:
@@ -40,7 +40,7 @@ def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) ->
         return np.stack([_hole(height, width, rng) for _ in range(batch)])[:, None].astype(np.float32)
     if spec.name == "image":
         return np.stack([_picture(channels, height, width, rng) for _ in range(batch)])
-    blocks = rng.integers(0, 2, (batch, 1, -(-height // 8), -(-width // 8)))
+    blocks = rng.integers(0, spec.classes or 2, (batch, 1, -(-height // 8), -(-width // 8)))
     return np.repeat(np.repeat(blocks, 8, 2), 8, 3)[:, :, :height, :width].astype(spec.dtype)
 
 

@@ -111,3 +111,63 @@ def test_fixed_size_is_obeyed(make_manifest):
     engine = FakeEngine(make_manifest(size={"kind": "fixed", "height": 16, "width": 32}))
     with pytest.raises(EngineFailed, match="tiles of 16×16; the model takes 32×16"):
         engine.infer(inpaint_feed())
+
+
+LATENT_6 = {"name": "latent", "dtype": "float32", "shape": ["batch", 6]}
+IMAGE, MASK = (
+    {"name": name, "dtype": "float32", "shape": ["batch", channels, "height", "width"]}
+    for name, channels in (("image", 3), ("mask", 1))
+)
+
+
+def test_different_latents_fill_the_same_hole_differently_and_keep_the_rest(make_manifest):
+    engine = FakeEngine(make_manifest(inputs=[IMAGE, MASK, LATENT_6]))
+    feed = inpaint_feed(2)
+    latent = np.zeros((2, 6), np.float32)
+    latent[1, 5] = 1
+    output = engine.infer({**feed, "latent": latent})["output"]
+    np.testing.assert_array_equal(output[:, :, :8], feed["image"][:, :, :8])
+    assert (output[0, :, 8:] != output[1, :, 8:]).any()
+
+
+def test_samples_of_a_row_equal_rows_of_the_same_latents(make_manifest):
+    together = FakeEngine(
+        make_manifest(
+            inputs=[IMAGE, MASK, {**LATENT_6, "shape": ["batch", "samples", 6]}],
+            output={**IMAGE, "name": "output", "shape": ["batch", "samples", 3, "height", "width"]},
+        )
+    )
+    alone = FakeEngine(make_manifest(inputs=[IMAGE, MASK, LATENT_6]))
+    latents = np.random.default_rng(0).standard_normal((2, 4, 6), np.float32)
+    output = together.infer({**inpaint_feed(2), "latent": latents})["output"]
+    assert output.shape == (2, 4, 3, 16, 16)
+    for sample in range(4):
+        latent = np.ascontiguousarray(latents[:, sample])
+        wanted = alone.infer({**inpaint_feed(2), "latent": latent})["output"]
+        np.testing.assert_array_equal(output[:, sample], wanted)
+    with pytest.raises(EngineFailed, match="no samples"):
+        together.infer({**inpaint_feed(2), "latent": latents[:, :0]})
+    with pytest.raises(EngineFailed, match="latent is float32"):
+        together.infer({**inpaint_feed(2), "latent": latents[0]})
+
+
+def test_id_maps_come_back_exactly(make_manifest):
+    def of(name: str, dtype: str) -> dict[str, object]:
+        return {"name": name, "dtype": dtype, "shape": ["batch", 1, "height", "width"]}
+
+    engine = FakeEngine(make_manifest("translate", inputs=[of("label", "uint8"), of("instance", "int32")]))
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 256, (1, 1, 16, 16), np.uint8)
+    instance = rng.integers(0, 65536, (1, 1, 16, 16), np.int32)
+    planes = np.rint(engine.infer({"label": label, "instance": instance})["output"][0] * 255).astype(int)
+    np.testing.assert_array_equal(planes[0], label[0, 0])
+    np.testing.assert_array_equal(planes[1] + 256 * planes[2], instance[0, 0])
+
+
+def test_a_model_without_a_mask_fills_its_own_hole(make_manifest):
+    size = {"kind": "fixed", "height": 16, "width": 16, "fit": "crop", "hole": [4, 5, 12, 13]}
+    image = np.zeros((1, 3, 16, 16), np.float32)
+    image[:, :, 4:12, 5:13] = 1
+    assert not FakeEngine(make_manifest(inputs=[IMAGE], size=size)).infer({"image": image})["output"].any()
+    with pytest.raises(ValueError, match="must lie inside the tile"):
+        make_manifest(size={**size, "hole": [4, 5, 17, 13]})

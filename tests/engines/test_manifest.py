@@ -60,3 +60,14 @@ def test_buckets_are_every_pair_of_sides_or_the_one_size(make_manifest):
 def test_sides_ascend(make_manifest):
     with pytest.raises(ValidationError, match="must ascend"):
         make_manifest(size={"kind": "multiple", "multiple_of": 8, "sides": [32, 16]})
+
+
+def test_samples_go_in_and_come_out_or_neither(make_manifest):
+    together = {"name": "latent", "dtype": "float32", "shape": ["batch", "samples", 8]}
+    output = {"name": "output", "dtype": "float32", "shape": ["batch", "samples", 3, "height", "width"]}
+    manifest = make_manifest("generate", inputs=[together], output=output)
+    assert (manifest.diverse, manifest.samples_together, manifest.output_channels) == (True, True, 3)
+    assert (make_manifest("generate").diverse, make_manifest("generate").samples_together) == (True, False)
+    assert not make_manifest().diverse
+    with pytest.raises(ValidationError, match="samples"):
+        make_manifest("generate", inputs=[together])
