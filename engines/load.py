@@ -14,6 +14,7 @@ from engines.base import Engine
 from engines.cuda import open_cuda
 from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
+from engines.inductor import InductorEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
@@ -22,7 +23,7 @@ from engines.trt import TrtEngine
 from engines.trt_build import BuildOptions
 from engines.trt_library import load_tensorrt
 
-EngineChoice = Literal["auto", "trt", "onnxrt-cuda", "openvino", "onnxrt", "fake"]
+EngineChoice = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt", "fake"]
 
 _log = structlog.get_logger(__name__)
 
@@ -75,6 +76,12 @@ def _trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     )
 
 
+def _inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    return InductorEngine(
+        directory, manifest, device=f"cuda:{options.gpu}", cache_dir=options.cache_dir, max_batch=options.max_batch
+    )
+
+
 def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return OnnxRuntimeCudaEngine(
         directory, manifest, gpu=options.gpu, cache_dir=options.cache_dir, max_batch=options.max_batch
@@ -95,6 +102,7 @@ def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engin
 
 CANDIDATES = (  # best first
     Candidate("trt", _trt),
+    Candidate("inductor", _inductor),
     Candidate("onnxrt-cuda", _onnxrt_cuda),
     Candidate("openvino", _openvino),
     Candidate("onnxrt", _onnxrt),

@@ -79,11 +79,9 @@ def conv_graph(
         size: fixed height and width; None for dynamic ones.
         gain: of the weights; a large one makes low precisions visible.
     """
-    rng = np.random.default_rng(7)
     height, width = size or ("height", "width")
-    channels = 4 if task == "inpaint" else 3
     kind = np.float16 if half else np.float32
-    weight = (rng.normal(0, 0.3, (3, channels, 3, 3)) * gain).astype(kind)
+    weight = conv_weight(task, gain).astype(kind)
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, height, width])
     mask = helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", 1, height, width])
     output = helper.make_tensor_value_info("output", TensorProto.FLOAT, ["batch", 3, height, width])
@@ -98,6 +96,12 @@ def conv_graph(
     ]
     inputs = [image, mask] if task == "inpaint" else [image]
     return serialised(nodes, inputs, output, {"weight": weight})
+
+
+def conv_weight(task: str = "inpaint", gain: float = 1.0) -> np.ndarray:
+    """The convolution of `conv_graph`, float32 3×C×3×3."""
+    channels = 4 if task == "inpaint" else 3
+    return (np.random.default_rng(7).normal(0, 0.3, (3, channels, 3, 3)) * gain).astype(np.float32)
 
 
 def serialised(

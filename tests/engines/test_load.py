@@ -38,7 +38,7 @@ def open_it(directory: Path, options: EngineOptions) -> Engine:
 
 @pytest.mark.parametrize(
     ("choice", "names"),
-    [("auto", ["trt", "onnxrt-cuda", "openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
+    [("auto", ["trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
 )
 def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, names):
     assert [candidate.name for candidate in candidates(choice)] == names
@@ -59,6 +59,7 @@ def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options, no_gp
     assert (line["event"], line["engine"], line["model"]) == ("engine chosen", "openvino", "tiny/1")
     assert line["passed_over"] == {
         "trt": "cuda-python is not installed; pip install 'retouch[gpu]'",
+        "inductor": f"{directory / 'program.pt2'} is not there; retouch export --program writes it",
         "onnxrt-cuda": "this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place",
     }
 

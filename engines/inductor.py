@@ -1,0 +1,205 @@
+"""torch.compile on an NVIDIA GPU, for hosts with torch and no TensorRT: one compiled module and one CUDA graph a shape.
+
+It runs `program.pt2`, which `retouch export --program` writes with this host's own torch, because a program of a newer
+torch may not load in an older one. What was compiled is kept for the next start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from engines.base import BatchShape, Engine, Feed, Outputs
+from engines.decisions import DecisionCache
+from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
+from engines.feeds import batch_shape
+from engines.gate import require_parity
+from engines.manifest import Manifest, TensorSpec
+from engines.plan_cache import PlanCache
+from engines.tensors import tensor_shape
+
+if TYPE_CHECKING:
+    import torch
+
+PROGRAM_FILE = "program.pt2"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """One shape: memory that stays where it is, what computes on it, and the recording of that."""
+
+    inputs: dict[str, torch.Tensor]
+    module: Any
+    output: torch.Tensor | None = None
+    graph: Any = None
+
+
+class InductorEngine(Engine):
+    """A compiled program.
+
+    Args:
+        directory: the model's version directory.
+        manifest: its manifest.
+        device: `cuda:0`, …; `cpu` runs without graphs, for tests.
+        cache_dir: where compiled code and the parity verdict are kept; made when needed.
+        max_batch: largest batch that the service sends.
+        backend: of torch.compile.
+
+    Raises:
+        EngineUnavailable: torch, the GPU or `program.pt2` is missing, or the program does not load in this torch.
+        ParityTooLow: the outputs are too far from ONNX Runtime's.
+    """
+
+    name = "inductor"
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        *,
+        device: str = "cuda:0",
+        cache_dir: Path,
+        max_batch: int = 8,
+        backend: str = "inductor",
+    ) -> None:
+        self.manifest = manifest
+        self.precision = manifest.precision
+        self.device = device
+        stat = _stat(directory / PROGRAM_FILE)  # before torch is imported, which takes seconds
+        self._torch = _import_torch(device)
+        self._backend = backend
+        self._most = min(max_batch, manifest.max_batch)
+        self._shapes: dict[BatchShape, _Compiled] = {}
+        self._facts = self._describe(stat)
+        self._artifacts = PlanCache(cache_dir / "inductor")
+        if (kept := self._artifacts.get(self._facts)) is not None:
+            self._torch.compiler.load_cache_artifacts(kept)
+        self._program: Any = _load_program(self._torch, directory / PROGRAM_FILE, manifest, device)
+        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self._most)
+
+    def warm_up(self, shapes: Iterable[BatchShape]) -> None:
+        super().warm_up(shapes)
+        if (saved := self._torch.compiler.save_cache_artifacts()) is not None:
+            self._artifacts.put(self._facts, saved[0])
+
+    def infer(self, feed: Feed) -> Outputs:
+        if self._program is None:
+            raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
+        shape = batch_shape(self.manifest, feed)
+        try:
+            with self._torch.inference_mode():
+                return {"output": self._run(shape, feed)}
+        except Exception as error:  # torch raises RuntimeError and its kin; what they mean is in the text
+            raise _translated(self._torch, error, self.manifest.key) from error
+
+    def close(self) -> None:
+        self._shapes.clear()
+        self._program = None
+
+    def _run(self, shape: BatchShape, feed: Feed) -> Any:
+        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), max(self._most, shape.batch)))
+        compiled = self._shapes.get(padded) or self._compile(padded)
+        for name, array in feed.items():
+            compiled.inputs[name][: shape.batch].copy_(self._torch.from_numpy(array))
+        if compiled.graph is not None:
+            compiled.graph.replay()
+        else:
+            compiled.output = compiled.module(*compiled.inputs.values())
+        assert compiled.output is not None  # noqa: S101 -- set by the call above or by the recording
+        return compiled.output[: shape.batch].contiguous().cpu().numpy()
+
+    def _compile(self, shape: BatchShape) -> _Compiled:
+        """A module of its own for each shape: static shapes make the fastest code, and need no recompilation."""
+        inputs = {str(spec.name): self._allocate(spec, shape) for spec in self.manifest.inputs}
+        module = self._torch.compile(self._program.module(), dynamic=False, backend=self._backend)
+        compiled = _Compiled(inputs, module)
+        if self.device != "cpu":
+            self._record(compiled)
+        self._shapes[shape] = compiled
+        return compiled
+
+    def _record(self, compiled: _Compiled) -> None:
+        torch = self._torch
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # compiles and tunes, which cannot be recorded
+            for _ in range(3):
+                compiled.module(*compiled.inputs.values())
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            compiled.output = compiled.module(*compiled.inputs.values())
+        compiled.graph = graph
+
+    def _allocate(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+        dtype = getattr(self._torch, spec.dtype)
+        zeros: torch.Tensor = self._torch.zeros(tensor_shape(spec, shape), dtype=dtype, device=self.device)
+        return zeros.to(memory_format=self._torch.channels_last) if zeros.dim() == 4 else zeros
+
+    def _describe(self, stat: os.stat_result) -> dict[str, Any]:
+        on_gpu = self.device != "cpu"
+        return {
+            "model": self.manifest.key,
+            "onnx": self.manifest.onnx_sha256,
+            "program": [stat.st_size, stat.st_mtime_ns],
+            "runtime": f"torch {self._torch.__version__}",
+            "gpu": self._torch.cuda.get_device_name(self.device) if on_gpu else "cpu",
+            "backend": self._backend,
+        }
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise EngineUnavailable(f"{path} is not there; retouch export --program writes it") from error
+
+
+def _import_torch(device: str) -> Any:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise EngineUnavailable("torch is not installed; pip install 'retouch[export]'") from error
+    if device != "cpu" and not torch.cuda.is_available():
+        raise EngineUnavailable("torch sees no NVIDIA GPU; see nvidia-smi, and that torch is a CUDA build")
+    return torch
+
+
+def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> Any:
+    try:
+        program = torch.export.load(path)
+        if device == "cpu":
+            return program
+        passes = importlib.import_module("torch.export.passes")
+        return passes.move_to_device_pass(program, device)
+    except Exception as error:  # a foreign or damaged archive raises whatever its reader stumbled on
+        raise EngineUnavailable(
+            f"torch {torch.__version__} cannot load the program of {manifest.key}: {_one_line(error)}; "
+            "write it anew here with retouch export --program"
+        ) from error
+
+
+def _translated(torch: Any, error: Exception, key: str) -> EngineError:
+    said = f"{key} on inductor: {_one_line(error)}"
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return EngineOutOfMemory(f"{said}; use smaller batches")
+    if "CUDA error" in str(error):  # the context is lost, and every later call fails too
+        return EngineDead(f"{said}; load a new engine")
+    return EngineFailed(said)
+
+
+def _next_power_of_2(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+def _one_line(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error))[:300]
