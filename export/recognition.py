@@ -42,7 +42,7 @@ def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[s
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_rank)
-    for part in ranked:
+    for part in (*ranked, *_together(ranked)):
         for family in families:
             found = family.recognise(part.state)
             if found is not None:
@@ -81,11 +81,23 @@ def _overridden(family: Family[Any], found: dict[str, Any], overrides: Mapping[s
     return options
 
 
+def _together(parts: Sequence[Part]) -> list[Part]:
+    """All parts as one state, for families of several nets; of equal keys the first part's wins."""
+    if len(parts) < 2:
+        return []
+    state: State = {}
+    for part in reversed(parts):
+        state.update(part.state)
+    return [Part(" and ".join(part.path or "the top level" for part in parts), state)]
+
+
 def _rank(part: Part) -> int:
     return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
 
 
 def _notes(chosen: Part, parts: Sequence[Part]) -> list[str]:
+    if chosen not in parts:
+        return [f"took several nets as one model: {chosen.path}"]
     others = [part.path or "the top level" for part in parts if part is not chosen]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes

@@ -9,6 +9,7 @@ from typing import Any
 from export.generators.dcgan import DCGAN
 from export.generators.family import Family
 from export.generators.pconv import PConv
+from export.generators.pdgan import PDGAN
 from export.generators.pgn import PGN
 from export.generators.pix2pix import Pix2Pix
 from export.generators.pix2pixhd import Pix2PixHD
@@ -18,6 +19,7 @@ _TABLE: tuple[Family[Any], ...] = (
     Pix2Pix(),
     Pix2PixHD(),
     PGN(),
+    PDGAN(),
     DCGAN(),
 )
 FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in _TABLE})
