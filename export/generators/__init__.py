@@ -9,6 +9,7 @@ from typing import Any
 from export.generators.dcgan import DCGAN
 from export.generators.family import Family
 from export.generators.pconv import PConv
+from export.generators.pconv_nvidia import PConvNvidia
 from export.generators.pdgan import PDGAN
 from export.generators.pgn import PGN
 from export.generators.pix2pix import Pix2Pix
@@ -16,6 +17,7 @@ from export.generators.pix2pixhd import Pix2PixHD
 
 _TABLE: tuple[Family[Any], ...] = (
     PConv(),
+    PConvNvidia(),
     Pix2Pix(),
     Pix2PixHD(),
     PGN(),
