@@ -21,7 +21,7 @@ from service.holes import Holes, bounds, find_holes, gather, largest_radius
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
-"""Known pixels wanted on every side of a hole; with less, a model has little to continue from."""
+"""Known pixels wanted on every side of a hole (of small tiles an eighth); with less there is little to continue."""
 MAX_CROPS = 128
 MAX_TILES = 32
 """Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
@@ -36,6 +36,10 @@ class _Sides(NamedTuple):
     @property
     def largest(self) -> Size:
         return Size(self.heights[-1], self.widths[-1])
+
+    @property
+    def context(self) -> int:
+        return max(1, min(MIN_CONTEXT, self.heights[0] // 8, self.widths[0] // 8))
 
     def holding(self, size: Size) -> Size:
         """The smallest tile that holds the size, or as much of it as the largest does."""
@@ -66,7 +70,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     picture, sides = Size(*mask.shape), _sides(rule)
     if strategy == "whole" or (strategy == "auto" and _whole_suits(mask, rule, sides)):
         return [plan_whole(picture, rule)]
-    holes = find_holes(mask, max(1, min(sides.largest) - 2 * MIN_CONTEXT))
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context))
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
         radius = float(holes.radii[list(members)].max())
@@ -107,14 +111,14 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
     extents = holes.boxes[:, 2:] - holes.boxes[:, :2]
     for step in count():
         factor = 2.0 ** (step / 2)
-        height, width = (max(1, int(least * factor) - 2 * MIN_CONTEXT) for least in (sides.heights[0], sides.widths[0]))
-        numbers = gather(holes.boxes, height, width, holes.radii > max_radius * factor)
+        height, width = (int(least * factor) - 2 * sides.context for least in (sides.heights[0], sides.widths[0]))
+        numbers = gather(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
         if numbers.max() >= MAX_CROPS:
             continue
         order = np.argsort(numbers, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(numbers))[:-1])
         groups = [
-            group_of(tuple(map(int, own)), hole, _context(extents[own].max(axis=0)))
+            group_of(tuple(map(int, own)), hole, _context(extents[own].max(axis=0), sides))
             for own, hole in zip(members, bounds(holes.boxes, numbers), strict=True)
         ]
         if len(groups) == 1 or sum(_cost(group.crop) for group in groups) <= budget:
@@ -143,9 +147,9 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
     return sorted(done, key=lambda group: group.crop.box)
 
 
-def _context(extent: NDArray[np.intp]) -> Size:
+def _context(extent: NDArray[np.intp], sides: _Sides) -> Size:
     """Half the extent of the largest hole, on every side."""
-    return Size(*np.maximum(MIN_CONTEXT, extent // 2).tolist())
+    return Size(*np.maximum(sides.context, extent // 2).tolist())
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
@@ -153,7 +157,7 @@ def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: f
 
     scale: how much it is to be scaled down at least; more if hole and context do not fit the largest tile.
     """
-    least = _scaled(_with_context(hole, Size(MIN_CONTEXT, MIN_CONTEXT), picture), scale)
+    least = _scaled(_with_context(hole, Size(sides.context, sides.context), picture), scale)
     wanted = _with_context(hole, context, picture)
     if least.height > sides.largest.height or least.width > sides.largest.width:
         scale = max(wanted.height / sides.largest.height, wanted.width / sides.largest.width)
@@ -201,7 +205,7 @@ def _first_from(ascending: tuple[int, ...], least: int) -> int:
 
 
 def _scaled(size: Size, scale: float) -> Size:
-    return Size(max(1, int(size.height / scale + 1e-6)), max(1, int(size.width / scale + 1e-6)))
+    return Size(max(1, round(size.height / scale)), max(1, round(size.width / scale)))
 
 
 def _shrink(crop: Crop) -> float:

@@ -16,8 +16,10 @@ from engines.manifest import Manifest
 from service.items import Bool2D, Box, Crop, Picture, Pixels, Size
 from service.pixels import to_8_bits, to_channels
 
-FEATHER = 3
-"""Width of the seam in pixels, inside the mask."""
+FEATHER = 4
+"""Width of the seam in pixels of the tile, inside the mask."""
+MAX_FEATHER = 16
+"""The same in pixels of the picture, where a tile is scaled up."""
 
 
 def paste(picture: Picture, mask: Bool2D, crops: Sequence[Crop], tiles: Sequence[NDArray[np.uint8]]) -> Picture:
@@ -55,34 +57,34 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
     x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
     if not width:
         return
-    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, FEATHER + 1)
+    width_of_seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
+    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
     rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-    filled = _scaled_back(tile[: crop.scaled.height, : crop.scaled.width], box.size)[within]
-    fill = _as_source(np.ascontiguousarray(filled), source)
-    blended = _feathered(fill, source[rows, columns], mask[rows, columns])
+    fill = _as_source(_scaled_back(tile[: crop.scaled.height, : crop.scaled.width], box.size)[within], source)
+    blended = _feathered(fill, source[rows, columns], mask[rows, columns], width_of_seam)
     np.copyto(pixels[rows, columns], blended, where=hole[within][:, :, None])
 
 
-def _feathered(fill: Any, known: Pixels, mask: Bool2D) -> Any:
-    """The fill, led over a few pixels into the colour of the nearest pixel outside the mask."""
+def _feathered(fill: Any, known: Pixels, mask: Bool2D, width: int) -> Any:
+    """The fill, led over `width` pixels into the colour of the nearest pixel outside the mask."""
     if mask.all():
         return fill
     inside = np.ascontiguousarray(mask).view(np.uint8)
     distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
-    seam = mask & (distance <= FEATHER)
+    seam = mask & (distance <= width)
     outside = np.flatnonzero(~mask)
     position = np.zeros(outside.size + 1, np.intp)
     position[labels.reshape(-1)[outside]] = outside
     nearest = known.reshape(-1, known.shape[2])[position[labels[seam]]].astype(np.float32)
-    weight = (distance[seam] / (FEATHER + 1))[:, None]
+    weight = (distance[seam] / (width + 1))[:, None]
     result = fill.copy()
     result[seam] = np.rint(weight * fill[seam] + (1 - weight) * nearest).astype(fill.dtype)
     return result
 
 
 def _as_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
-    converted = to_channels(fill, source.shape[2])
+    converted = to_channels(np.ascontiguousarray(fill), source.shape[2])
     return converted if source.dtype == np.uint8 else converted.astype(np.uint16) * np.uint16(257)
 
 

@@ -1,0 +1,134 @@
+"""Builds image files for tests, byte by byte where a library would refuse: broken, hostile and rare ones."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def ihdr(width: int, height: int, bits: int = 8, colour_type: int = 2, interlace: int = 0) -> bytes:
+    return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, interlace))
+
+
+def png_of_chunks(*chunks: bytes) -> bytes:
+    return PNG_SIGNATURE + b"".join(chunks) + chunk(b"IEND", b"")
+
+
+def png_rows(rows: NDArray[Any]) -> bytes:
+    """H×N bytes, one filter byte (none) before each row, deflated."""
+    return zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes())
+
+
+def png(pixels: NDArray[Any], *extra: bytes) -> bytes:
+    """H×W×C, uint8 or uint16, without any filter; `extra` chunks go before the pixels."""
+    height, width, channels = pixels.shape
+    samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
+    rows = np.ascontiguousarray(samples).view(np.uint8).reshape(height, -1)
+    header = ihdr(width, height, pixels.itemsize * 8, COLOUR_TYPES[channels])
+    return png_of_chunks(header, *extra, chunk(b"IDAT", png_rows(rows)))
+
+
+def small_bits_png(values: NDArray[Any], bits: int, colour_type: int, *extra: bytes) -> bytes:
+    """H×W values of 1, 2 or 4 bits, grey (0) or palette (3)."""
+    height, width = values.shape
+    shifts = np.arange(bits)[::-1]
+    spread = (values[:, :, None] >> shifts & 1).reshape(height, -1).astype(np.uint8)
+    return png_of_chunks(
+        ihdr(width, height, bits, colour_type), *extra, chunk(b"IDAT", png_rows(np.packbits(spread, axis=1)))
+    )
+
+
+def interlaced_png(pixels: NDArray[Any]) -> bytes:
+    """As `png`, in the seven passes of Adam7."""
+    height, width, channels = pixels.shape
+    samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
+    body = b""
+    passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    for row, column, row_step, column_step in passes:
+        part = np.ascontiguousarray(samples[row::row_step, column::column_step])
+        if part.size:
+            body += np.pad(part.view(np.uint8).reshape(part.shape[0], -1), ((0, 0), (1, 0))).tobytes()
+    header = ihdr(width, height, pixels.itemsize * 8, COLOUR_TYPES[channels], interlace=1)
+    return png_of_chunks(header, chunk(b"IDAT", zlib.compress(body)))
+
+
+def png_bomb(side: int = 13_000) -> bytes:
+    """A valid black PNG of side² pixels in a few kilobytes: 169 megapixels by default."""
+    return png_of_chunks(ihdr(side, side, 1, 0), chunk(b"IDAT", zlib.compress(bytes(side * ((side + 7) // 8 + 1)), 9)))
+
+
+def inflating_chunk(kind: bytes, prefix: bytes, megabytes: int = 100) -> bytes:
+    """A chunk whose deflated part inflates to so many megabytes of zeros."""
+    deflate = zlib.compressobj(9)
+    body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(megabytes)) + deflate.flush()
+    return chunk(kind, prefix + body)
+
+
+def saved(pixels: NDArray[Any], kind: str, **options: Any) -> bytes:
+    """A file that Pillow writes; H×W×1 as grey."""
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze(2) if pixels.shape[2:] == (1,) else pixels).save(file, kind, **options)
+    return file.getvalue()
+
+
+def cmyk_jpeg(pixels: NDArray[np.uint8], **options: Any) -> bytes:
+    """H×W×4 as a CMYK JPEG, inverted as Adobe does."""
+    file = io.BytesIO()
+    Image.fromarray(pixels, "CMYK").save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+def exif(orientation: int, byte_order: str = "<") -> bytes:
+    """A TIFF block with one entry, the orientation."""
+    mark = b"II*\0" if byte_order == "<" else b"MM\0*"
+    entry = struct.pack(byte_order + "HHIHH", 0x0112, 3, 1, orientation, 0)
+    return mark + struct.pack(byte_order + "IH", 8, 1) + entry + bytes(4)
+
+
+def jpeg_segment(marker: int, body: bytes) -> bytes:
+    return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
+
+
+def with_jpeg_segment(jpeg: bytes, marker: int, body: bytes) -> bytes:
+    """The JPEG with one more segment behind its SOI."""
+    return jpeg[:2] + jpeg_segment(marker, body) + jpeg[2:]
+
+
+def jpeg_with_size(jpeg: bytes, width: int, height: int) -> bytes:
+    """The JPEG claiming another size in its (baseline) frame header."""
+    at = jpeg.index(b"\xff\xc0") + 5
+    return jpeg[:at] + struct.pack(">HH", height, width) + jpeg[at + 4 :]
+
+
+def riff(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A WebP file of these chunks."""
+    body = b"".join(kind + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for kind, data in chunks)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+
+
+def vp8x(width: int, height: int, flags: int = 0) -> tuple[bytes, bytes]:
+    return b"VP8X", struct.pack("<I", flags) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+
+
+def vp8l_header(width: int, height: int) -> tuple[bytes, bytes]:
+    """A lossless image chunk that holds a header and nothing else."""
+    return b"VP8L", b"\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14)
+
+
+def icc_profile(colour_space: bytes = b"RGB ") -> bytes:
+    """A valid sRGB profile, relabelled for another colour space where asked."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return profile[:16] + colour_space + profile[20:]

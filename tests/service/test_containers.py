@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import image_files as files
+import numpy as np
+import pytest
+
+from service.containers import jpeg_segments, png_chunks, webp_chunks
+from service.errors import InvalidImage
+
+RGB = np.zeros((4, 5, 3), np.uint8)
+
+
+def test_png_chunks_come_in_order_and_end_with_iend() -> None:
+    data = files.png(RGB, files.chunk(b"tEXt", b"key\0value"))
+    chunks = list(png_chunks(data + b"what follows is ignored"))
+    assert [chunk.kind for chunk in chunks] == [b"IHDR", b"tEXt", b"IDAT", b"IEND"]
+    assert data[chunks[1].start : chunks[1].end] == b"key\0value"
+
+
+def test_chunks_are_read_lazily_so_that_a_size_can_be_refused_before_the_rest() -> None:
+    chunks = png_chunks(files.PNG_SIGNATURE + files.ihdr(5, 4) + b"\0\0\0\x09ID")
+    assert next(chunks).kind == b"IHDR"
+    with pytest.raises(InvalidImage, match="truncated"):
+        next(chunks)
+
+
+def test_a_chunk_that_is_cut_is_named() -> None:
+    with pytest.raises(InvalidImage, match="truncated inside its IDAT chunk"):
+        list(png_chunks(files.PNG_SIGNATURE + files.ihdr(5, 4) + b"\0\0\0\x09IDATabcd"))
+
+
+def test_jpeg_segments_end_with_the_first_scan() -> None:
+    data = files.saved(RGB, "JPEG")
+    kinds = [segment.kind[0] for segment in jpeg_segments(data)]
+    assert kinds[0] == 0xE0
+    assert kinds[-1] == 0xDA
+    assert 0xC0 in kinds
+
+
+def test_fill_bytes_and_markers_without_a_body_are_skipped() -> None:
+    data = files.saved(RGB, "JPEG")
+    plain = [segment.kind for segment in jpeg_segments(data)]
+    padded = data[:2] + b"\xff\xff\xff\x01" + b"\xff\xd0" + b"\xff\xff" + data[2:]
+    assert [segment.kind for segment in jpeg_segments(padded)] == plain
+
+
+def test_a_jpeg_that_ends_inside_a_length_is_truncated() -> None:
+    with pytest.raises(InvalidImage, match="truncated"):
+        list(jpeg_segments(b"\xff\xd8\xff\xe0\x00"))
+
+
+def test_webp_chunks_of_odd_length_are_padded() -> None:
+    data = files.riff((b"ABCD", b"odd"), (b"EFGH", b"even"))
+    assert [(c.kind, data[c.start : c.end]) for c in webp_chunks(data)] == [(b"ABCD", b"odd"), (b"EFGH", b"even")]
+
+
+def test_bytes_behind_the_riff_are_ignored() -> None:
+    data = files.riff((b"ABCD", b"even")) + files.riff((b"EFGH", b"even"))
+    assert [c.kind for c in webp_chunks(data)] == [b"ABCD"]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import zlib
+
+import image_files as files
+import numpy as np
+import pytest
+
+from service.codec import decode
+from service.errors import InvalidImage
+from service.items import Size
+
+LIMIT = 50_000_000
+ROWS = np.random.default_rng(0).integers(0, 256, (6, 5 * 6), np.uint8)
+
+
+def sixteen_bits(body: bytes, interlace: int = 0) -> bytes:
+    """A 5×6 picture of 16-bit RGB with these deflated data."""
+    return files.png_of_chunks(files.ihdr(5, 6, 16, 2, interlace), files.chunk(b"IDAT", body))
+
+
+def eight_bits(body: bytes) -> bytes:
+    return files.png_of_chunks(files.ihdr(10, 6, 8, 2), files.chunk(b"IDAT", body))
+
+
+RAW = np.pad(ROWS, ((0, 0), (1, 0))).tobytes()
+UNKNOWN_FILTER = RAW[:31] + b"\x09" + RAW[32:]
+
+
+@pytest.mark.parametrize("build", [sixteen_bits, eight_bits])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"x\x9c" + bytes(range(200)), id="no deflate stream"),
+        pytest.param(zlib.compress(RAW[:-1]), id="one byte missing"),
+        pytest.param(zlib.compress(RAW)[:-20], id="cut stream"),
+        pytest.param(zlib.compress(UNKNOWN_FILTER), id="unknown filter"),
+    ],
+)
+def test_data_that_do_not_make_the_picture_are_refused_in_silence(
+    build: object, body: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidImage, match=r"PNG"):
+        decode(build(body), max_pixels=LIMIT)  # type: ignore[operator]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(zlib.compress(RAW + b"x"), id="one byte too many"),
+        pytest.param(zlib.compress(RAW)[:-4] + b"abcd", id="wrong checksum of the stream"),
+    ],
+)
+def test_sixteen_bits_are_checked_to_the_last_byte(body: bytes) -> None:
+    with pytest.raises(InvalidImage):
+        decode(sixteen_bits(body), max_pixels=LIMIT)
+
+
+def test_an_unknown_filter_is_found_in_any_pass_of_an_interlaced_picture() -> None:
+    good = files.interlaced_png(np.zeros((9, 9, 3), np.uint16))
+    assert decode(good, max_pixels=LIMIT).size == Size(9, 9)
+    rows = zlib.decompress(good[41 : good.index(b"IEND") - 8])
+    last = len(rows) - (1 + 9 * 6)
+    bad = files.chunk(b"IDAT", zlib.compress(rows[:last] + b"\x07" + rows[last + 1 :]))
+    with pytest.raises(InvalidImage, match="filter"):
+        decode(files.png_of_chunks(files.ihdr(9, 9, 16, 2, 1), bad), max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize("kind", [b"IDAT", b"tEXt", b"PLTE"])
+def test_a_wrong_checksum_of_any_chunk_is_named(kind: bytes) -> None:
+    chunk = files.chunk(kind, zlib.compress(RAW) if kind == b"IDAT" else bytes(3))
+    bad = chunk[:-1] + bytes((chunk[-1] ^ 1,))
+    data = files.png_of_chunks(files.ihdr(10, 6), bad, files.chunk(b"IDAT", zlib.compress(RAW)))
+    with pytest.raises(InvalidImage, match=f"checksum of its {kind.decode()} chunk"):
+        decode(data, max_pixels=LIMIT)
+
+
+def test_data_split_over_many_chunks_are_joined() -> None:
+    body = zlib.compress(RAW)
+    pieces = [files.chunk(b"IDAT", body[at : at + 7]) for at in range(0, len(body), 7)]
+    picture = decode(files.png_of_chunks(files.ihdr(10, 6), *pieces), max_pixels=LIMIT)
+    np.testing.assert_array_equal(picture.pixels, ROWS.reshape(6, 10, 3))
+
+
+def test_a_transparent_colour_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(InvalidImage, match="tRNS chunk has 2 bytes instead of 6"):
+        decode(files.png(ROWS.reshape(6, 10, 3), files.chunk(b"tRNS", bytes(2))), max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize(("colour_type", "bits"), [(0, 8), (3, 8)])
+def test_a_palette_too_long_or_out_of_place_does_no_harm(colour_type: int, bits: int) -> None:
+    rows = files.png_rows(np.full((2, 3), 7, np.uint8))
+    head = files.ihdr(3, 2, bits, colour_type)
+    data = files.png_of_chunks(head, files.chunk(b"PLTE", bytes(6)), files.chunk(b"IDAT", rows))
+    picture = decode(data, max_pixels=LIMIT)  # an index behind the palette is black, as in viewers
+    assert picture.pixels.shape == (2, 3, 1 if colour_type == 0 else 3)
+    assert picture.pixels.max() == (7 if colour_type == 0 else 0)
+
+
+def test_bombs_in_text_and_profile_chunks_cost_nothing() -> None:
+    text = files.inflating_chunk(b"zTXt", b"Comment\0\0")
+    picture = decode(files.png(ROWS.reshape(6, 10, 3), text), max_pixels=LIMIT)
+    np.testing.assert_array_equal(picture.pixels, ROWS.reshape(6, 10, 3))
+    profile = files.inflating_chunk(b"iCCP", b"bomb\0\0")
+    with pytest.raises(InvalidImage, match="colour profile is larger than 4 MiB"):
+        decode(files.png(ROWS.reshape(6, 10, 3), profile), max_pixels=LIMIT)
