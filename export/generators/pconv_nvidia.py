@@ -93,6 +93,7 @@ class LoweredLayer(nn.Module):
     """
 
     counts: Tensor
+    last_bias: Tensor | None
 
     def __init__(self, layer: NvidiaLayer, groups: tuple[int, ...]) -> None:
         super().__init__()
@@ -100,9 +101,8 @@ class LoweredLayer(nn.Module):
         self.window, self.stride, self.padding = float(source.weight[0].numel()), source.stride, source.padding
         self.conv, self.activation = with_weight(source, source.weight), layer.activation
         self.register_buffer("counts", group_counts(source, groups))
-        self.register_buffer(
-            "last_bias", None if source.bias is None else source.bias.detach().view(1, -1, 1, 1).clone()
-        )
+        bias = None if source.bias is None else source.bias.detach().view(1, -1, 1, 1).clone()
+        self.register_buffer("last_bias", bias)
 
     def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Features (compute type) with their FP32 masks to the layer's features and FP32 mask."""

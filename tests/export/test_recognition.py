@@ -29,7 +29,7 @@ def test_what_the_user_states_wins(state):
 @pytest.mark.parametrize(
     ("generator", "options", "message"),
     [
-        ("pconvv", {}, r"unknown generator 'pconvv'; known are pconv, pix2pix"),
+        ("pconvv", {}, r"unknown generator 'pconvv'; known are pconv, pconv_nvidia, pix2pix"),
         (None, {"deep": "3"}, r"unknown option deep of pconv; known are levels, width"),
         (None, {"levels": "many"}, r"pconv: levels=many: .*integer"),
         (None, {"levels": "99"}, r"pconv: levels=99: .*less than or equal to 8"),
