@@ -12,6 +12,7 @@ import structlog
 
 from engines.base import Engine
 from engines.cuda import open_cuda
+from engines.device import has_nvidia_gpu
 from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.inductor import InductorEngine
@@ -56,6 +57,7 @@ class Candidate:
     open: Callable[[Path, Manifest, EngineOptions], Engine]
     reads_onnx: bool = True
     automatic: bool = True
+    needs_gpu: bool = False
 
 
 class Opened(NamedTuple):
@@ -101,9 +103,9 @@ def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engin
 
 
 CANDIDATES = (  # best first
-    Candidate("trt", _trt),
-    Candidate("inductor", _inductor),
-    Candidate("onnxrt-cuda", _onnxrt_cuda),
+    Candidate("trt", _trt, needs_gpu=True),
+    Candidate("inductor", _inductor, needs_gpu=True),
+    Candidate("onnxrt-cuda", _onnxrt_cuda, needs_gpu=True),
     Candidate("openvino", _openvino),
     Candidate("onnxrt", _onnxrt),
     Candidate("fake", _fake, reads_onnx=False, automatic=False),
@@ -121,7 +123,11 @@ def open_engine(directory: Path, manifest: Manifest, options: EngineOptions) -> 
 
 
 def choose(
-    directory: Path, manifest: Manifest, options: EngineOptions, among: tuple[Candidate, ...] | None = None
+    directory: Path,
+    manifest: Manifest,
+    options: EngineOptions,
+    among: tuple[Candidate, ...] | None = None,
+    gpu_is_here: Callable[[], bool] = has_nvidia_gpu,
 ) -> Opened:
     """Open the first runtime that works, and say why the better ones did not.
 
@@ -130,6 +136,7 @@ def choose(
         manifest: its manifest.
         options: what the operator decided.
         among: the runtimes to try; the table's by default.
+        gpu_is_here: spares hosts without a GPU the import of every GPU library.
 
     Raises:
         ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for.
@@ -140,6 +147,9 @@ def choose(
         verify_onnx(directory, manifest)
     passed_over: dict[str, str] = {}
     for candidate in to_try:
+        if candidate.needs_gpu and not gpu_is_here():
+            passed_over[candidate.name] = "no NVIDIA GPU here"
+            continue
         try:
             engine = candidate.open(directory, manifest, options)
         except (EngineError, ParityTooLow) as error:

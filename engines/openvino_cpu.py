@@ -112,7 +112,7 @@ def _decide(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> De
             "format": _DECISIONS_FORMAT,
             "onnx": manifest.onnx_sha256,
             "bar_db": manifest.parity.bar_db,
-            "size": manifest.size.model_dump(),
+            "probes": next(manifest.size.buckets()),
             "runtime": f"openvino {compiler.version}",
             "processor": compiler.processor,
             "machine": platform.machine(),

@@ -53,29 +53,37 @@ def _show(diagnosis: Diagnosis) -> None:
     console = Console()
     console.print(_host_table(diagnosis))
     console.print(_model_table(diagnosis))
+    for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _why(check)):
+        console.print(line, markup=False, soft_wrap=True)
     verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
     console.print(verdict, style="green" if diagnosis.ok else "bold red")
 
 
 def _host_table(diagnosis: Diagnosis) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+
     table = _table("Host", "what", "", "detail")
     for check in diagnosis.checks:
-        table.add_row(check.name, _SIGNS[check.level], check.detail)
+        table.add_row(check.name, _SIGNS[check.level], escape(check.detail))
     return table
 
 
 def _model_table(diagnosis: Diagnosis) -> Table:
-    table = _table("Models", "model", "", "engine", "smallest bucket", "why")
+    table = _table("Models", "model", "", "engine", "smallest bucket", "load")
     for check in diagnosis.models:
         engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
-        speed = f"{check.infer_ms:.1f} ms, loaded in {check.load_s:.1f} s" if check.infer_ms is not None else ""
-        table.add_row(check.model, _SIGNS[check.level], engine, speed, _why(check))
+        speed = (f"{check.infer_ms:.1f} ms", f"{check.load_s:.1f} s") if check.infer_ms is not None else ("", "")
+        table.add_row(check.model, _SIGNS[check.level], engine, *speed)
     return table
 
 
-def _why(check: ModelCheck) -> str:
-    passed_over = [f"not {name}: {reason}" for name, reason in check.passed_over.items()]
-    return "\n".join(part for part in (check.error, check.note, *passed_over) if part)
+def _why(check: ModelCheck) -> list[str]:
+    """Why this engine, and why not the better ones; those with the same reason together."""
+    engines_by_reason: dict[str, list[str]] = {}
+    for name, reason in check.passed_over.items():
+        engines_by_reason.setdefault(reason, []).append(name)
+    passed_over = [f"not {', '.join(names)}: {reason}" for reason, names in engines_by_reason.items()]
+    return [part for part in (check.error, check.note, *passed_over) if part]
 
 
 def _table(title: str, *columns: str) -> Table:

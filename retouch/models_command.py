@@ -68,13 +68,14 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.markup import escape  # noqa: PLC0415 -- the same
     from rich.table import Table  # noqa: PLC0415 -- the same
 
     table = Table("model", "task", "generator", "precision", "sizes", "parity, worst case")
     for row in rows:
         name = f"{row['name']}/{row['version']}"
         if "error" in row:
-            table.add_row(name, "[red]broken[/]", "", "", "", row["error"])
+            table.add_row(name, "[red]broken[/]", "", "", "", escape(row["error"]))
         else:
             table.add_row(
                 name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"])

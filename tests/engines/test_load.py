@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime
@@ -44,40 +45,47 @@ def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, n
     assert [candidate.name for candidate in candidates(choice)] == names
 
 
-@pytest.fixture
-def no_gpu(monkeypatch) -> None:
-    """As on a host without a GPU, wherever this runs."""
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-
-
-def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options, no_gpu):
+def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options):
     with capture_logs() as logs:
-        engine = open_it(directory, options)
+        engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
     assert engine.name == "openvino"
     (line,) = logs
     assert (line["event"], line["engine"], line["model"]) == ("engine chosen", "openvino", "tiny/1")
-    assert line["passed_over"] == {
+    assert line["passed_over"] == passed_over
+    assert passed_over == dict.fromkeys(("trt", "inductor", "onnxrt-cuda"), "no NVIDIA GPU here")
+
+
+def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
+    assert engine.name == "onnxrt"
+    assert passed_over["openvino"] == "openvino is not installed; pip install openvino"
+
+
+def test_gpu_without_its_libraries_is_told_what_to_install(directory, options, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
+    assert engine.name == "openvino"
+    assert passed_over == {
         "trt": "cuda-python is not installed; pip install 'retouch[gpu]'",
         "inductor": f"{directory / 'program.pt2'} is not there; retouch export --program writes it",
         "onnxrt-cuda": "this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place",
     }
 
 
-def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, no_gpu, monkeypatch):
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    engine, passed_over = choose(directory, read_manifest(directory), options)
-    assert engine.name == "onnxrt"
-    assert passed_over["openvino"] == "openvino is not installed; pip install openvino"
-
-
-def test_auto_on_a_gpu_takes_tensorrt(directory, options, tmp_path, monkeypatch):
+def test_auto_on_a_gpu_takes_tensorrt(directory, options, monkeypatch):
     device = FakeRuntime()
     monkeypatch.setattr(load, "open_cuda", lambda _index: Cuda(device))
     monkeypatch.setattr(load, "load_tensorrt", FakeTensorRt(device).library)
-    engine = open_it(directory, options)
-    assert (engine.name, engine.device) == ("trt", "cuda:0")
+    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
+    assert (engine.name, engine.device, passed_over) == ("trt", "cuda:0", {})
     engine.close()
+
+
+def test_engine_for_gpus_is_refused_by_name_without_one(directory, options):
+    with pytest.raises(EngineUnavailable, match=r"no engine can run tiny/1 here \(trt: no NVIDIA GPU here"):
+        choose(directory, read_manifest(directory), replace(options, choice="trt"), gpu_is_here=lambda: False)
 
 
 def test_surprise_of_one_runtime_does_not_keep_the_next_from_serving(directory, options):

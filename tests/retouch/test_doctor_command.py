@@ -137,14 +137,17 @@ def test_model_that_computes_nonsense_fails(settings, monkeypatch):
     assert found.models[0].passed_over == {"better": "its library is missing"}
 
 
-def test_why_not_a_better_engine_is_shown(settings, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-
+def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, monkeypatch):
     def choose(_directory: Path, manifest: Any, _options: Any) -> Opened:
-        return Opened(FakeEngine(manifest), {"openvino": "not installed"})
+        reasons = {"trt": "no NVIDIA GPU here", "inductor": "no NVIDIA GPU here", "openvino": "pip install 'x[gpu]'"}
+        return Opened(FakeEngine(manifest), reasons)
 
     monkeypatch.setattr(diagnosis, "choose", choose)
-    assert "not openvino: not installed" in " ".join(run(*flags(settings)).output.split())
+    lines = run(*flags(settings)).output.splitlines()
+    assert [line for line in lines if line.startswith("photos/1: ")] == [
+        "photos/1: not trt, inductor: no NVIDIA GPU here",
+        "photos/1: not openvino: pip install 'x[gpu]'",
+    ]
 
 
 @pytest.mark.parametrize(("save", "level"), [(True, "failed"), (False, "ok")])
