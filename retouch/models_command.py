@@ -54,7 +54,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "task": manifest.task,
         "generator": manifest.generator,
         "precision": manifest.precision,
-        "size": manifest.size.model_dump(mode="json"),
+        "size": manifest.size.model_dump(mode="json", exclude_none=True),
         "max_batch": manifest.max_batch,
         "licence": manifest.licence,
         "parity": {
