@@ -100,9 +100,10 @@ def build_plan(
         EngineUnavailable: the graph has an operator that cannot be parsed (named), the options are not to be had
             with this library, or the build failed.
     """
-    builder = library.module.Builder(library.logger)
-    if builder is None or not hasattr(builder, "create_network"):  # what 8.6 gives where there is no GPU
-        raise EngineUnavailable(f"{library.name} cannot build here{_because(library)}")
+    try:
+        builder = library.module.Builder(library.logger)
+    except TypeError as error:  # what the bindings raise where the library finds no GPU
+        raise EngineUnavailable(f"{library.name} cannot build here{_because(library)}") from error
     network = parse_network(library, builder, directory / ONNX_FILE, manifest)
     config = _configure(library, builder, options)
     cache = _set_timing_cache(library, config, timing_cache)
@@ -124,7 +125,8 @@ def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifes
     """
     network = builder.create_network(library.network_flags())
     parser = library.module.OnnxParser(network, library.logger)
-    parser.set_flag(library.module.OnnxParserFlag.NATIVE_INSTANCENORM)  # the plugin would need cuDNN
+    if hasattr(parser, "set_flag"):  # 8.6.0 cannot be told: there instance norm is a plugin, which needs cuDNN
+        parser.set_flag(library.module.OnnxParserFlag.NATIVE_INSTANCENORM)
     library.take_errors()
     if not parser.parse_from_file(str(path)):
         reasons = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
@@ -195,8 +197,10 @@ def _set_targets(library: TensorRt, config: Any, targets: tuple[ComputeCapabilit
 def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> Any:
     if library.is_rtx:  # compiles where it runs: there is nothing to time
         return None
-    cache = config.create_timing_cache(timing_cache) or config.create_timing_cache(b"")
-    config.set_timing_cache(cache, ignore_mismatch=False)
+    cache = config.create_timing_cache(timing_cache)
+    if cache is None or not config.set_timing_cache(cache, False):  # damaged, or of another GPU or version
+        cache = config.create_timing_cache(b"")
+        config.set_timing_cache(cache, False)
     return cache
 
 

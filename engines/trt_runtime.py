@@ -60,7 +60,10 @@ class TrtRuntime:
         self._profiles = profiles(manifest, max_batch)
         self._launches: OrderedDict[BatchShape, _Launch] = OrderedDict()
         library.take_errors()
-        self._runtime = library.module.Runtime(library.logger)
+        try:
+            self._runtime = library.module.Runtime(library.logger)
+        except TypeError as error:  # what the bindings raise where the library finds no GPU
+            raise EngineUnavailable(f"{library.name} does not start: {'; '.join(library.take_errors())}") from error
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
             raise EngineUnavailable(f"{library.name} cannot load the plan: {'; '.join(library.take_errors())[:500]}")

@@ -39,6 +39,7 @@ class FakeTensorRt:
         self.contexts = 0
         self.capturable = True
         self.refuse_execution = False
+        self.finds_no_gpu = False
         self.noise = 0.0
         self.runtime_caches: list[bytes] = []
         self.timing_caches: list[bytes] = []
@@ -64,12 +65,19 @@ class FakeTensorRt:
         return TensorRt(self, self.style == "rtx", version, self.logger)
 
     def Builder(self, _logger: Any) -> Builder:
+        self._need_gpu()
         return Builder(self)
 
     def OnnxParser(self, network: Network, _logger: Any) -> Parser:
         return Parser(network, self)
 
+    def _need_gpu(self) -> None:
+        if self.finds_no_gpu:
+            self.logger.errors.append("CUDA initialization failure with error: 35")
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
     def Runtime(self, _logger: Any) -> Any:
+        self._need_gpu()
         return SimpleNamespace(deserialize_cuda_engine=self._deserialise)
 
     def _deserialise(self, plan: bytes) -> CudaEngine | None:
@@ -101,9 +109,8 @@ class Parser:
     def __init__(self, network: Network, trt: FakeTensorRt) -> None:
         self.network = network
         self.trt = trt
-
-    def set_flag(self, _flag: int) -> None:
-        self.trt.settings.append("native instance norm")
+        if trt.style != "8.6":
+            self.set_flag = lambda _flag: trt.settings.append("native instance norm")
 
     def parse_from_file(self, path: str) -> bool:
         self.network.onnx = Path(path).read_bytes()
@@ -145,7 +152,6 @@ class Layer:
 class Config:
     def __init__(self, trt: FakeTensorRt) -> None:
         self.trt = trt
-        self.cache: Any = None
 
     def set_flag(self, flag: str) -> None:
         self.trt.settings.append(flag)
@@ -158,10 +164,12 @@ class Config:
 
     def create_timing_cache(self, content: bytes) -> Any:
         self.trt.timing_caches.append(content)
-        return None if content == b"foreign" else SimpleNamespace(serialize=lambda: b"timings")
+        if content == b"damaged":
+            return None
+        return SimpleNamespace(serialize=lambda: b"timings", fits=content != b"foreign")
 
-    def set_timing_cache(self, cache: Any, ignore_mismatch: bool) -> None:
-        self.cache = cache
+    def set_timing_cache(self, cache: Any, _ignore_mismatch: bool) -> bool:
+        return bool(cache.fits)
 
     def add_optimization_profile(self, profile: Any) -> None:
         self.trt.settings.append(f"profile {profile.shapes['image']}")

@@ -154,12 +154,26 @@ def test_timing_cache_of_the_first_build_serves_the_next(ten, directory):
     assert ten.trt.timing_caches == [b"", b"timings"]
 
 
-def test_foreign_timing_cache_is_started_afresh(ten, directory, monkeypatch):
-    monkeypatch.setattr(
-        "engines.plan_cache.PlanCache.get", lambda _self, facts: None if "model" in facts else b"foreign"
-    )
+@pytest.mark.parametrize("content", [b"foreign", b"damaged"])
+def test_timing_cache_that_does_not_fit_is_started_afresh(ten, directory, monkeypatch, content):
+    def get(_cache: Any, facts: dict[str, Any]) -> bytes | None:
+        return None if "model" in facts else content
+
+    monkeypatch.setattr("engines.plan_cache.PlanCache.get", get)
     ten.open(directory)
-    assert ten.trt.timing_caches == [b"foreign", b""]
+    assert ten.trt.timing_caches == [content, b""]
+
+
+def test_library_that_finds_no_gpu_is_unavailable_with_its_reason(bench, directory):
+    bench.trt.finds_no_gpu = True
+    with pytest.raises(EngineUnavailable, match="cannot build here: CUDA initialization failure"):
+        bench.open(directory)
+    bench.trt.finds_no_gpu = False
+    bench.open(directory).close()
+    bench.trt.finds_no_gpu = True
+    with capture_logs() as logs, pytest.raises(EngineUnavailable):
+        bench.open(directory)
+    assert "does not start: CUDA initialization failure" in logs[0]["reason"]
 
 
 def test_what_rtx_compiled_is_kept_for_the_next_start(directory, tmp_path):
@@ -179,12 +193,13 @@ def test_weakly_typed_network_is_told_every_float_type(directory, tmp_path):
     bench = Bench(tmp_path / "cache", "8.6")
     bench.open(directory)
     settings = bench.trt.settings
-    assert {"FP16", "OBEY", "PROFILE_SHARING", "native instance norm", f"tactics {1 << 3 | 1 << 4}"} <= set(settings)
+    assert {"FP16", "OBEY", "PROFILE_SHARING", f"tactics {1 << 3 | 1 << 4}"} <= set(settings)
 
 
 def test_strongly_typed_network_needs_no_precision_flags(ten, directory):
     ten.open(directory)
     assert not {"FP16", "OBEY"} & set(ten.trt.settings)
+    assert "native instance norm" in ten.trt.settings
     assert "profile ((1, 3, 16, 16), (1, 3, 16, 16), (1, 3, 16, 16))" in ten.trt.settings
     assert "profile ((2, 3, 16, 16), (4, 3, 16, 16), (4, 3, 16, 16))" in ten.trt.settings
 

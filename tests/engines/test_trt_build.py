@@ -153,6 +153,31 @@ def test_anything_else_is_no_compute_capability(text):
         ComputeCapability.parse(text)
 
 
+def test_rtx_has_every_name_that_running_a_plan_needs(library):
+    trt = library.module
+    names = {
+        trt.Runtime: ["deserialize_cuda_engine"],
+        trt.ICudaEngine: ["create_runtime_config", "create_execution_context", "device_memory_size_v2"],
+        trt.IRuntimeConfig: [
+            "set_execution_context_allocation_strategy",
+            "create_runtime_cache",
+            "set_runtime_cache",
+            "get_runtime_cache",
+        ],
+        trt.IRuntimeCache: ["serialize", "deserialize"],
+        trt.ExecutionContextAllocationStrategy: ["USER_MANAGED"],
+        trt.IExecutionContext: [
+            "set_device_memory",
+            "set_optimization_profile_async",
+            "set_input_shape",
+            "set_tensor_address",
+            "execute_async_v3",
+            "is_stream_capturable",
+        ],
+    }
+    assert [(kind.__name__, name) for kind, wanted in names.items() for name in wanted if not hasattr(kind, name)] == []
+
+
 def test_missing_library_says_what_to_install():
     with pytest.raises(EngineUnavailable, match="tensorrt-rtx-cu13 from PyPI"):
         load_tensorrt(["surely_not_installed"])
