@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import structlog
 
 from engines.errors import EngineUnavailable
+
+_KEPT_MESSAGES = 20
 
 _log = structlog.get_logger(__name__)
 
@@ -48,9 +51,11 @@ class TensorRt:
         return sum(1 << int(getattr(flags, name)) for name in wanted)
 
     def take_errors(self) -> list[str]:
-        """What went wrong since the last call."""
-        errors, self.logger.errors[:] = list(self.logger.errors), []
-        return errors
+        """What went wrong since the last call: the errors, or the warnings where there is none (8.6 is that mild)."""
+        said = list(self.logger.errors or self.logger.warnings)
+        self.logger.errors.clear()
+        self.logger.warnings.clear()
+        return said
 
 
 def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
@@ -89,11 +94,15 @@ def _make_logger(module: Any) -> Any:
     class Logger(module.ILogger):  # type: ignore[misc] # the base is only known at run time
         def __init__(self) -> None:
             module.ILogger.__init__(self)
-            self.errors: list[str] = []
+            self.errors: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+            self.warnings: deque[str] = deque(maxlen=_KEPT_MESSAGES)
 
         def log(self, severity: Any, message: str) -> None:
-            if severity in (module.ILogger.Severity.ERROR, module.ILogger.Severity.INTERNAL_ERROR):
+            levels = module.ILogger.Severity
+            if severity in (levels.ERROR, levels.INTERNAL_ERROR):
                 self.errors.append(message)
                 _log.debug("tensorrt error", message=message)
+            elif severity == levels.WARNING:
+                self.warnings.append(message)
 
     return Logger()

@@ -26,6 +26,7 @@ Mode = IntEnum("Mode", ["NONE", "INPUT", "OUTPUT"], start=0)
 class Logger:
     def __init__(self) -> None:
         self.errors: list[str] = []
+        self.warnings: list[str] = []
 
 
 class FakeTensorRt:
@@ -73,7 +74,8 @@ class FakeTensorRt:
 
     def _need_gpu(self) -> None:
         if self.finds_no_gpu:
-            self.logger.errors.append("CUDA initialization failure with error: 35")
+            said = self.logger.warnings if self.style == "8.6" else self.logger.errors
+            said.append("CUDA initialization failure with error: 35")
             raise TypeError("pybind11::init(): factory function returned nullptr")
 
     def Runtime(self, _logger: Any) -> Any:

@@ -178,6 +178,18 @@ def test_rtx_has_every_name_that_running_a_plan_needs(library):
     assert [(kind.__name__, name) for kind, wanted in names.items() for name in wanted if not hasattr(kind, name)] == []
 
 
+def test_logger_keeps_the_last_errors_and_the_warnings_only_where_there_is_no_error(library):
+    severity = library.module.ILogger.Severity
+    library.logger.log(severity.WARNING, "slow")
+    library.logger.log(severity.INFO, "chat")
+    assert library.take_errors() == ["slow"]
+    for number in range(30):
+        library.logger.log(severity.ERROR, f"error {number}")
+    library.logger.log(severity.WARNING, "slow")
+    assert library.take_errors() == [f"error {number}" for number in range(10, 30)]
+    assert library.take_errors() == []
+
+
 def test_missing_library_says_what_to_install():
     with pytest.raises(EngineUnavailable, match="tensorrt-rtx-cu13 from PyPI"):
         load_tensorrt(["surely_not_installed"])
