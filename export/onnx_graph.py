@@ -59,7 +59,7 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
 
 def _example(spec: TensorSpec, size: SizeRule) -> Tensor:
     height, width = next(size.buckets())
-    sizes = {"batch": 1, "height": height, "width": width}
+    sizes = {"batch": 1, "samples": 2, "height": height, "width": width}
     shape = [d if isinstance(d, int) else sizes[d] for d in spec.shape]
     return torch.ones(shape, dtype=_TORCH_TYPES[spec.dtype])
 

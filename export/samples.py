@@ -19,6 +19,7 @@ from export.generators.family import Interface
 Array = NDArray[Any]
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 _MOST_PICTURES = 3
+_SAMPLES = 2
 MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
 
 
@@ -73,20 +74,18 @@ def _feed(
     interface: Interface, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
 ) -> dict[str, Array]:
     return {
-        spec.name: np.stack([_value(spec, interface.label_classes, picture, size, rng) for picture in pictures])
+        spec.name: np.stack([_value(spec, picture, size, rng) for picture in pictures])
         if spec.name != "mask"
         else np.stack([draw_mask(kind, size, rng)[None] for _ in pictures])
         for spec in interface.inputs
     }
 
 
-def _value(
-    spec: TensorSpec, classes: int, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator
-) -> Array:
+def _value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator) -> Array:
     if spec.name == "latent":
-        return rng.standard_normal(int(spec.shape[1]), np.float32)
+        return rng.standard_normal([d if isinstance(d, int) else _SAMPLES for d in spec.shape[1:]], np.float32)
     if spec.name == "label":
-        return _regions(picture, size, classes).astype(np.uint8)
+        return _regions(picture, size, spec.classes or 1).astype(np.uint8)
     if spec.name == "instance":
         return _regions(picture, size, 40).astype(np.int32) * 1000 + 3  # beyond what FP16 tells apart
     return _pixels(picture, int(spec.shape[1]), size)

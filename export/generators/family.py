@@ -39,8 +39,6 @@ class Interface:
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
     size: SizeRule
-    label_classes: int = 0
-    """How many class ids the `label` input may hold; 0 where there is no such input."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,11 @@ def image_tensor(name: str, channels: int, *, side: tuple[int, int] | None = Non
     return TensorSpec.model_validate({"name": name, "dtype": "float32", "shape": ("batch", channels, height, width)})
 
 
-def id_map(name: str, dtype: str) -> TensorSpec:
-    """An integer N×1×H×W tensor of class or instance ids."""
-    return TensorSpec.model_validate({"name": name, "dtype": dtype, "shape": ("batch", 1, "height", "width")})
+def label_map(classes: int) -> TensorSpec:
+    """The `label` input: class ids, N×1×H×W."""
+    return TensorSpec(name="label", dtype="uint8", shape=("batch", 1, "height", "width"), classes=classes)
+
+
+def instance_map() -> TensorSpec:
+    """The `instance` input: ids that are only compared with each other, N×1×H×W."""
+    return TensorSpec(name="instance", dtype="int32", shape=("batch", 1, "height", "width"))

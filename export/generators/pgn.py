@@ -21,6 +21,7 @@ from export.generators.family import Bars, Family, GeneratorOptions, Interface, 
 from export.lowering import compute_type, lower_norms
 
 SIDE, HOLE = 128, 64
+MARGIN = (SIDE - HOLE) // 2
 FILL = (0.45703125, 0.40625, 0.48046875)
 """What the public training script paints into the hole."""
 
@@ -127,8 +128,7 @@ class HoleInTheCentre(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        margin = (SIDE - HOLE) // 2
-        self.register_buffer("centre", F.pad(torch.ones(1, 1, HOLE, HOLE), (margin,) * 4))
+        self.register_buffer("centre", F.pad(torch.ones(1, 1, HOLE, HOLE), (MARGIN,) * 4))
         self.register_buffer("fill", torch.tensor(FILL).view(1, 3, 1, 1))
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class PGN(Family[PGNOptions]):
             task="inpaint",
             inputs=(image_tensor("image", 3, side=side), image_tensor("mask", 1, side=side)),
             output=image_tensor("output", 3, side=side),
-            size=FixedSize(height=SIDE, width=SIDE, fit="crop"),
+            size=FixedSize(height=SIDE, width=SIDE, fit="crop", hole=(MARGIN, MARGIN, MARGIN + HOLE, MARGIN + HOLE)),
         )
 
     def bars(self, options: PGNOptions) -> Bars:  # noqa: ARG002 (as above)

@@ -22,7 +22,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from engines.manifest import MultipleSize
-from export.generators.family import Bars, Family, GeneratorOptions, Interface, State, Translation, id_map, image_tensor
+from export.generators.family import (
+    Bars,
+    Family,
+    GeneratorOptions,
+    Interface,
+    State,
+    Translation,
+    image_tensor,
+    instance_map,
+    label_map,
+)
 from export.lowering import compute_type, lower_norms
 
 
@@ -202,16 +212,15 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         return Translation(kept, dropped=dict.fromkeys(sorted(stale), "unused statistics of an old instance norm"))
 
     def interface(self, options: Pix2PixHDOptions) -> Interface:
-        label, ids = (id_map(name, kind) for name, kind in (("label", "uint8"), ("instance", "int32")))
-        source = label if options.label_nc else image_tensor("image", options.image_channels)
-        instance = (ids,) if options.edges else ()
+        picture = image_tensor("image", options.image_channels)
+        source = label_map(options.label_nc) if options.label_nc else picture
+        instance = (instance_map(),) if options.edges else ()
         side = options.multiple_of * math.ceil(512 / options.multiple_of)
         return Interface(
             task="translate",
             inputs=(source, *instance),
             output=image_tensor("output", options.out_channels),
             size=MultipleSize(multiple_of=options.multiple_of, sides=(side, 2 * side), fit="resize"),
-            label_classes=options.label_nc,
         )
 
     def bars(self, options: Pix2PixHDOptions) -> Bars:

@@ -5,14 +5,8 @@ import pytest
 import torch
 
 from export.checkpoint import Part, load_strictly, read_checkpoint
-from export.generators.pdgan import (
-    PDGAN,
-    MaskConv,
-    MaxDilation,
-    PDGANOptions,
-    SPDNorm,
-    SpectralConv2d,
-)
+from export.generators.pdgan import PDGAN, PDGANOptions
+from export.generators.pdgan_diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
 from export.generators.pdgan_prior import LoweredPartial, PriorNet
 from export.lowering import halved
 from export.partial_conv import PartialConv2d
@@ -22,6 +16,7 @@ from export.samples import MASK_KINDS, draw_mask
 FAMILY = PDGAN()
 TINY = PDGANOptions(prior_width=2, ngf=2, z_dim=5)
 STAGE_ONE = PDGANOptions(prior_width=2, diverse=False)
+FEW = ("ordinary 1", "sparse mask", "batch of 3")
 
 
 @pytest.fixture
@@ -58,7 +53,7 @@ def _inputs(size=1):
     generator = torch.Generator().manual_seed(4)
     image = torch.rand(size, 3, 256, 256, generator=generator)
     masks = [draw_mask("ordinary", (256, 256), np.random.default_rng(i)) for i in range(size)]
-    return image, torch.from_numpy(np.stack(masks))[:, None], torch.randn(size, 5, generator=generator)
+    return image, torch.from_numpy(np.stack(masks))[:, None], torch.randn(size, 2, 5, generator=generator)
 
 
 def test_golden_comes_out_of_torch_and_both_graphs(load_golden, run_graph, psnr):
@@ -67,7 +62,7 @@ def test_golden_comes_out_of_torch_and_both_graphs(load_golden, run_graph, psnr)
     image, mask = golden["image"] / 2 + 0.5, golden["hole_mask"]
     graphs = {}
     for z, output in (("z", "output"), ("z2", "output_z2")):
-        feed, wanted = {"image": image, "mask": mask, "latent": golden[z]}, golden[output] / 2 + 0.5
+        feed, wanted = {"image": image, "mask": mask, "latent": golden[z][None]}, golden[output][None] / 2 + 0.5
         with torch.inference_mode():
             found = FAMILY.wrap(net, options)(*map(torch.from_numpy, feed.values())).numpy()
         assert np.abs(found - wanted).max() <= 1e-4
@@ -90,7 +85,7 @@ def test_goldens_prior_is_the_picture_of_stage_one_alone(load_golden, shared_fil
 
 @pytest.mark.parametrize("options", [TINY, STAGE_ONE], ids=str)
 def test_graphs_agree_with_torch(options, make_pdgan, check_parity):
-    check_parity(FAMILY, options, make_pdgan(options))
+    check_parity(FAMILY, options, make_pdgan(options), names=FEW)
 
 
 def test_random_mask_convolutions_of_stage_one_are_followed(make_pdgan, check_parity):
@@ -100,7 +95,7 @@ def test_random_mask_convolutions_of_stage_one_are_followed(make_pdgan, check_pa
         if isinstance(module, PartialConv2d):
             module.mask_conv.weight.copy_(0.05 + 0.02 * torch.randn(module.mask_conv.weight.shape, generator=generator))
     assert not FAMILY.lower(net, STAGE_ONE).prior.EN.single
-    check_parity(FAMILY, STAGE_ONE, net)
+    check_parity(FAMILY, STAGE_ONE, net, names=FEW)
 
 
 @pytest.mark.parametrize("options", [TINY, STAGE_ONE], ids=str)
@@ -202,6 +197,15 @@ def test_a_quotient_beyond_half_survives_until_the_norm():
     assert y.dtype == torch.float32
     assert y.isfinite().all()
     assert y.max() > 65504
+
+
+def test_samples_of_a_picture_are_those_of_the_picture_alone(make_pdgan):
+    lowered = FAMILY.lower(make_pdgan(TINY), TINY)
+    image, mask, latent = _inputs(2)
+    together = lowered(image, mask, latent)
+    assert together.shape == (2, 2, 3, 256, 256)
+    assert torch.allclose(together[1:, 1:], lowered(image[1:], mask[1:], latent[1:, 1:]), atol=1e-3)
+    assert not torch.allclose(together[:, 0], together[:, 1], atol=1e-2)
 
 
 def test_stage_one_alone_has_no_latent():

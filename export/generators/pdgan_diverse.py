@@ -1,0 +1,184 @@
+"""PD-GAN's second stage: the SPDNorm generator, which fills a hole anew for each latent vector (see pdgan.py)."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+from export.lowering import lower_norms
+
+SIDE = 256
+SMALLEST = 4
+_UNITS = ((16, 16, 2, 3), (16, 16, 3, 3), (16, 8, 4, 3), (8, 4, 5, 3), (4, 2, 6, 5), (2, 1, 7, 5))
+"""Channels in and out (times ngf), dilations, kernel of the dilation."""
+
+
+class SpectralConv2d(nn.Module):
+    """A convolution under torch's old spectral norm hook: weight_orig/σ with σ = u·W·v, as stored."""
+
+    weight_u: Tensor
+    weight_v: Tensor
+
+    def __init__(self, into: int, out: int, kernel: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.padding = kernel // 2
+        self.weight_orig = nn.Parameter(torch.empty(out, into, kernel, kernel))
+        self.bias = nn.Parameter(torch.empty(out)) if bias else None
+        self.register_buffer("weight_u", torch.empty(out))
+        self.register_buffer("weight_v", torch.empty(into * kernel * kernel))
+
+    def weight(self) -> Tensor:
+        """The normalised weight."""
+        return self.weight_orig / torch.dot(self.weight_u, torch.mv(self.weight_orig.flatten(1), self.weight_v))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W."""
+        return F.conv2d(x, self.weight(), self.bias, 1, self.padding)
+
+
+def _folded(conv: SpectralConv2d) -> nn.Conv2d:
+    weight = conv.weight().detach()
+    out, into, kernel, _ = weight.shape
+    plain = nn.Conv2d(into, out, kernel, padding=conv.padding, device="meta")
+    plain.weight = nn.Parameter(weight.clone(), requires_grad=False)
+    plain.bias = None if conv.bias is None else nn.Parameter(conv.bias.detach().clone(), requires_grad=False)
+    return plain
+
+
+def _taken(values: Tensor, rows: Tensor | None) -> Tensor:
+    """What was computed once for a picture, for each of its samples."""
+    return values if rows is None else values.index_select(0, rows)
+
+
+class SPDNorm(nn.Module):
+    """Normalise each pixel over its channels, then scale and shift by the prior as far as the map w lets it through."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.mlp_activate = nn.Sequential(nn.Conv2d(3, 128, 3, 1, 1), nn.ReLU())
+        self.mlp_gamma = nn.Conv2d(128, channels, 3, 1, 1)
+        self.mlp_beta = nn.Conv2d(128, channels, 3, 1, 1)
+
+    def forward(self, x: Tensor, prior: Tensor, w: Tensor, rows: Tensor | None = None) -> Tensor:
+        """B×C×H×W, the prior N×3×H×W, the map w B×C×H×W or B×1×H×W, and which prior belongs to which of B."""
+        wide = x.float()
+        centred = wide - wide.mean(1, keepdim=True)
+        variance = centred.square().sum(1, keepdim=True) / (x.shape[1] - 1)
+        normal = (centred / torch.sqrt(variance + 1e-5)).to(x.dtype)
+        hidden = self.mlp_activate(prior)
+        gamma, beta = (_taken(mlp(hidden), rows) for mlp in (self.mlp_gamma, self.mlp_beta))
+        return normal * (1 + gamma * w) + beta * w
+
+
+class MaskConv(nn.Module):
+    """One dilation of a mask as the public code does it: any valid pixel under the kernel."""
+
+    def __init__(self, kernel: int) -> None:
+        super().__init__()
+        self.mask_conv = nn.Conv2d(1, 1, kernel, 1, kernel // 2, bias=False)
+
+    def forward(self, mask: Tensor) -> Tensor:
+        """N×1×H×W of 0 and 1 to the same."""
+        reached: Tensor = self.mask_conv(mask)
+        return (reached != 0).to(mask.dtype)
+
+
+class MaxDilation(nn.Module):
+    """The same as a maximum."""
+
+    def __init__(self, kernel: int) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, mask: Tensor) -> Tensor:
+        """N×1×H×W of 0 and 1 to the same."""
+        return F.max_pool2d(mask, self.kernel, 1, self.kernel // 2)
+
+
+class SPDNormBlock(nn.Module):
+    """Residual block with hard (distance to the hole's rim) and soft (learnt) probabilistic diversity."""
+
+    conv_0: nn.Module
+    conv_1: nn.Module
+    conv_s: nn.Module
+    mask_conv: nn.Module
+
+    def __init__(self, into: int, out: int, dilations: int, kernel: int) -> None:
+        super().__init__()
+        self.dilations = dilations
+        self.v = nn.Parameter(torch.zeros(1))  # in every file, used by nothing
+        self.conv_0, self.conv_1 = SpectralConv2d(into, out, 3), SpectralConv2d(out, out, 3)
+        self.conv_s = SpectralConv2d(into, out, 1, bias=False)
+        self.norm_0, self.norm_1, self.norm_s = SPDNorm(into), SPDNorm(out), SPDNorm(into)
+        self.mask_conv = MaskConv(kernel)
+        features = [nn.Conv2d(3, 128, 3, 1, 1), nn.InstanceNorm2d(128), nn.ReLU(), nn.Conv2d(128, into, 3, 1, 1)]
+        self.conv_to_f = nn.Sequential(*features)
+        self.attention = nn.Sequential(nn.Conv2d(2 * into, into, 3, 1, 1), nn.Sigmoid())
+
+    def forward(self, x: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None) -> Tensor:
+        """B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; which of N belongs to which of B (None: its own)."""
+        step = SIDE // x.shape[2]
+        prior, valid = prior[:, :, ::step, ::step], valid[:, :, ::step, ::step]  # nearest, at whole steps
+        hard, m = (_taken(t.to(x.dtype), rows) for t in (self._hard(valid), valid))
+        soft = self.attention(torch.cat([_taken(self.conv_to_f(prior), rows), x], 1)) * (1 - m) + m
+        y = self.conv_0(F.leaky_relu(self.norm_0(x, prior, hard, rows), 0.2))
+        y = self.conv_1(F.leaky_relu(self.norm_1(y, prior, hard, rows), 0.2))
+        return cast("Tensor", self.conv_s(self.norm_s(x, prior, soft, rows)) + y)
+
+    def _hard(self, valid: Tensor) -> Tensor:
+        total, reached = valid, valid
+        for distance in range(1, self.dilations + 1):
+            wider = self.mask_conv(reached)
+            total = total + (wider - reached) * math.exp(-distance)
+            reached = wider
+        return total + (1 - reached) * math.exp(-self.dilations)
+
+
+class Unit(nn.Module):
+    """A block and the doubling after it."""
+
+    def __init__(self, into: int, out: int, dilations: int, kernel: int) -> None:
+        super().__init__()
+        self.block = SPDNormBlock(into, out, dilations, kernel)
+        self.up = nn.ConvTranspose2d(out, out, 4, 2, 1)
+
+    def forward(self, x: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None) -> Tensor:
+        """To twice the size."""
+        return cast("Tensor", self.up(self.block(x, prior, valid, rows)))
+
+
+class SPDNormGenerator(nn.Module):
+    """The diverse generator: from a latent vector, guided by the prior."""
+
+    def __init__(self, ngf: int, z_dim: int) -> None:
+        super().__init__()
+        self.widest = 16 * ngf
+        self.fc = nn.Linear(z_dim, self.widest * SMALLEST**2)
+        self.generated = nn.ModuleList(Unit(into * ngf, out * ngf, n, kernel) for into, out, n, kernel in _UNITS)
+        self.conv_img = nn.Conv2d(ngf, 3, 3, 1, 1)
+
+    def forward(self, latent: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None = None) -> Tensor:
+        """B×Z, N×3×256×256 in [-1, 1], N×1×256×256 FP32 to B×3×256×256 in [-1, 1].
+
+        `rows` tells which of the N pictures belongs to which of the B samples; None: each its own.
+        """
+        x = self.fc(latent).view(-1, self.widest, SMALLEST, SMALLEST)
+        for unit in self.generated:
+            x = unit(x, prior, valid, rows)
+        return torch.tanh(self.conv_img(F.leaky_relu(x, 0.2)))
+
+
+def lowered_generator(generator: SPDNormGenerator) -> SPDNormGenerator:
+    """A copy for the graph: spectral norms folded, dilations by maximum, instance norms FP32."""
+    lowered = lower_norms(generator)
+    for unit in lowered.generated:
+        block = cast("SPDNormBlock", unit.block)
+        block.conv_0, block.conv_1, block.conv_s = (
+            _folded(cast("SpectralConv2d", conv)) for conv in (block.conv_0, block.conv_1, block.conv_s)
+        )
+        block.mask_conv = MaxDilation(cast("MaskConv", block.mask_conv).mask_conv.kernel_size[0])
+    return lowered
