@@ -183,10 +183,11 @@ def test_logger_keeps_the_last_errors_and_the_warnings_only_where_there_is_no_er
     library.logger.log(severity.WARNING, "slow")
     library.logger.log(severity.INFO, "chat")
     assert library.take_errors() == ["slow"]
-    for number in range(30):
-        library.logger.log(severity.ERROR, f"error {number}")
+    errors = [f"error {number}" for number in range(30)]
+    for error in errors:
+        library.logger.log(severity.ERROR, error)
     library.logger.log(severity.WARNING, "slow")
-    assert library.take_errors() == [f"error {number}" for number in range(10, 30)]
+    assert library.take_errors() == errors[10:]
     assert library.take_errors() == []
 
 
