@@ -105,7 +105,8 @@ class FakeEngine(Engine):
     def _compute(self, feed: Feed, shape: BatchShape) -> Array:
         channels = self.manifest.output_channels
         if self.manifest.task == "generate":
-            return _latent_picture(feed["latent"], channels, shape) / 2 + np.float32(0.5)
+            generated: Array = 0.5 + _latent_picture(feed["latent"], channels, shape, 0.5)
+            return generated
         if "label" in feed:
             return _ids_as_picture(feed, channels)
         image = feed["image"][:, np.arange(channels) % self.manifest.image_channels]
@@ -115,17 +116,17 @@ class FakeEngine(Engine):
         filled = _fill_with_mean(image, hole)
         if "latent" not in feed:
             return filled
-        noise = _latent_picture(feed["latent"], channels, shape) / 4
+        noise = _latent_picture(feed["latent"], channels, shape, 0.25)
         if self.manifest.samples_together:
             filled, hole = filled[:, None], hole[:, None]
         return np.where(hole, filled + noise, filled).astype(np.float32)
 
 
-def _latent_picture(latent: Array, channels: int, shape: BatchShape) -> Array:
-    """N×(S×)C×H×W in (-1, 1): the latent's values in turn, from the top left, shifted by one in each channel."""
+def _latent_picture(latent: Array, channels: int, shape: BatchShape, gain: float) -> Array:
+    """N×(S×)C×H×W in ±gain: the latent's values in turn, from the top left, shifted by one in each channel."""
     pixel = np.arange(shape.height * shape.width).reshape(1, shape.height, shape.width)
     index = (pixel + np.arange(channels)[:, None, None]) % latent.shape[-1]
-    picture: Array = np.tanh(latent)[..., index].astype(np.float32)
+    picture: Array = (gain * np.tanh(latent)[..., index]).astype(np.float32)
     return picture
 
 
@@ -133,7 +134,9 @@ def _ids_as_picture(feed: Feed, channels: int) -> Array:
     """N×C×H×W of bytes / 255: class id, low and high byte of the instance id (0 without instances), then again."""
     instance = feed.get("instance", np.zeros_like(feed["label"], np.int32))
     planes = np.concatenate((feed["label"], instance & 255, instance >> 8 & 255), axis=1)
-    return planes[:, np.arange(channels) % 3].astype(np.float32) / np.float32(255)
+    picture: Array = planes[:, np.arange(channels) % 3].astype(np.float32)
+    picture /= 255
+    return picture
 
 
 def _fixed_hole(manifest: Manifest, image: Array) -> Array:

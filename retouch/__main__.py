@@ -11,7 +11,7 @@ from engines.errors import RetouchError
 from retouch.bench.command import bench
 from retouch.doctor_command import doctor
 from retouch.export_command import export
-from retouch.fill_command import inpaint, translate
+from retouch.fill_command import generate, inpaint, translate
 from retouch.models_command import models
 from retouch.serve_command import make_serve_command
 from service.settings import SettingsInvalid
@@ -39,6 +39,7 @@ app = typer.Typer(
 app.command("serve")(make_serve_command())
 app.command()(inpaint)
 app.command()(translate)
+app.command()(generate)
 app.command()(export)
 app.command()(models)
 app.command()(bench)

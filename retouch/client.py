@@ -18,8 +18,10 @@ import httpx
 
 from engines.errors import RetouchError
 
-Task = Literal["inpaint", "translate"]
+Task = Literal["inpaint", "translate", "generate"]
 _BUSY = {429, 503}
+_ACCEPT = {"Accept": "multipart/mixed, */*"}
+"""Several pictures as they are, rather than in JSON."""
 
 
 class ClientError(RetouchError):
@@ -41,9 +43,9 @@ class RequestRefused(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A finished picture, encoded, and who made it."""
+    """The finished pictures of one request, encoded, and who made them."""
 
-    body: bytes
+    bodies: tuple[bytes, ...]
     model: str
     engine: str
 
@@ -52,11 +54,11 @@ class Filler(Protocol):
     """Makes pictures: a server (here) or this process (retouch/embedded.py)."""
 
     async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
-        """Fill or translate one picture.
+        """Fill or translate one picture, or make some from nothing.
 
         Args:
-            task: which of the two.
-            parts: encoded files by name: `image`, and `mask` to inpaint.
+            task: which of the three.
+            parts: encoded files by name: `image`, `mask` to inpaint, `instance` for some models.
             options: the text fields of the endpoint.
 
         Raises:
@@ -110,22 +112,33 @@ class HttpFiller:
             response = await self._post(task, parts, options)
             if response.status_code == httpx.codes.OK:
                 headers = response.headers
-                return Filled(response.content, headers.get("X-Model", ""), headers.get("X-Engine", ""))
+                return Filled(_bodies(response), headers.get("X-Model", ""), headers.get("X-Engine", ""))
             pause_s = self._policy.pause_s(attempt, response.headers.get("Retry-After"))
             if response.status_code not in _BUSY or pause_s is None:
                 raise _refusal(response, attempt)
             await self._sleep(pause_s)
 
     async def _post(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> httpx.Response:
-        files = {name: (name, data) for name, data in parts.items()}
+        files: dict[str, tuple[str | None, bytes | str]] = {name: (name, data) for name, data in parts.items()}
+        fields = {name: (None, value) for name, value in options.items()}  # multipart even where there is no file
         try:
-            return await self._client.post(f"/v1/{task}", files=files, data=dict(options))
+            return await self._client.post(f"/v1/{task}", files={**files, **fields}, headers=_ACCEPT)
         except httpx.TimeoutException as error:
             raise ServerUnreachable(f"{self._client.base_url} did not answer in time; raise --timeout") from error
         except httpx.TransportError as error:
             raise ServerUnreachable(
                 f"{self._client.base_url} cannot be reached ({error}); is `retouch serve` running there?"
             ) from error
+
+
+def _bodies(response: httpx.Response) -> tuple[bytes, ...]:
+    """The pictures of a reply: one, or the parts of a multipart/mixed body."""
+    content_type = response.headers.get("Content-Type", "")
+    if not content_type.startswith("multipart/mixed"):
+        return (response.content,)
+    delimiter = b"\r\n--" + content_type.partition("boundary=")[2].strip('"').encode("latin-1")
+    _, *parts, _ = (b"\r\n" + response.content).split(delimiter)
+    return tuple(part.partition(b"\r\n\r\n")[2] for part in parts)
 
 
 def checked_url(url: str) -> str:

@@ -21,7 +21,7 @@ from service.errors import InvalidOption
 from service.items import Call, Reply
 from service.logs import configure_logs
 from service.pipeline import Pipeline
-from service.schemas import InpaintOptions, TranslateOptions
+from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import load_settings
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
@@ -42,14 +42,17 @@ class EmbeddedFiller:
             ServiceError: as `Pipeline.inpaint`.
         """
         reply = await self._ask(task, parts, {**options, "save": "false"})
-        return Filled(reply.body, reply.model, reply.engine)
+        return Filled(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
 
     async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
         now = self.pipeline.clock()
         call = Call(self.new_id(), now, now + self.timeout_s)
         if task == "inpaint":
             return await self.pipeline.inpaint(parts["image"], parts["mask"], _validated(InpaintOptions, options), call)
-        return await self.pipeline.translate(parts["image"], _validated(TranslateOptions, options), call)
+        if task == "generate":
+            return await self.pipeline.generate(_validated(GenerateOptions, options), call)
+        translate_options = _validated(TranslateOptions, options)
+        return await self.pipeline.translate(parts["image"], translate_options, call, parts.get("instance"))
 
 
 @asynccontextmanager

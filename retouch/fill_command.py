@@ -1,4 +1,4 @@
-"""`retouch inpaint` and `retouch translate`: one picture or a folder of them, by a server or in this process."""
+"""`retouch inpaint`, `translate` and `generate`: one picture or many, by a server or in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from retouch.fill_plan import FillJob, Format, plan_fills
+from retouch.fill_plan import FillJob, Format, plan_fills, plan_generation, sampled, with_instances
 
 if TYPE_CHECKING:
     from retouch.client import Filler, Task
@@ -27,6 +27,7 @@ _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder when IMAGE is one")]
 _Model = Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")]
+_Seed = Annotated[int | None, typer.Option(min=0, help="for models that draw: the same gives the same picture")]
 _FormatOption = Annotated[Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")]
 _Quality = Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")]
 _Url = Annotated[str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")]
@@ -47,7 +48,8 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
     mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
     strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="for models that draw")] = None,
+    seed: _Seed = None,
+    samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
     image_format: _FormatOption = None,
     quality: _Quality = None,
     url: _Url = None,
@@ -60,13 +62,15 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Fill the masked part of an image, or of every image in a folder."""
-    jobs = plan_fills(image, mask, out, image_format, overwrite=overwrite)
+    jobs = plan_fills(image, mask, out, image_format, overwrite=overwrite or samples > 1)
+    jobs = sampled(jobs, samples, overwrite=overwrite)
     options = _given(
         model=model,
         mask_mode=mask_mode,
         mask_resize=mask_resize,
         strategy=strategy,
         seed=seed,
+        samples=samples if samples > 1 else None,
         quality=quality,
     )
     where = _Where(url, models_dir, engine, concurrency, timeout, retries)
@@ -77,6 +81,7 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     out: _Out,
     model: _Model = None,
+    instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
     image_format: _FormatOption = None,
     quality: _Quality = None,
     url: _Url = None,
@@ -89,9 +94,30 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
-    jobs = plan_fills(image, None, out, image_format, overwrite=overwrite)
+    jobs = with_instances(plan_fills(image, None, out, image_format, overwrite=overwrite), image, instance)
     where = _Where(url, models_dir, engine, concurrency, timeout, retries)
     _fill("translate", jobs, _given(model=model, quality=quality), where, as_json)
+
+
+def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
+    out: _Out,
+    model: _Model = None,
+    seed: _Seed = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="how many: OUT-1.png …")] = 1,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Make pictures from random numbers alone."""
+    jobs = plan_generation(out, image_format, count, overwrite=overwrite)
+    options = _given(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
+    _fill("generate", jobs, options, _Where(url, models_dir, engine, 1, timeout, retries), as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +195,16 @@ def _summary(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
         "failed": failed,
         "seconds": round(seconds, 3),
         "images_per_s": round(done / seconds, 3) if seconds else 0.0,
-        "files": [outcome.as_json() for outcome in sorted(outcomes, key=lambda outcome: outcome.job.image)],
+        "files": [outcome.as_json() for outcome in sorted(outcomes, key=lambda outcome: outcome.job.out)],
     }
 
 
 def _failures(summary: dict[str, Any]) -> list[str]:
-    return [f"{file['image']}: {file['error']}" for file in summary["files"] if file["error"]]
+    return [f"{file['image'] or file['out']}: {file['error']}" for file in summary["files"] if file["error"]]
 
 
 def _as_text(summary: dict[str, Any]) -> str:
     if len(summary["files"]) == summary["done"] == 1:
         file = summary["files"][0]
-        return f"{file['out']} ({file['model']} on {file['engine']}, {file['seconds']:.2f} s)"
+        return f"{' '.join(file['outs'])} ({file['model']} on {file['engine']}, {file['seconds']:.2f} s)"
     return "{done} done, {failed} failed in {seconds:.1f} s ({images_per_s:.1f} images/s)".format_map(summary)

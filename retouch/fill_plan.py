@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -21,12 +21,21 @@ class PlanInvalid(RetouchError):
 
 @dataclass(frozen=True, slots=True)
 class FillJob:
-    """One picture to make."""
+    """One picture to make, or several samples of it; without an image where it is made from nothing."""
 
-    image: Path
+    image: Path | None
     mask: Path | None
     out: Path
     format: Format
+    samples: int = 1
+    instance: Path | None = None
+
+    @property
+    def outs(self) -> list[Path]:
+        """The files to write: `out`, or out-1, out-2, … for several samples."""
+        if self.samples == 1:
+            return [self.out]
+        return [self.out.with_stem(f"{self.out.stem}-{number}") for number in range(1, self.samples + 1)]
 
 
 def plan_fills(image: Path, mask: Path | None, out: Path, wanted: Format | None, *, overwrite: bool) -> list[FillJob]:
@@ -54,12 +63,43 @@ def plan_fills(image: Path, mask: Path | None, out: Path, wanted: Format | None,
     if into_folder:
         _refuse("images of the same name would overwrite each other", _repeated(job.out.name for job in jobs))
     if not overwrite:
-        _refuse("already there; add --overwrite or name another -o", [str(j.out) for j in jobs if j.out.exists()])
+        _refuse_existing(jobs)
     return jobs
 
 
-def pair_images(image: Path, mask: Path | None) -> list[tuple[Path, Path | None]]:
-    """Each image with its mask; arguments as of `plan_fills`.
+def plan_generation(out: Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
+    """Pictures made from nothing: one job.
+
+    Raises:
+        PlanInvalid: the output is of an unknown format, or in the way.
+    """
+    return sampled([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
+
+
+def sampled(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJob]:
+    """The jobs with that many samples each.
+
+    Raises:
+        PlanInvalid: a file is in the way.
+    """
+    jobs = [replace(job, samples=samples) for job in jobs]
+    if not overwrite:
+        _refuse_existing(jobs)
+    return jobs
+
+
+def with_instances(jobs: list[FillJob], image: Path, instance: Path | None) -> list[FillJob]:
+    """The jobs with their instance maps: one for all, or a folder of the same file names.
+
+    Raises:
+        PlanInvalid: one is missing or ambiguous.
+    """
+    pairs = pair_images(image, instance, "instance map")
+    return [replace(job, instance=its) for job, (_, its) in zip(jobs, pairs, strict=True)]
+
+
+def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tuple[Path, Path | None]]:
+    """Each image with its mask, or `what` else goes with it; arguments as of `plan_fills`.
 
     Raises:
         PlanInvalid: there are no images, or a mask is missing or ambiguous.
@@ -67,7 +107,7 @@ def pair_images(image: Path, mask: Path | None) -> list[tuple[Path, Path | None]
     images = _images(image)
     if mask is None:
         return [(one, None) for one in images]
-    masks = _masks(mask, images)
+    masks = _masks(mask, images, what)
     return [(one, masks[one.stem]) for one in images]
 
 
@@ -80,15 +120,15 @@ def _images(image: Path) -> list[Path]:
     return images
 
 
-def _masks(mask: Path, images: list[Path]) -> dict[str, Path]:
+def _masks(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
     if not mask.exists():
         raise PlanInvalid(f"{mask} does not exist")
     if not mask.is_dir():
         return {image.stem: mask for image in images}
     found = _pictures_in(mask)
-    _refuse(f"masks of the same name in {mask}", _repeated(path.stem for path in found))
+    _refuse(f"{what}s of the same name in {mask}", _repeated(path.stem for path in found))
     masks = {path.stem: path for path in found}
-    _refuse(f"no mask of the same name in {mask} for", [str(image) for image in images if image.stem not in masks])
+    _refuse(f"no {what} of the same name in {mask} for", [str(image) for image in images if image.stem not in masks])
     return masks
 
 
@@ -107,6 +147,11 @@ def _format_of(out: Path, wanted: Format | None) -> Format:
 
 def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) -> Path:
     return out / (image.stem + _SUFFIX_OF_FORMAT[output_format]) if into_folder else out
+
+
+def _refuse_existing(jobs: list[FillJob]) -> None:
+    existing = [str(out) for job in jobs for out in job.outs if out.exists()]
+    _refuse("already there; add --overwrite or name another -o", existing)
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

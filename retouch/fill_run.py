@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import RetouchError
-from retouch.client import Filled, Filler, Task
+from retouch.client import ClientError, Filled, Filler, Task
 from retouch.fill_plan import FillJob
 
 
@@ -26,8 +26,9 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "image": str(self.job.image),
+            "image": str(self.job.image) if self.job.image else None,
             "out": str(self.job.out),
+            "outs": [str(out) for out in self.job.outs],
             "seconds": round(self.seconds, 4),
             "error": self.error,
             "model": self.filled.model if self.filled else None,
@@ -64,15 +65,18 @@ class FillRun:
         try:
             parts = await asyncio.to_thread(_read, job)
             filled = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
-            await asyncio.to_thread(_write, job.out, filled.body)
+            if len(filled.bodies) != len(job.outs):
+                raise ClientError(f"{len(filled.bodies)} pictures came back, {len(job.outs)} were asked for")
+            for out, body in zip(job.outs, filled.bodies, strict=True):
+                await asyncio.to_thread(_write, out, body)
         except (RetouchError, OSError) as error:
             return Outcome(job, self.now() - begun, None, str(error))
         return Outcome(job, self.now() - begun, filled, None)
 
 
 def _read(job: FillJob) -> dict[str, bytes]:
-    parts = {"image": job.image.read_bytes()}
-    return parts if job.mask is None else {**parts, "mask": job.mask.read_bytes()}
+    files = {"image": job.image, "mask": job.mask, "instance": job.instance}
+    return {name: path.read_bytes() for name, path in files.items() if path is not None}
 
 
 def _write(out: Path, body: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,7 @@ from engines.repository import ModelRepository
 from service.admission import Admission
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
+from service.devices import SerialDevice
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
 from service.metrics import Metrics
@@ -143,6 +145,7 @@ def _build(settings: Settings, open_model: OpenEngine, stack: AsyncExitStack) ->
         codec_threads=codec_threads,
         clock=clock,
         new_id=_new_id,
+        new_seed=_new_seed,
     )
     jobs = Jobs(settings.max_jobs, settings.job_ttl_s, clock, lambda: datetime.now(timezone.utc), _new_id)
     service = Service(settings, pipeline, supervisor, jobs, clock, _new_id, asyncio.Event())
@@ -168,7 +171,7 @@ def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
 
 
 def _start_worker(batcher: Batcher, metrics: Metrics, clock: Callable[[], float]) -> DeviceWorker:
-    worker = DeviceWorker(batcher, CpuDevice(), metrics, clock)
+    worker = DeviceWorker(batcher, SerialDevice(CpuDevice()), metrics, clock)
     worker.start()
     return worker
 
@@ -225,3 +228,8 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 def _new_id() -> str:
     return uuid.uuid4().hex
+
+
+def _new_seed() -> int:
+    """Short enough to be read out, and exact as a number in JSON everywhere."""
+    return secrets.randbits(32)

@@ -34,7 +34,7 @@ class Entry:
     @property
     def key(self) -> Key:
         """Entries of one key can share a batch."""
-        return (self.model.manifest.key, id(self.model.engine), self.sample.tile)
+        return (self.model.manifest.key, id(self.model.engine), self.sample.tile, self.sample.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class BatchPolicy:
         """The queue whose oldest entry has waited longest: no tile size starves another."""
         return min(waiting, key=lambda queue: queue.oldest_at).key if waiting else None
 
-    def size(self, model_max_batch: int) -> int:
-        """Most samples in one batch of a model."""
-        return min(self.max_batch_size, model_max_batch)
+    def size(self, model_max_batch: int, samples: int = 1) -> int:
+        """Most rows in one batch of a model; each of `samples` pictures, which take memory like rows."""
+        return max(1, min(self.max_batch_size, model_max_batch) // samples)
 
 
 class Batcher:
@@ -128,7 +128,7 @@ class Batcher:
         if key is None:
             return []
         queue, now = self._queues[key], self._clock()
-        size = self._policy.size(queue[0].model.manifest.max_batch)
+        size = self._policy.size(queue[0].model.manifest.max_batch, queue[0].sample.samples)
         batch: list[Entry] = []
         while queue and len(batch) < size:
             entry = queue.popleft()

@@ -48,12 +48,15 @@ def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
 
 
 def split(output: Array) -> list[NDArray[np.uint8] | None]:
-    """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity."""
+    """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity.
+
+    N×S×C×H×W become S×H×W×C.
+    """
     tiles: list[NDArray[np.uint8] | None] = []
     for row in output:
         if not np.isfinite(row).all():
             tiles.append(None)
             continue
-        scaled = np.clip(row, 0.0, 1.0).transpose(1, 2, 0) * np.float32(255)
+        scaled = np.moveaxis(np.clip(row, 0.0, 1.0), -3, -1) * np.float32(255)
         tiles.append(np.ascontiguousarray(np.rint(scaled, out=scaled).astype(np.uint8)))
     return tiles

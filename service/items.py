@@ -61,8 +61,8 @@ class Picture:
 class Crop:
     """Where one tile comes from and goes back to: `box` of the picture, scaled and padded into `tile`.
 
-    The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left;
-    the rest of the tile is reflected padding.
+    The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left, or
+    `below` and `right_of` it by that many pixels; the rest of the tile is reflected padding.
 
     hole: the pixels of the box that this crop fills, H×W of the box; None means all masked ones. Boxes of several
         crops may overlap, their holes never do.
@@ -72,18 +72,22 @@ class Crop:
     scaled: Size
     tile: Size
     hole: Bool2D | None = field(default=None, compare=False, repr=False)
+    below: int = 0
+    right_of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One row of a batch, before it is a float: uint8 all the way to the device.
 
-    arrays: by tensor name. `image` uint8 H×W×C; `mask` uint8 H×W, 1 = fill; `latent` float32 Z;
+    arrays: by tensor name. `image` uint8 H×W×C; `mask` uint8 H×W, 1 = fill; `latent` float32 Z, or S×Z;
         `label` uint8 H×W; `instance` int32 H×W. H×W = `tile`.
+    samples: S, how many tiles come back; more than 1 only for models that take several latents a row.
     """
 
     tile: Size
     arrays: Mapping[str, NDArray[Any]]
+    samples: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,10 @@ class Computed:
     """What the device worker gives back for one sample."""
 
     tile: NDArray[np.uint8]
-    """H×W×C of the sample's tile: the generator's output clamped to [0, 1], times 255, rounded."""
+    """H×W×C of the sample's tile: the generator's output clamped to [0, 1], times 255, rounded.
+
+    S×H×W×C where the model takes several latents a row.
+    """
     batch_size: int
     queue_s: float
     infer_s: float
@@ -123,16 +130,26 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A finished picture and all that is said about it."""
+class Encoded:
+    """One finished file."""
 
     body: bytes
+    result_id: str | None
+    """Where it is stored; None when it was not saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The finished pictures of one request, and all that is said about them."""
+
+    pictures: tuple[Encoded, ...]
+    """At least one; several where several samples were asked for, in the order of their index."""
     media_type: str
     size: Size
     model: str
     engine: str
     batch_size: int
     coverage: float | None
+    seed: int | None
+    """What the latents were drawn from; None for models without."""
     timings: Timings
-    result_id: str | None
-    """Where it is stored; None when it was not saved."""

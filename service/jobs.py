@@ -23,7 +23,7 @@ class Job:
     id: str
     created: datetime
     status: JobStatus = "queued"
-    result_url: str | None = None
+    result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
     finished_at: float | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -33,7 +33,8 @@ class Job:
             id=self.id,
             status=self.status,
             created=self.created.isoformat(),
-            result_url=self.result_url,
+            result_url=self.result_urls[0] if self.result_urls else None,
+            result_urls=self.result_urls,
             problem=self.problem,
         )
 
@@ -54,8 +55,8 @@ class Jobs:
         """Jobs that are queued or running."""
         return sum(job.finished_at is None for job in self._jobs.values())
 
-    def start(self, work: Callable[[Job], Coroutine[Any, Any, str]]) -> Job:
-        """Run `work`, which returns the result's URL, as a job.
+    def start(self, work: Callable[[Job], Coroutine[Any, Any, list[str]]]) -> Job:
+        """Run `work`, which returns the results' URLs, as a job.
 
         Raises:
             Overloaded: `max_jobs` are unfinished.
@@ -92,9 +93,9 @@ class Jobs:
             self._finish(job, "cancelled")
         return job
 
-    async def _run(self, job: Job, work: Callable[[Job], Coroutine[Any, Any, str]]) -> None:
+    async def _run(self, job: Job, work: Callable[[Job], Coroutine[Any, Any, list[str]]]) -> None:
         try:
-            job.result_url = await work(job)
+            job.result_urls = await work(job)
         except ServiceError as error:
             job.problem = error.problem(job.id, f"/v1/jobs/{job.id}")
             self._finish(job, "failed")

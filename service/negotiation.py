@@ -36,6 +36,16 @@ def wants_json(accept: str) -> bool:
     return False
 
 
+def wants_multipart(accept: str) -> bool:
+    """Whether several results are wanted as multipart/mixed rather than as JSON."""
+    for name in preferred_types(accept):
+        if name in ("multipart/mixed", "multipart/*"):
+            return True
+        if name == "application/json":
+            return False
+    return False
+
+
 def wanted_format(accept: str) -> ImageFormat:
     """The image format that the Accept header wants most; png where it names none of ours."""
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from service.errors import ServiceError
 from service.replies import PROBLEM_TYPE
-from service.schemas import ImageReply, JobReply, Problem
+from service.schemas import ImageReply, ImagesReply, JobReply, Problem
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
@@ -19,6 +19,7 @@ _HEADERS = {
     "X-Engine": "`engine/precision`",
     "X-Batch-Size": "samples in the batch it was computed in",
     "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
+    "X-Seed": "what was drawn from (models that draw)",
     "Server-Timing": "milliseconds in decode, preprocess, queue, infer, postprocess, encode",
     "Location": "where the stored result is",
 }
@@ -52,30 +53,47 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def image_call(options: type[BaseModel], files: tuple[str, ...]) -> dict[str, Any]:
-    """Keyword arguments of a route that takes images as multipart/form-data and gives one back."""
+def image_call(
+    options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
+) -> dict[str, Any]:
+    """Keyword arguments of a route that takes multipart/form-data and gives images back.
+
+    Args:
+        options: the text fields.
+        files: file parts that are required; without any, the body may be empty.
+        optional: further file parts.
+        several: the field that asks for more than one image.
+    """
     schema = options.model_json_schema(mode="validation")
-    properties = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
+    parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
+    parts |= {name: {"type": "string", "format": "binary", "description": "PNG; some models"} for name in optional}
     body = {
         "type": "object",
         "required": list(files),
         "additionalProperties": False,
-        "properties": {**properties, **{name: _text_field(field) for name, field in schema["properties"].items()}},
+        "properties": {**parts, **{name: _text_field(field) for name, field in schema["properties"].items()}},
     }
-    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": _ref(ImageReply)}}
     headers = {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()}
+    found = {"content": _image_content(several), "headers": headers, "model": ImagesReply if several else ImageReply}
     return {
         "response_class": Response,
         "responses": {
-            200: {"description": "The picture", "content": content, "headers": headers, "model": ImageReply},
+            200: {"description": "The picture, or the pictures", **found},
             202: {"description": "Accepted as a job", "model": JobReply},
             **problems(400, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,
-            "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": body}}},
+            "requestBody": {"required": bool(files), "content": {"multipart/form-data": {"schema": body}}},
         },
     }
+
+
+def _image_content(several: str | None) -> dict[str, Any]:
+    """Media types of a reply; `several` results are never an image alone."""
+    as_json: list[type[BaseModel]] = [ImageReply, ImagesReply] if several else [ImageReply]
+    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"anyOf": [*map(_ref, as_json)]}}}
+    return {**content, "multipart/mixed": _IMAGE} if several else content
 
 
 def stored_result() -> dict[str, Any]:

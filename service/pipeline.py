@@ -2,48 +2,54 @@
 
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
 
-Decoding, preparing and encoding run on the codec threads, the engine on the device worker's, saving on the store's.
+What differs between the tasks, before and after the engine, is in service/tasks.py. Decoding, preparing and encoding
+run on the codec threads, the engine on the device worker's, saving on the store's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from time import perf_counter
+from functools import partial
 from typing import Any, TypeVar
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from engines.repository import ModelRepository
 from engines.served import ServedModel
-from service import codec, crops, masks, postprocess, preprocess
+from service import codec, latents, tasks
 from service.admission import Admission
 from service.batcher import Batcher
 from service.errors import InvalidOption, NotFound, NotReady
-from service.items import Bool2D, Call, Computed, Crop, ImageFormat, Picture, Reply, Sample, Timings
+from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
-from service.schemas import InpaintOptions, TranslateOptions
+from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import Settings
 from service.store import Reservation, ResultStore, StoredResult
+from service.takes import refusal
+from service.tasks import Prepared, Tile, Uploads, timed
 
 T = TypeVar("T")
-Options = InpaintOptions | TranslateOptions
+Options = InpaintOptions | TranslateOptions | GenerateOptions
+Prepare = Callable[[Manifest, Timings], Prepared]
 _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A decoded request: what goes to the engine, and what is needed to finish it."""
+class _Order:
+    """What one request wants: which model, how many samples, from which seed; and how its upload is prepared."""
 
-    picture: Picture
-    crops: list[Crop]
-    samples: list[Sample]
-    mask: Bool2D | None
-    coverage: float | None
+    task: Task
+    model: str
+    prepare: Prepare
+    options: Options
+    upload_bytes: int
+    count: int = 1
+    seed: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -59,77 +65,110 @@ class Pipeline:
     codec_threads: Executor
     clock: Callable[[], float]
     new_id: Callable[[], str]
+    new_seed: Callable[[], int]
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
 
         Raises:
-            NotFound, InvalidOption: the model is not there, or is of another task.
+            NotFound, InvalidOption: the model is not there, is of another task, cannot be served, or draws nothing
+                and more than one sample is wanted.
             Overloaded: the spool is full.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: image or mask, before engine work.
             DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from the batcher.
         """
-        with self._reserve(options, len(image)) as reservation:
-            async with self._model(options.model or self.settings.inpaint_model, "inpaint") as model:
-                timings, limit = Timings(), self.settings.max_pixels
-                prepared = await self.on_codec_thread(
-                    _prepare_inpaint, image, mask, options, model.manifest, limit, timings
-                )
-                return await self._compute(prepared, model, options, call, timings, reservation)
+        uploads = Uploads(image, mask)
+        prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
+        model = options.model or self.settings.inpaint_model
+        order = _Order("inpaint", model, prepare, options, len(image), options.samples, options.seed)
+        return await self._reply(order, call)
 
-    async def translate(self, image: bytes, options: TranslateOptions, call: Call) -> Reply:
-        """Turn an image into the model's other domain, at the image's own size. Raises as `inpaint`."""
-        with self._reserve(options, len(image)) as reservation:
-            async with self._model(options.model or self.settings.translate_model, "translate") as model:
-                timings, limit = Timings(), self.settings.max_pixels
-                prepared = await self.on_codec_thread(
-                    _prepare_translate, image, options, model.manifest, limit, timings
-                )
-                return await self._compute(prepared, model, options, call, timings, reservation)
-
-    async def _compute(
-        self,
-        prepared: _Prepared,
-        model: ServedModel,
-        options: Options,
-        call: Call,
-        timings: Timings,
-        reservation: Reservation | None,
+    async def translate(
+        self, image: bytes, options: TranslateOptions, call: Call, instance: bytes | None = None
     ) -> Reply:
-        computed = await self._submit_all(prepared.samples, model, call)
-        timings.add("queue", max(done.queue_s for done in computed))
-        timings.add("infer", max(done.infer_s for done in computed))
-        output_format = options.format or "png"
-        body = await self.on_codec_thread(
-            _finish, prepared, computed, model.manifest, output_format, options.quality, timings
-        )
-        self._observe(computed, timings)
-        reply = Reply(
-            body=body,
-            media_type=codec.MEDIA_TYPES[output_format],
-            size=prepared.picture.size,
-            model=model.manifest.key,
-            engine=f"{model.engine.name}/{model.engine.precision}",
-            batch_size=max(done.batch_size for done in computed),
-            coverage=prepared.coverage,
-            timings=timings,
-            result_id=self.new_id() if reservation else None,
-        )
-        if reservation and reply.result_id:
-            self.store.put(
-                reservation, StoredResult(reply.result_id, body, reply.media_type, _sidecar(reply, options, call))
-            )
-        return reply
+        """Turn an image or a label map into the model's other domain, at its own size. Raises as `inpaint`."""
+        uploads = Uploads(image, instance=instance)
+        prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
+        model = options.model or self.settings.translate_model
+        return await self._reply(_Order("translate", model, prepare, options, len(image)), call)
 
-    async def _submit_all(self, samples: list[Sample], model: ServedModel, call: Call) -> list[Computed]:
-        if len(samples) == 1:
-            return [await self.batcher.submit(samples[0], model, call.deadline)]
-        tasks = [asyncio.ensure_future(self.batcher.submit(s, model, call.deadline)) for s in samples]
+    async def generate(self, options: GenerateOptions, call: Call) -> Reply:
+        """Make pictures from random numbers alone. Raises as `inpaint`."""
+        prepare = partial(tasks.prepare_generate, options)
+        model = options.model or self.settings.generate_model
+        if not model:
+            raise InvalidOption("name a `model`: this server has no --generate-model", code="model_required")
+        order = _Order("generate", model, prepare, options, 0, options.count, options.seed)
+        return await self._reply(order, call)
+
+    async def _reply(self, order: _Order, call: Call) -> Reply:
+        async with self._model(order.model, order.task) as model:
+            if order.count > 1 and not model.manifest.diverse:
+                raise InvalidOption(
+                    f"{model.manifest.key} draws nothing: all samples would be the same; ask for one",
+                    code="not_diverse",
+                )
+            with self._reserve(order, model.manifest) as room:
+                timings, seed = Timings(), self._seed(order, model.manifest)
+                prepared = await self.on_codec_thread(order.prepare, model.manifest, timings)
+                rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count)
+                computed = await self._submit_all(rows, model, call)
+                timings.add("queue", max(done.queue_s for done in computed))
+                timings.add("infer", max(done.infer_s for done in computed))
+                bodies = await self._finish(prepared, order, model.manifest, computed, timings)
+                self._observe(computed, timings)
+                reply = Reply(
+                    pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
+                    media_type=codec.MEDIA_TYPES[order.options.format or "png"],
+                    size=prepared.size,
+                    model=model.manifest.key,
+                    engine=f"{model.engine.name}/{model.engine.precision}",
+                    batch_size=max(done.batch_size for done in computed),
+                    coverage=prepared.coverage,
+                    seed=seed,
+                    timings=timings,
+                )
+                self._save(reply, room, order, call)
+                return reply
+
+    def _seed(self, order: _Order, manifest: Manifest) -> int | None:
+        """None for a model that draws nothing."""
+        if not manifest.diverse:
+            return None
+        return self.new_seed() if order.seed is None else order.seed
+
+    async def _submit_all(self, rows: list[Sample], model: ServedModel, call: Call) -> list[Computed]:
+        if len(rows) == 1:
+            return [await self.batcher.submit(rows[0], model, call.deadline)]
+        waiting = [asyncio.ensure_future(self.batcher.submit(row, model, call.deadline)) for row in rows]
         try:
-            return list(await asyncio.gather(*tasks))
+            return list(await asyncio.gather(*waiting))
         finally:
-            for task in tasks:  # one crop failed or the client left: the others are withdrawn from the queue
-                task.cancel()
+            for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
+                one.cancel()
+
+    async def _finish(
+        self, prepared: Prepared, order: _Order, manifest: Manifest, computed: list[Computed], timings: Timings
+    ) -> list[bytes]:
+        """The files of all samples, made side by side; of their timings the slowest count."""
+        samples = latents.by_sample([done.tile for done in computed], manifest, order.count)
+        output_format, quality = order.options.format or "png", order.options.quality
+        own = [Timings() for _ in samples]
+        bodies = await asyncio.gather(
+            *(
+                self.on_codec_thread(_encoded, prepared, tiles, output_format, quality, its)
+                for tiles, its in zip(samples, own, strict=True)
+            )
+        )
+        for stage in ("postprocess", "encode"):
+            timings.add(stage, max(its.stages[stage] for its in own))
+        return bodies
+
+    def _save(self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call) -> None:
+        for index, (picture, reservation) in enumerate(zip(reply.pictures, room, strict=False)):
+            if picture.result_id:
+                sidecar = _sidecar(reply, index, order.options, call)
+                self.store.put(reservation, StoredResult(picture.result_id, picture.body, reply.media_type, sidecar))
 
     @asynccontextmanager
     async def _model(self, reference: str, task: Task) -> AsyncIterator[ServedModel]:
@@ -144,13 +183,18 @@ class Pipeline:
                 raise NotReady(f"model {reference} cannot be loaded: {error}", code="model_refused") from error
             if served.manifest.task != task:
                 raise InvalidOption(f"model {reference} is for {served.manifest.task}, not {task}", code="wrong_task")
+            if reason := refusal(served.manifest):
+                raise InvalidOption(reason, code="not_a_picture")
             yield served
 
     @contextmanager
-    def _reserve(self, options: Options, upload_bytes: int) -> Iterator[Reservation | None]:
-        save = self.settings.save if options.save is None else options.save
-        with self.store.reserve(upload_bytes * _ENCODED_OVER_UPLOAD) if save else nullcontext() as reservation:
-            yield reservation
+    def _reserve(self, order: _Order, manifest: Manifest) -> Iterator[list[Reservation]]:
+        """Room in the spool for each result; none where nothing is to be saved."""
+        save = self.settings.save if order.options.save is None else order.options.save
+        height, width = next(manifest.size.buckets())
+        estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or height * width * manifest.output_channels
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
 
     async def on_codec_thread(self, function: Callable[..., T], *args: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.codec_threads, function, *args)
@@ -161,71 +205,26 @@ class Pipeline:
             self.metrics.stage.labels(stage).observe(seconds)
 
 
-def _prepare_inpaint(
-    image: bytes, mask: bytes, options: InpaintOptions, manifest: Manifest, max_pixels: int, timings: Timings
-) -> _Prepared:
-    with _timed(timings, "decode"):
-        picture = _decode(image, options, max_pixels)
-        hole = codec.decode_mask(mask, options.mask_mode, max_pixels=max_pixels)
-    with _timed(timings, "preprocess"):
-        hole = masks.fit_mask(hole, picture.size, options.mask_resize)
-        coverage = masks.measure_coverage(hole, options.mask_mode)
-        plan = crops.plan(hole, manifest.size, options.strategy)
-        samples = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
-    return _Prepared(picture, plan, samples, hole, coverage)
-
-
-def _prepare_translate(
-    image: bytes, options: TranslateOptions, manifest: Manifest, max_pixels: int, timings: Timings
-) -> _Prepared:
-    with _timed(timings, "decode"):
-        picture = _decode(image, options, max_pixels)
-    with _timed(timings, "preprocess"):
-        crop = crops.plan_whole(picture.size, manifest.size)
-        samples = [preprocess.translate_sample(picture, crop, manifest)]
-    return _Prepared(picture, [crop], samples, None, None)
-
-
-def _decode(image: bytes, options: Options, max_pixels: int) -> Picture:
-    picture = codec.decode(image, max_pixels=max_pixels)
-    codec.check_encodable(picture.size, options.format or "png")  # now, and not after it was computed
-    return picture
-
-
-def _finish(
-    prepared: _Prepared,
-    computed: list[Computed],
-    manifest: Manifest,
-    output_format: ImageFormat,
-    quality: int,
-    timings: Timings,
+def _encoded(
+    prepared: Prepared, tiles: list[Tile], output_format: ImageFormat, quality: int, timings: Timings
 ) -> bytes:
-    with _timed(timings, "postprocess"):
-        tiles = [done.tile for done in computed]
-        if prepared.mask is None:
-            picture = postprocess.translated(prepared.picture, prepared.crops[0], tiles[0], manifest)
-        else:
-            picture = postprocess.paste(prepared.picture, prepared.mask, prepared.crops, tiles)
-    with _timed(timings, "encode"):
+    with timed(timings, "postprocess"):
+        picture = prepared.finish(tiles)
+    with timed(timings, "encode"):
         return codec.encode(picture, output_format, quality)
 
 
-def _sidecar(reply: Reply, options: Options, call: Call) -> dict[str, Any]:
+def _sidecar(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
+    drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
     return {
         "request_id": call.request_id,
         "model": reply.model,
         "engine": reply.engine,
         "options": options.model_dump(exclude_none=True),
+        **drawn,
         "width": reply.size.width,
         "height": reply.size.height,
         "mask_coverage": reply.coverage,
         "batch_size": reply.batch_size,
         "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
     }
-
-
-@contextmanager
-def _timed(timings: Timings, stage: str) -> Iterator[None]:
-    started = perf_counter()
-    yield
-    timings.add(stage, perf_counter() - started)

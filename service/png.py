@@ -36,15 +36,25 @@ def decode_png(data: bytes, header: Header) -> Pixels:
         InvalidImage: truncated or corrupt.
     """
     chunks = list(png_chunks(data))
-    _check_crcs(data, chunks)
-    kept = {b"IHDR", b"IDAT", b"IEND"} | ({b"PLTE", b"tRNS"} if header.colour == "palette" else set())
-    view = memoryview(data)
-    core = b"".join((PNG_SIGNATURE, *(view[c.start - 8 : c.end + 4] for c in chunks if c.kind in kept)))
+    core = _pixel_chunks(data, chunks, header)
     pixels = _decode_16_bits(core, header) if header.bits == 16 else _decode_8_bits(core, header)
     if header.colour == "palette" or header.alpha:
         return pixels
     transparent = next((data[c.start : c.end] for c in chunks if c.kind == b"tRNS"), None)
     return pixels if transparent is None else _with_alpha(pixels, transparent, header.bits)
+
+
+def decode_indices(data: bytes, header: Header) -> Pixels:
+    """H×W of a palette PNG's indices, or of a grey one's values as they are stored: 0 to 2^bits - 1, not stretched.
+
+    Raises:
+        InvalidImage: truncated or corrupt.
+    """
+    core = _pixel_chunks(data, list(png_chunks(data)), header)
+    if header.bits == 16:
+        return _decode_16_bits(core, header)[:, :, 0]
+    values = _decode_8_bits(core, header, as_indices=True)[:, :, 0]
+    return values if header.colour == "palette" else values // np.uint8(255 // (2**header.bits - 1))
 
 
 def encode_png(pixels: Pixels, profile: bytes | None) -> bytes:
@@ -79,7 +89,15 @@ def _check_crcs(data: bytes, chunks: list[Chunk]) -> None:
             raise InvalidImage(f"the PNG is corrupt: the checksum of its {name} chunk is wrong")
 
 
-def _decode_8_bits(core: bytes, header: Header) -> NDArray[np.uint8]:
+def _pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
+    """A PNG of those chunks alone that the pixels are made of, their checksums checked."""
+    _check_crcs(data, chunks)
+    kept = {b"IHDR", b"IDAT", b"IEND"} | ({b"PLTE", b"tRNS"} if header.colour == "palette" else set())
+    view = memoryview(data)
+    return b"".join((PNG_SIGNATURE, *(view[c.start - 8 : c.end + 4] for c in chunks if c.kind in kept)))
+
+
+def _decode_8_bits(core: bytes, header: Header, *, as_indices: bool = False) -> NDArray[np.uint8]:
     try:
         # the class itself, because Image.open compares the size with a limit that belongs to the whole process
         with PngImageFile(BytesIO(core)) as file:
@@ -87,7 +105,7 @@ def _decode_8_bits(core: bytes, header: Header) -> NDArray[np.uint8]:
             image: Image.Image = file
             if file.mode == "1":
                 image = file.convert("L")
-            elif file.mode == "P":
+            elif file.mode == "P" and not as_indices:
                 image = file.convert("RGBA" if "transparency" in file.info else "RGB")
             pixels: NDArray[np.uint8] = np.asarray(image)
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:

@@ -3,51 +3,80 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
 from service.errors import ServiceError
-from service.items import Reply
+from service.items import Encoded, Reply
 from service.jobs import Job
-from service.schemas import ImageReply
+from service.negotiation import wants_json, wants_multipart
+from service.schemas import EncodedImage, ImageReply, ImagesReply
 
 PROBLEM_TYPE = "application/problem+json"
 
 
-def image_response(reply: Reply, request_id: str, *, as_json: bool) -> Response:
-    """The picture itself, or the same as JSON with base64; the headers are the same."""
-    url = result_url(reply)
-    headers = {
+def image_response(reply: Reply, request_id: str, accept: str) -> Response:
+    """One picture as itself, or as JSON with base64; several as JSON, or as multipart/mixed (RFC 2046)."""
+    several = len(reply.pictures) > 1
+    headers = _headers(reply)
+    if several and wants_multipart(accept):
+        boundary, body = _multipart(reply)
+        return Response(body, media_type=f"multipart/mixed; boundary={boundary}", headers=headers)
+    if not several and not wants_json(accept):
+        return Response(reply.pictures[0].body, media_type=reply.media_type, headers=headers)
+    described: dict[str, Any] = {
+        "request_id": request_id,
+        "model": reply.model,
+        "engine": reply.engine,
+        "batch_size": reply.batch_size,
+        "mask_coverage": reply.coverage,
+        "seed": reply.seed,
+        "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
+        "media_type": reply.media_type,
+        "width": reply.size.width,
+        "height": reply.size.height,
+    }
+    images = [
+        EncodedImage(image_base64=base64.b64encode(picture.body).decode("ascii"), result_url=result_url(picture))
+        for picture in reply.pictures
+    ]
+    content = ImagesReply(**described, images=images) if several else ImageReply(**described, **images[0].model_dump())
+    return JSONResponse(content.model_dump(), headers=headers)
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    url = result_url(reply.pictures[0]) if len(reply.pictures) == 1 else None
+    return {
         "X-Model": reply.model,
         "X-Engine": reply.engine,
         "X-Batch-Size": str(reply.batch_size),
         "Server-Timing": reply.timings.header(),
         **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
+        **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
         **({"Location": url} if url else {}),
     }
-    if not as_json:
-        return Response(reply.body, media_type=reply.media_type, headers=headers)
-    body = ImageReply(
-        request_id=request_id,
-        model=reply.model,
-        engine=reply.engine,
-        batch_size=reply.batch_size,
-        mask_coverage=reply.coverage,
-        timings_ms={stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
-        media_type=reply.media_type,
-        width=reply.size.width,
-        height=reply.size.height,
-        image_base64=base64.b64encode(reply.body).decode("ascii"),
-        result_url=url,
-    )
-    return JSONResponse(body.model_dump(), headers=headers)
 
 
-def result_url(reply: Reply) -> str | None:
+def _multipart(reply: Reply) -> tuple[str, bytes]:
+    """Boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
+    boundary = hashlib.sha256(b"".join(picture.body for picture in reply.pictures)).hexdigest()
+    lines: list[bytes] = []
+    for picture in reply.pictures:
+        url = result_url(picture)
+        location = f"Location: {url}\r\n" if url else ""
+        head = (
+            f"--{boundary}\r\nContent-Type: {reply.media_type}\r\nContent-Length: {len(picture.body)}\r\n{location}\r\n"
+        )
+        lines += [head.encode("ascii"), picture.body, b"\r\n"]
+    return boundary, b"".join((*lines, f"--{boundary}--\r\n".encode("ascii")))
+
+
+def result_url(picture: Encoded) -> str | None:
     """Where the stored result is, as a path."""
-    return f"/v1/results/{reply.result_id}" if reply.result_id else None
+    return f"/v1/results/{picture.result_id}" if picture.result_id else None
 
 
 def job_response(job: Job, *, accepted: bool = False) -> Response:

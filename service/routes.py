@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Path, Request
@@ -20,6 +21,7 @@ from service.negotiation import asked_timeout_s, wanted_format, wants_job, wants
 from service.pipeline import Pipeline
 from service.replies import image_response, job_response, result_url
 from service.schemas import (
+    GenerateOptions,
     HealthReply,
     InpaintOptions,
     JobReply,
@@ -27,6 +29,7 @@ from service.schemas import (
     ModelsReply,
     TranslateOptions,
 )
+from service.takes import takes
 from service.uploads import Form, read_form
 
 router = APIRouter()
@@ -34,57 +37,80 @@ router = APIRouter()
 Run = Callable[[Pipeline, Form, Any, Call], Coroutine[Any, Any, Reply]]
 
 
-@router.post("/v1/inpaint", **openapi.image_call(InpaintOptions, ("image", "mask")))
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """What a call takes, and the pipeline's part in it."""
+
+    options: type[InpaintOptions | TranslateOptions | GenerateOptions]
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    run: Run
+
+
+@router.post("/v1/inpaint", **openapi.image_call(InpaintOptions, ("image", "mask"), several="samples"))
 async def inpaint(request: Request) -> Response:
     """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
 
     async def run(pipeline: Pipeline, form: Form, options: InpaintOptions, call: Call) -> Reply:
         return await pipeline.inpaint(form.file("image"), form.file("mask"), options, call)
 
-    return await _image_call(request, ("image", "mask"), InpaintOptions, run)
+    return await _image_call(request, _Endpoint(InpaintOptions, ("image", "mask"), (), run))
 
 
-@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",)))
+@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",), ("instance",)))
 async def translate(request: Request) -> Response:
-    """Turn an image into the model's other domain, such as a label map into a facade."""
+    """Turn an image into the model's other domain, or a label map into a picture."""
 
     async def run(pipeline: Pipeline, form: Form, options: TranslateOptions, call: Call) -> Reply:
-        return await pipeline.translate(form.file("image"), options, call)
+        instance = form.file("instance") if "instance" in form.files else None
+        return await pipeline.translate(form.file("image"), options, call, instance)
 
-    return await _image_call(request, ("image",), TranslateOptions, run)
+    return await _image_call(request, _Endpoint(TranslateOptions, ("image",), ("instance",), run))
 
 
-async def _image_call(
-    request: Request, files: tuple[str, ...], model: type[InpaintOptions] | type[TranslateOptions], run: Run
-) -> Response:
+@router.post("/v1/generate", **openapi.image_call(GenerateOptions, (), several="count"))
+async def generate(request: Request) -> Response:
+    """Make pictures from random numbers alone; the body may be empty."""
+
+    async def run(pipeline: Pipeline, _form: Form, options: GenerateOptions, call: Call) -> Reply:
+        return await pipeline.generate(options, call)
+
+    return await _image_call(request, _Endpoint(GenerateOptions, (), (), run))
+
+
+async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     service: Service = request.state.service
     received_at = service.clock()
     asked_s = asked_timeout_s(request.headers)
     allowed_s = asked_s or service.settings.request_timeout_s
+    accept = request.headers.get("accept", "")
     with ExitStack() as house:
         house.enter_context(service.admission.admit(allowed_s, asked_by_client=asked_s is not None))
         if reasons := service.unready_reasons():
             raise NotReady("; ".join(reasons))
         max_body_bytes = int(service.settings.max_body_mb * 2**20)
+        files = (*endpoint.required, *endpoint.optional)
         form = await answer(read_form(request, files, max_body_bytes=max_body_bytes), allowed_s)
-        options = form.options(model)
+        options = form.options(endpoint.options)
         if options.format is None:
-            options = options.model_copy(update={"format": wanted_format(request.headers.get("accept", ""))})
-        for name in files:
+            options = options.model_copy(update={"format": wanted_format(accept)})
+        for name in endpoint.required:
             form.file(name)  # a missing part is refused now, not by the job
         if wants_job(request.headers):
             until = received_at + (asked_s or service.settings.job_ttl_s)
             call = Call(request.state.request_id, received_at, until)
-            return _start_job(service, options, lambda: run(service.pipeline, form, options, call), call, house)
+            return _start_job(
+                service, options, lambda: endpoint.run(service.pipeline, form, options, call), call, house
+            )
         call = Call(request.state.request_id, received_at, received_at + allowed_s)
         left_s = call.deadline - service.clock()
-        reply = await answer(run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
-    return image_response(reply, call.request_id, as_json=wants_json(request.headers.get("accept", "")))
+        reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
+    return image_response(reply, call.request_id, accept)
 
 
 def _start_job(
     service: Service,
-    options: InpaintOptions | TranslateOptions,
+    options: InpaintOptions | TranslateOptions | GenerateOptions,
     work: Callable[[], Coroutine[Any, Any, Reply]],
     call: Call,
     house: ExitStack,
@@ -93,10 +119,10 @@ def _start_job(
     if not save:
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
 
-    async def run(job: Job) -> str:
+    async def run(job: Job) -> list[str]:
         job.status = "running"
         reply = await answer(work(), call.deadline - service.clock())
-        return result_url(reply) or ""
+        return [url for picture in reply.pictures if (url := result_url(picture))]
 
     job = service.jobs.start(run)
     place = house.pop_all()  # the job keeps the request's place until it ends, even if it is cancelled unbegun
@@ -135,7 +161,7 @@ async def get_result(request: Request, result_id: str = Path(description="32 hex
 
 @router.get("/v1/models", response_model=ModelsReply)
 async def get_models(request: Request) -> ModelsReply:
-    """Every model version of the repository, with its manifest."""
+    """Every model version of the repository, with its manifest and what it takes."""
     service: Service = request.state.service
     return ModelsReply(
         models=[
@@ -146,6 +172,7 @@ async def get_models(request: Request) -> ModelsReply:
                 reason=status.reason or None,
                 engine=f"{status.engine}/{status.precision}" if status.engine else None,
                 manifest=status.manifest,
+                takes=takes(status.manifest) if status.manifest else None,
             )
             for status in service.repository.statuses()
         ]

@@ -9,11 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.manifest import Manifest
+from engines.manifest import Manifest, Task
 from service.items import ImageFormat, MaskMode, Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 DEFAULT_QUALITY = 90
+_SEED = Field(
+    None, description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out"
+)
 
 
 class _Options(BaseModel):
@@ -37,15 +41,31 @@ class InpaintOptions(_Options):
     strategy: Strategy = Field(
         "auto", description="crop round the holes, send the whole picture, or decide by its size"
     )
-    seed: int | None = Field(None, ge=0, lt=2**63, description="for models that draw from a latent")
+    samples: int = Field(1, ge=1, le=8, description="how many different results; over 1 for models that draw only")
+    seed: Seed | None = _SEED
 
 
 class TranslateOptions(_Options):
     """Optional fields of POST /v1/translate."""
 
 
-class ImageReply(BaseModel):
-    """A result as JSON, for `Accept: application/json`."""
+class GenerateOptions(_Options):
+    """Optional fields of POST /v1/generate."""
+
+    count: int = Field(1, ge=1, le=16, description="how many pictures")
+    seed: Seed | None = _SEED
+
+
+OPTIONS: dict[Task, type[InpaintOptions | TranslateOptions | GenerateOptions]] = {
+    "inpaint": InpaintOptions,
+    "translate": TranslateOptions,
+    "generate": GenerateOptions,
+}
+"""The fields of each task's endpoint, POST /v1/TASK."""
+
+
+class _Described(BaseModel):
+    """What is said about one or several results of a request."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -53,13 +73,29 @@ class ImageReply(BaseModel):
     model: str
     engine: str
     batch_size: int
-    mask_coverage: float | None = Field(description="share of the pixels that were filled; null for translate")
+    mask_coverage: float | None = Field(description="share of the pixels that were filled; null without a mask")
+    seed: int | None = Field(description="what was drawn from; null for models that draw nothing")
     timings_ms: dict[str, float]
     media_type: str
     width: int
     height: int
+
+
+class EncodedImage(BaseModel):
+    """One result."""
+
     image_base64: str
     result_url: str | None = Field(description="where the stored result is; null when it was not saved")
+
+
+class ImageReply(_Described, EncodedImage):
+    """A result as JSON, for `Accept: application/json`."""
+
+
+class ImagesReply(_Described):
+    """Several results as JSON, in the order of their index: what `samples` and `count` over 1 get."""
+
+    images: list[EncodedImage]
 
 
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -72,7 +108,25 @@ class JobReply(BaseModel):
     status: JobStatus
     created: str
     result_url: str | None = None
+    result_urls: list[str] = Field([], description="all results, where several were asked for")
     problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
+
+
+class Taken(BaseModel):
+    """A part or a field of a request."""
+
+    name: str
+    required: bool
+    description: str
+
+
+class Takes(BaseModel):
+    """What requests for a model look like."""
+
+    endpoint: str = Field(description="`POST` it there, as multipart/form-data")
+    parts: list[Taken] = Field(description="files")
+    fields: list[Taken] = Field(description="text fields; all values and defaults are in the OpenAPI document")
+    refused: str | None = Field(description="why requests for it are refused; null where they are not")
 
 
 class ModelReply(BaseModel):
@@ -82,6 +136,7 @@ class ModelReply(BaseModel):
     reason: str | None
     engine: str | None
     manifest: Manifest | None
+    takes: Takes | None = Field(description="what to send; null where there is no manifest")
     name: str
     version: int
 

@@ -43,6 +43,9 @@ class Settings(BaseModel):
     model_poll_s: float = Field(2.0, gt=0, description="seconds between looks for new model versions")
     inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
     translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
+    generate_model: str = Field(
+        "", description="model of /v1/generate when the request names none; empty: the request must name one"
+    )
 
     engine: Literal["auto", "openvino", "onnxrt", "fake"] = Field(
         "auto", description="runtime; auto picks the best that is here"

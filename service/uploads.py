@@ -69,6 +69,8 @@ class _InMemoryParser(MultiPartParser):
 async def read_form(request: Request, files: Collection[str], *, max_body_bytes: int) -> Form:
     """The parts of a request's body; `files` are the names that must be file parts.
 
+    A body that may be empty (no files are expected) may also be no multipart at all, if it is empty.
+
     Raises:
         UnsupportedType: the body is not multipart/form-data.
         TooLarge: the body is larger than `max_body_bytes`.
@@ -77,6 +79,8 @@ async def read_form(request: Request, files: Collection[str], *, max_body_bytes:
     """
     content_type = request.headers.get("content-type", "")
     if content_type.split(";")[0].strip().lower() != "multipart/form-data":
+        if not files and await _is_empty(request):
+            return Form({}, {})
         raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
     parser = _InMemoryParser(request, _limited(request, max_body_bytes), max_body_bytes)
     try:
@@ -86,6 +90,16 @@ async def read_form(request: Request, files: Collection[str], *, max_body_bytes:
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
     return _sort(parts, files)
+
+
+async def _is_empty(request: Request) -> bool:
+    try:
+        async for chunk in request.stream():
+            if chunk:
+                return False
+    except ClientDisconnect as error:
+        raise Cancelled("the client left before its body was complete") from error
+    return True
 
 
 async def _limited(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
@@ -126,4 +140,5 @@ def _put(form: Form, name: str, value: UploadFile | str, files: Collection[str])
     elif name in files:
         form.files[name] = value.file.read()  # in memory: the parser never spools to disk
     else:
-        raise InvalidRequest(f"unexpected file part {name[:80]!r}; file parts are {', '.join(files)}")
+        known = f"file parts are {', '.join(files)}" if files else "this call takes no files"
+        raise InvalidRequest(f"unexpected file part {name[:80]!r}; {known}")

@@ -1,27 +1,34 @@
-"""The device worker: one thread that owns the device, takes batches and answers everyone in them.
+"""The device worker: one thread that owns the device, launches batches and answers everyone in them.
 
-A batch that fails is answered and the thread lives on. A thread that dies or hangs is noticed by `Supervisor`,
-which answers its batch, loads a fresh engine and starts another thread; until then the server is not ready.
+While one batch computes, the next is launched, as far as the device overlaps. A batch that fails is answered and the
+thread lives on; one that is too large for the memory is halved. A thread that dies or hangs is noticed by `Supervisor`,
+which answers its batches, loads fresh engines and starts another thread; until then the server is not ready.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import structlog
 
-from engines.errors import EngineDead
+from engines.base import Engine
+from engines.errors import EngineDead, EngineError, EngineOutOfMemory
 from service.batcher import Batcher, Entry, answer_all, fail
-from service.device import CpuDevice
+from service.devices import Device, Ticket, Tile
 from service.errors import InferenceFailed, NotReady, ServiceError
-from service.items import Computed
+from service.items import Computed, Sample
 
 log = structlog.get_logger(__name__)
 
 WorkerState = Literal["idle", "busy", "hung", "dead"]
+Outcome = Tile | Exception | None
+"""Of one sample: its tile, why there is none, or None where the output was not finite."""
+
+_LOOK_S = 0.0002
+"""While a batch computes and another could be launched: how long to wait for one before asking whether it is done."""
 
 
 class BatchObserver(Protocol):
@@ -31,10 +38,21 @@ class BatchObserver(Protocol):
         """A batch of `size` samples was computed."""
 
 
-@dataclass(slots=True)
-class _Running:
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A batch between `take` and its answers."""
+
     batch: list[Entry]
-    started_at: float
+    launched_at: float
+    ticket: Ticket | None = None
+
+    @property
+    def engine(self) -> Engine:
+        return self.batch[0].model.engine
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [entry.sample for entry in self.batch]
 
 
 @dataclass(slots=True, eq=False)
@@ -42,11 +60,16 @@ class DeviceWorker:
     """One thread, one device. Never restarted: the supervisor starts another."""
 
     batcher: Batcher
-    device: CpuDevice
+    device: Device
     observer: BatchObserver
     clock: Callable[[], float]
-    _running: _Running | None = field(default=None, init=False)
-    _given_up: threading.Event = field(default_factory=threading.Event, init=False)
+    _flights: tuple[_Flight, ...] = field(default=(), init=False)
+    """Oldest first; replaced as a whole, so that the supervisor can read it at any time."""
+    _progress_at: float = field(default=0.0, init=False)
+    """When the last batch was finished: the oldest in flight has had the device to itself since then."""
+    _given_up: bool = field(default=False, init=False)
+    _giving_up: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while a batch is taken on: either the supervisor sees it, or the worker sees that it was given up."""
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,46 +84,126 @@ class DeviceWorker:
 
     def state(self, now: float, hang_timeout_s: float) -> WorkerState:
         """What the thread is doing, by its own work and not by a clock of its own."""
-        running = self._running
+        flights, progress_at = self._flights, self._progress_at
         if not self._thread.is_alive():
             return "dead"
-        if running is None:
+        if not flights:
             return "idle"
-        return "hung" if now - running.started_at > hang_timeout_s else "busy"
+        return "hung" if now - max(flights[0].launched_at, progress_at) > hang_timeout_s else "busy"
 
     def give_up(self) -> list[Entry]:
-        """Disown the thread: whatever it still answers is ignored. Returns the batch it leaves unanswered."""
-        self._given_up.set()
-        running = self._running
-        return running.batch if running else []
+        """Disown the thread: whatever it still answers is ignored. Returns the entries that it leaves unanswered."""
+        with self._giving_up:
+            self._given_up = True
+            return [entry for flight in self._flights for entry in flight.batch]
 
     def _run(self) -> None:
-        while not self._given_up.is_set() and (batch := self.batcher.take()) is not None:
-            self._running = _Running(batch, self.clock())
-            try:
-                answers = self._compute(batch)
-            except EngineDead:
-                log.exception("engine died", model=batch[0].model.manifest.key)
-                return  # the batch stays in `_running`: the supervisor answers it and loads a fresh engine
-            except Exception as error:  # one bad batch must not end the thread
-                log.exception("batch failed", model=batch[0].model.manifest.key, batch_size=len(batch))
-                answers = [(entry, InferenceFailed(f"the batch failed: {error}; try again")) for entry in batch]
-            if self._given_up.is_set():
-                return
-            answer_all(answers)
-            self._running = None
+        try:
+            while not self._given_up:
+                if (batch := self._next_batch()) is not None:
+                    self._launch(batch)
+                elif self._flights:
+                    self._collect(self._flights[0])
+                else:
+                    return
+        except EngineDead:  # what is in flight stays there: the supervisor answers it and loads fresh engines
+            log.exception("engine died", batches=len(self._flights))
+        finally:
+            self._close_device()
 
-    def _compute(self, batch: list[Entry]) -> list[tuple[Entry, Computed | ServiceError]]:
-        started = self.clock()
-        tiles = self.device.compute(batch[0].model.engine, [entry.sample for entry in batch])
-        infer_s = self.clock() - started
-        self.observer.batch_done(batch[0].model.manifest.key, len(batch), infer_s)
-        return [
-            (entry, InferenceFailed("the generator gave a value that is not finite", code="not_finite"))
-            if tile is None
-            else (entry, Computed(tile, len(batch), started - entry.enqueued_at, infer_s))
-            for entry, tile in zip(batch, tiles, strict=True)
-        ]
+    def _next_batch(self) -> list[Entry] | None:
+        """What to launch now; None when the oldest batch is to be collected first, or the queue is closed."""
+        if not self._flights:
+            return self.batcher.take()
+        ticket = self._flights[0].ticket
+        while len(self._flights) < self.device.depth and ticket is not None and not ticket.done:
+            looked_at = self.clock()
+            if (batch := self.batcher.take(_LOOK_S)) is not None:
+                return batch
+            if self.clock() - looked_at < _LOOK_S / 2:  # closed: nobody comes any more
+                break
+        return None
+
+    def _launch(self, batch: list[Entry]) -> None:
+        flight = _Flight(batch, self.clock())
+        with self._giving_up:
+            if not self._given_up:
+                self._flights = (*self._flights, flight)
+        if flight not in self._flights:
+            fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost", retry_after_s=1))
+            return
+        try:
+            flight.ticket = self.device.launch(flight.engine, flight.samples)
+        except EngineDead:
+            raise
+        except Exception as error:  # one bad batch must not end the thread
+            self._failed(flight, error)
+
+    def _collect(self, flight: _Flight) -> None:
+        assert flight.ticket is not None  # noqa: S101 -- only what was launched stays in flight
+        try:
+            tiles = self.device.collect(flight.ticket)
+        except EngineDead:
+            raise
+        except Exception as error:  # as above
+            self._failed(flight, error)
+        else:
+            self._answer(flight, tiles)
+
+    def _failed(self, flight: _Flight, error: Exception) -> None:
+        """Answer a batch that failed; one that was too large is computed in parts, when nothing else takes memory."""
+        key, size = flight.batch[0].model.manifest.key, len(flight.batch)
+        if isinstance(error, EngineOutOfMemory) and size > 1:
+            log.warning("batch halved", model=key, batch_size=size, reason=str(error))
+            for other in self._flights:
+                if other is not flight:
+                    self._collect(other)
+            self._answer(flight, self._compute_halves(flight.engine, flight.samples))
+            return
+        log.error("batch failed", model=key, batch_size=size, exc_info=error)
+        self._answer(flight, [error] * size)
+
+    def _compute_halves(self, engine: Engine, samples: Sequence[Sample]) -> list[Outcome]:
+        middle = len(samples) // 2
+        return [*self._compute_part(engine, samples[:middle]), *self._compute_part(engine, samples[middle:])]
+
+    def _compute_part(self, engine: Engine, samples: Sequence[Sample]) -> Sequence[Outcome]:
+        try:
+            return self.device.collect(self.device.launch(engine, samples))
+        except EngineDead:
+            raise
+        except EngineOutOfMemory as error:
+            return self._compute_halves(engine, samples) if len(samples) > 1 else [error]
+        except Exception as error:  # as above
+            log.exception("part of a batch failed", batch_size=len(samples))
+            return [error] * len(samples)
+
+    def _answer(self, flight: _Flight, outcomes: Sequence[Outcome]) -> None:
+        now, size = self.clock(), len(flight.batch)
+        started = max(flight.launched_at, self._progress_at)  # until then the device was another batch's
+        infer_s = now - started
+        if any(not isinstance(outcome, Exception) for outcome in outcomes):
+            self.observer.batch_done(flight.batch[0].model.manifest.key, size, infer_s)
+        answer_all(
+            (entry, _answer_of(outcome, size, started - entry.enqueued_at, infer_s))
+            for entry, outcome in zip(flight.batch, outcomes, strict=True)
+        )
+        self._progress_at = now
+        self._flights = tuple(other for other in self._flights if other is not flight)
+
+    def _close_device(self) -> None:
+        try:
+            self.device.close()
+        except EngineError as error:  # a lost context cannot free its memory, and need not
+            log.warning("device not freed", reason=str(error))
+
+
+def _answer_of(outcome: Outcome, batch_size: int, queue_s: float, infer_s: float) -> Computed | ServiceError:
+    if outcome is None:
+        return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
+    if isinstance(outcome, Exception):
+        return InferenceFailed(f"the batch failed: {outcome}; try again")
+    return Computed(outcome, batch_size, queue_s, infer_s)
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +234,7 @@ class Supervisor:
         lost = self.worker.give_up()
         log.error("worker lost", state=state, batch_size=len(lost))
         fail(lost, NotReady(f"the device worker {state}; it is being restarted", code="worker_lost", retry_after_s=1))
-        for entry in lost[:1]:
+        for entry in {id(entry.model.engine): entry for entry in lost}.values():
             self.reload_engine(entry)
         self.worker = self.start_worker()
         self.restarts += 1

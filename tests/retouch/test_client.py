@@ -26,7 +26,7 @@ def opened(url: str, **options: float):  # type: ignore[no-untyped-def] # an asy
 async def test_files_and_options_reach_the_server_and_the_picture_comes_back(contract) -> None:
     async with opened(contract.url) as filler:
         filled = await filler.fill("inpaint", PARTS, {"seed": "7", "format": "png"})
-    assert filled == Filled(b"filled image", "photos/1", "fake")
+    assert filled == Filled((b"filled image",), "photos/1", "fake")
     assert contract.asked == [{"task": "inpaint", "image": b"image", "mask": b"mask", "seed": "7", "format": "png"}]
 
 
@@ -34,7 +34,7 @@ async def test_a_busy_server_is_asked_again_when_it_says(contract) -> None:
     contract.busy, contract.retry_after = 2, "7"
     pauses = Pauses()
     async with opened(contract.url, sleep=pauses) as filler:
-        assert (await filler.fill("translate", {"image": b"x"}, {})).body == b"filled x"
+        assert (await filler.fill("translate", {"image": b"x"}, {})).bodies == (b"filled x",)
     assert pauses.seconds == [7.0, 7.0]
 
 

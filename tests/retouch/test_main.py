@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from retouch.__main__ import app
 
-COMMANDS = ["serve", "inpaint", "translate", "export", "models", "bench", "doctor"]
+COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "doctor"]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
 
 

@@ -32,14 +32,14 @@ def make_jobs(clock: FakeClock | None = None, max_jobs: int = 10) -> Jobs:
     )
 
 
-async def succeed(job: Job) -> str:
+async def succeed(job: Job) -> list[str]:
     job.status = "running"
-    return f"/v1/results/{job.id}"
+    return [f"/v1/results/{job.id}", "/v1/results/second"]
 
 
-async def hang(_job: Job) -> str:
+async def hang(_job: Job) -> list[str]:
     await asyncio.sleep(3600)
-    return ""
+    return []
 
 
 async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_result_is() -> None:
@@ -50,11 +50,12 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_result_is
     await job.task
     reply = jobs.get(job.id).reply()
     assert (reply.status, reply.result_url) == ("succeeded", "/v1/results/job1")
+    assert reply.result_urls == ["/v1/results/job1", "/v1/results/second"]
     assert reply.created.startswith("2026-01-02")
 
 
 async def test_a_job_that_fails_keeps_its_problem() -> None:
-    async def fail(_job: Job) -> str:
+    async def fail(_job: Job) -> list[str]:
         raise InvalidImage("not an image")
 
     jobs = make_jobs()
@@ -68,7 +69,7 @@ async def test_a_job_that_fails_keeps_its_problem() -> None:
 
 
 async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too() -> None:
-    async def crash(_job: Job) -> str:
+    async def crash(_job: Job) -> list[str]:
         raise RuntimeError("a bug")
 
     jobs = make_jobs()

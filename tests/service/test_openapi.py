@@ -18,6 +18,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     assert set(paths) == {
         "/v1/inpaint",
         "/v1/translate",
+        "/v1/generate",
         "/v1/jobs/{job_id}",
         "/v1/results/{result_id}",
         "/v1/models",
@@ -42,4 +43,4 @@ def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, 
         [*command, *options, "--no-color"], capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path
     )
     assert found.returncode == 0, found.stdout[-6000:]
-    assert "Tested: 9" in found.stdout, found.stdout[-2000:]
+    assert "Tested: 10" in found.stdout, found.stdout[-2000:]

@@ -1,0 +1,155 @@
+"""What each task makes of an upload: the rows for the engine, and how their tiles become a picture again. Pure.
+
+One function a task; the rest of a request's life is the same for all and is in service/pipeline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engines.manifest import Manifest
+from service import codec, colours, crops, ids, masks, postprocess, preprocess
+from service.errors import InvalidOption, InvalidRequest, SizesDiffer
+from service.items import Crop, ImageFormat, Picture, Sample, Size, Timings
+from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+
+Tile = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A decoded request.
+
+    rows: for the engine, still without latents.
+    size: of the result.
+    coverage: share of the pixels that are filled; None where no mask is.
+    finish: the tiles of all rows, in their order, to the picture. Safe to call from several threads.
+    """
+
+    rows: list[Sample]
+    size: Size
+    coverage: float | None
+    finish: Callable[[Sequence[Tile]], Picture]
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """The files of a request."""
+
+    image: bytes
+    mask: bytes = b""
+    instance: bytes | None = None
+
+
+def prepare_inpaint(
+    uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: Manifest, timings: Timings
+) -> Prepared:
+    """Crops round the holes of a picture.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
+    """
+    with timed(timings, "decode"):
+        picture = _decode(uploads.image, options.format, max_pixels)
+        hole = codec.decode_mask(uploads.mask, options.mask_mode, max_pixels=max_pixels)
+    with timed(timings, "preprocess"):
+        hole = masks.fit_mask(hole, picture.size, options.mask_resize)
+        coverage = masks.measure_coverage(hole, options.mask_mode)
+        plan = crops.plan(hole, manifest.size, options.strategy)
+        rows = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
+    return Prepared(rows, picture.size, coverage, partial(postprocess.paste, picture, hole, plan))
+
+
+def prepare_translate(
+    uploads: Uploads, options: TranslateOptions, max_pixels: int, manifest: Manifest, timings: Timings
+) -> Prepared:
+    """The whole of a picture, or of a label map, with the instance map where the model takes one.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: one of the files cannot be used.
+        InvalidRequest: the model takes an instance map and there is none.
+    """
+    with timed(timings, "decode"):
+        label = manifest.input("label")
+        if label is None:
+            picture = _decode(uploads.image, options.format, max_pixels)
+        else:
+            picture = ids.decode_labels(uploads.image, label.classes, max_pixels=max_pixels)
+            codec.check_encodable(picture.size, options.format or "png")
+        instance = _decode_instance(uploads.instance, picture.size, max_pixels, manifest)
+    with timed(timings, "preprocess"):
+        crop = crops.plan_whole(picture.size, manifest.size)
+        row = Sample(crop.tile, _translate_arrays(picture, instance, crop, manifest))
+    return Prepared([row], picture.size, None, partial(_translated, picture, crop, manifest))
+
+
+def prepare_generate(options: GenerateOptions, manifest: Manifest, _timings: Timings) -> Prepared:
+    """One tile of the model's (smallest) size, from the latent alone.
+
+    Raises:
+        InvalidOption: the format cannot hold a picture of that size.
+    """
+    size = Size(*next(manifest.size.buckets()))
+    codec.check_encodable(size, options.format or "png")
+    return Prepared([Sample(size, {})], size, None, _generated)
+
+
+@contextmanager
+def timed(timings: Timings, stage: str) -> Iterator[None]:
+    """Adds the seconds that its block takes."""
+    started = perf_counter()
+    yield
+    timings.add(stage, perf_counter() - started)
+
+
+def _decode(image: bytes, output_format: ImageFormat | None, max_pixels: int) -> Picture:
+    picture = codec.decode(image, max_pixels=max_pixels)
+    codec.check_encodable(picture.size, output_format or "png")  # now, and not after it was computed
+    return picture
+
+
+def _decode_instance(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> ids.Ids | None:
+    if manifest.input("instance") is None:
+        if data is not None:
+            raise InvalidOption(f"{manifest.key} takes no `instance`; leave it out", code="instance_not_taken")
+        return None
+    if data is None:
+        raise InvalidRequest(
+            f"{manifest.key} takes instance ids: the file part `instance` is missing; send a grey PNG of 8 or 16 bits",
+            code="missing_part",
+        )
+    instance = ids.decode_ids(data, "instance", max_pixels=max_pixels)
+    if (have := Size(*instance.shape)) != size:
+        raise SizesDiffer(f"the image is {size} and the instance map {have}; send equal sizes")
+    return instance
+
+
+def _translate_arrays(
+    picture: Picture, instance: ids.Ids | None, crop: Crop, manifest: Manifest
+) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]]
+    image = manifest.input("image")
+    if image is None:
+        arrays = {"label": ids.fitted(picture.pixels[:, :, 0], crop).astype(np.uint8)}
+    else:
+        seen = colours.lightness(picture) if image.colours == "lightness" else picture
+        arrays = dict(preprocess.translate_sample(seen, crop, manifest).arrays)
+    return arrays if instance is None else {**arrays, "instance": ids.fitted(instance, crop)}
+
+
+def _translated(picture: Picture, crop: Crop, manifest: Manifest, tiles: Sequence[Tile]) -> Picture:
+    if manifest.output.colours == "ab":
+        return colours.coloured(picture, tiles[0][: crop.scaled.height, : crop.scaled.width])
+    return postprocess.translated(picture, crop, tiles[0], manifest)
+
+
+def _generated(tiles: Sequence[Tile]) -> Picture:
+    return Picture(tiles[0])
