@@ -18,6 +18,7 @@ from engines.manifest import Manifest
 from engines.served import ServedModel
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
+from service.devices import SerialDevice
 from service.errors import InferenceFailed, NotReady
 from service.items import Computed, Sample, Size
 from service.worker import DeviceWorker, Supervisor
@@ -64,7 +65,7 @@ def bench(manifest: Manifest) -> Iterator[Bench]:
 
     batcher, observed = Batcher(BatchPolicy(8), time.monotonic), Observed()
     engine = FakeEngine(manifest, fault=next_fault)
-    worker = DeviceWorker(batcher, CpuDevice(), observed, time.monotonic)
+    worker = DeviceWorker(batcher, SerialDevice(CpuDevice()), observed, time.monotonic)
     yield Bench(batcher, worker, ServedModel(manifest, engine), engine, observed, faults)
     batcher.close()
 
@@ -115,7 +116,7 @@ async def test_a_worker_ends_when_its_queue_is_closed(bench: Bench) -> None:
 
 def supervise(bench: Bench, reloaded: list[Entry], hang_timeout_s: float = 60.0) -> Supervisor:
     def start() -> DeviceWorker:
-        worker = DeviceWorker(bench.batcher, CpuDevice(), bench.observed, time.monotonic)
+        worker = DeviceWorker(bench.batcher, SerialDevice(CpuDevice()), bench.observed, time.monotonic)
         worker.start()
         return worker
 
