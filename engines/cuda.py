@@ -73,7 +73,7 @@ class Cuda:
     """
 
     def __init__(self, runtime: Any, index: int = 0) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self.index = index
         self.call("cudaSetDevice", index)
         properties = self.call("cudaGetDeviceProperties", index)
@@ -91,10 +91,14 @@ class Cuda:
         Raises:
             EngineOutOfMemory, EngineDead, EngineUnavailable, EngineFailed: by what the runtime answers.
         """
-        status, *results = getattr(self._runtime, function)(*arguments)
+        status, *results = getattr(self.runtime, function)(*arguments)
+        self.check(function, status)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def check(self, function: str, status: Any) -> None:
+        """Raise what a status of the runtime means, if it is an error; as `call`."""
         if int(status) != 0:
             raise _error(function, getattr(status, "name", str(status)))
-        return results[0] if len(results) == 1 else tuple(results)
 
     def use(self) -> None:
         """Make this device the calling thread's; a thread does so once, before anything else."""
@@ -102,7 +106,7 @@ class Cuda:
 
     def stream(self) -> Stream:
         """A new stream that does not wait for the default one."""
-        return Stream(self, self.call("cudaStreamCreateWithFlags", self._runtime.cudaStreamNonBlocking))
+        return Stream(self, self.call("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
 
     def event(self) -> Event:
         """A new event that can be timed."""
@@ -124,8 +128,12 @@ class Cuda:
         """Start copying from the device; `target` is valid once the stream got there."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToHost", stream)
 
+    def clear(self, target: DeviceBuffer, nbytes: int, stream: Stream) -> None:
+        """Start setting the first bytes to zero."""
+        self.call("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)
+
     def _copy(self, target: int, source: int, nbytes: int, kind: str, stream: Stream) -> None:
-        kinds = self._runtime.cudaMemcpyKind
+        kinds = self.runtime.cudaMemcpyKind
         self.call("cudaMemcpyAsync", target, source, nbytes, getattr(kinds, kind), stream.handle)
 
     @contextmanager
@@ -135,7 +143,7 @@ class Cuda:
         Raises:
             EngineError: something in the block cannot be captured; the stream can be used again.
         """
-        mode = self._runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        mode = self.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self.call("cudaStreamBeginCapture", stream.handle, mode)
         captured: list[Any] = []
         try:
@@ -196,6 +204,14 @@ class Event(_Handle):
 
     def record(self, stream: Stream) -> None:
         self.cuda.call("cudaEventRecord", self.handle, stream.handle)
+
+    def passed(self) -> bool:
+        """Whether the device has passed the mark; does not wait."""
+        status, *_ = self.cuda.runtime.cudaEventQuery(self.handle)
+        if getattr(status, "name", "") == "cudaErrorNotReady":
+            return False
+        self.cuda.check("cudaEventQuery", status)
+        return True
 
     def synchronise(self) -> None:
         """Wait until the device has passed the mark."""

@@ -70,7 +70,7 @@ class TrtEngine(Engine):
             self._runtime = self._resources.enter_context(closing(self._load(directory, library, cache_dir, options)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             largest = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
-            most = BatchShape(min(options.max_batch, manifest.max_batch), *largest)
+            self.most = most = BatchShape(min(options.max_batch, manifest.max_batch), *largest)
             self._io: dict[str, tuple[DeviceBuffer, PinnedBuffer]] = {
                 spec.name: self._allocate(spec, most) for spec in (*manifest.inputs, manifest.output)
             }

@@ -26,7 +26,6 @@ from service.admission import Admission
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
 from service.devices import SerialDevice
-from service.devices import SerialDevice
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
 from service.metrics import Metrics

@@ -21,6 +21,7 @@ class Status(IntEnum):
     cudaErrorMemoryAllocation = 2
     cudaErrorNoDevice = 100
     cudaErrorIllegalAddress = 700
+    cudaErrorNotReady = 600
     cudaErrorStreamCaptureUnsupported = 900
 
 
@@ -88,6 +89,10 @@ class FakeRuntime:
         self.enqueue(stream, lambda: ctypes.memmove(target, source, nbytes) and None)
         return (OK,)
 
+    def cudaMemsetAsync(self, target: int, value: int, nbytes: int, stream: int) -> tuple[Status]:
+        self.enqueue(stream, lambda: ctypes.memset(target, value, nbytes) and None)
+        return (OK,)
+
     def cudaStreamCreateWithFlags(self, _flags: int) -> tuple[Status, int]:
         handle = next(self._handles)
         self.queues[handle] = deque()
@@ -126,6 +131,10 @@ class FakeRuntime:
             while mark in queue:
                 queue.popleft()()
         return (OK,)
+
+    def cudaEventQuery(self, handle: int) -> tuple[Status]:
+        recorded = self.events[handle]
+        return (Status.cudaErrorNotReady if recorded is not None and recorded[1] in recorded[0] else OK,)
 
     def cudaStreamWaitEvent(self, stream: int, handle: int, _flags: int) -> tuple[Status]:
         self.enqueue(stream, lambda: self.cudaEventSynchronize(handle) and None)

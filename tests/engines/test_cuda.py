@@ -65,6 +65,22 @@ def test_event_is_passed_and_timed(cuda, runtime):
     assert runtime.alive == 0
 
 
+def test_mark_is_asked_about_without_waiting(cuda, runtime):
+    stream, event, device, back = cuda.stream(), cuda.event(), cuda.device_buffer(4), cuda.pinned_buffer(4)
+    back.array((1,), "int32")[:] = 7
+    cuda.clear(device, 4, stream)
+    cuda.copy_out(back, device, 4, stream)
+    event.record(stream)
+    assert not event.passed()
+    assert back.array((1,), "int32")[0] == 7
+    stream.synchronise()
+    assert event.passed()
+    assert back.array((1,), "int32")[0] == 0
+    runtime.fail["cudaEventQuery"] = Status.cudaErrorIllegalAddress
+    with pytest.raises(EngineDead, match="cudaEventQuery"):
+        event.passed()
+
+
 def test_graph_records_without_running_and_replays(cuda, runtime):
     stream, device = cuda.stream(), cuda.device_buffer(4)
     there, back = cuda.pinned_buffer(4), cuda.pinned_buffer(4)
