@@ -23,6 +23,7 @@ from engines.errors import RetouchError
 from engines.listing import Key, list_versions, read_manifest_of
 from engines.load import EngineOptions, choose
 from engines.probes import probe_feeds
+from retouch.gpu_checks import GpuHost, gpu_facts
 from service.settings import Settings
 
 Level = Literal["ok", "warning", "failed"]
@@ -73,6 +74,7 @@ class Host(NamedTuple):
     cpuinfo: Path = Path("/proc/cpuinfo")
     cores: int | None = os.cpu_count()
     clock: Callable[[], float] = time.perf_counter
+    gpu: GpuHost = GpuHost()
 
 
 def diagnose(settings: Settings, host: Host) -> Diagnosis:
@@ -82,6 +84,7 @@ def diagnose(settings: Settings, host: Host) -> Diagnosis:
         _processor(host),
         _library("OpenVINO", "openvino"),
         _library("ONNX Runtime", "onnxruntime"),
+        *_gpu(host.gpu),
         _folder("engine cache", settings.engine_cache_dir, needed=False),
         _folder("results", settings.results_dir, needed=settings.save),
     )
@@ -120,6 +123,12 @@ def _library(title: str, module: str) -> Check:
     if importlib.util.find_spec(module) is None:
         return Check(name=title, level="warning", detail=f"not installed; pip install {module}")
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
+
+
+def _gpu(host: GpuHost) -> list[Check]:
+    return [
+        Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
+    ]
 
 
 def _folder(title: str, path: Path, *, needed: bool) -> Check:

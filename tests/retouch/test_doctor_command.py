@@ -104,7 +104,7 @@ def test_json_holds_every_check_and_model(settings):
     found = json.loads(result.stdout)
     assert found["ok"] is True
     assert [model["model"] for model in found["models"]] == ["facades/1", "photos/1"]
-    assert {"Python", "CPU", "OpenVINO", "ONNX Runtime", "engine cache", "results"} <= {
+    assert {"Python", "CPU", "OpenVINO", "ONNX Runtime", "GPU", "engine cache", "results"} <= {
         check["name"] for check in found["checks"]
     }
 
