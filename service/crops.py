@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, SizeRule
+from service.fixed_hole import crop_onto
 from service.holes import Holes, bounds, find_holes, gather, largest_radius
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
@@ -60,7 +61,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     """The crops that fill a mask.
 
     `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile and no hole is
-    too thick; and crops otherwise.
+    too thick; and crops otherwise. A model with a fixed hole always gets crops, placed on it.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -68,11 +69,14 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         strategy: the request's.
     """
     picture, sides = Size(*mask.shape), _sides(rule)
-    if strategy == "whole" or (strategy == "auto" and _whole_suits(mask, rule, sides)):
+    target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
+    if target is None and (strategy == "whole" or (strategy == "auto" and _whole_suits(mask, rule, sides))):
         return [plan_whole(picture, rule)]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context))
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
+        if target is not None and isinstance(rule, FixedSize):
+            return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
         radius = float(holes.radii[list(members)].max())
         scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
         crop = _crop_round(hole, context, picture, sides, scale)

@@ -61,7 +61,8 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
     part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
     rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-    fill = _as_source(_scaled_back(tile[: crop.scaled.height, : crop.scaled.width], box.size)[within], source)
+    region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
+    fill = _as_source(_scaled_back(region, box.size)[within], source)
     blended = _feathered(fill, source[rows, columns], mask[rows, columns], width_of_seam)
     np.copyto(pixels[rows, columns], blended, where=hole[within][:, :, None])
 

@@ -23,17 +23,19 @@ def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifes
     rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
     image = _scaled_image(_model_pixels(picture.pixels[rows, columns], manifest), crop.scaled)
     holes = _scaled_mask(mask[rows, columns].view(np.uint8), crop.scaled)
-    return Sample(crop.tile, {"image": _padded(image, crop.tile), "mask": _padded(holes, crop.tile)})
+    if manifest.input("mask") is None:
+        image = _hidden(image, holes)
+    return Sample(crop.tile, {"image": _padded(image, crop), "mask": _padded(holes, crop)})
 
 
 def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
     """The picture as `image` uint8 H×W×C of the crop's tile; alpha is left out."""
     image = _model_pixels(picture.pixels, manifest)
-    if crop.scaled != picture.size:  # what pix2pix was trained on was scaled by Pillow's bicubic filter
+    if crop.scaled != picture.size:  # what such models were trained on was scaled by Pillow's bicubic filter
         scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
         width_height = (crop.scaled.width, crop.scaled.height)
         image = np.asarray(scaled.resize(width_height, Image.Resampling.BICUBIC)).reshape(*crop.scaled, -1)
-    return Sample(crop.tile, {"image": _padded(image, crop.tile)})
+    return Sample(crop.tile, {"image": _padded(image, crop)})
 
 
 def _model_pixels(pixels: Pixels, manifest: Manifest) -> NDArray[np.uint8]:
@@ -67,10 +69,18 @@ def _scaled_rows(holes: Any, height: int) -> Any:
     return scaled
 
 
-def _padded(array: NDArray[np.uint8], tile: Size) -> NDArray[np.uint8]:
-    """Reflected at the lower and right edge up to the tile's size; always contiguous."""
-    below, right = tile.height - array.shape[0], tile.width - array.shape[1]
-    if below or right:
-        padded: Any = cv2.copyMakeBorder(array, 0, below, 0, right, cv2.BORDER_REFLECT_101)
+def _hidden(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
+    """For a model that is not told where the holes are: the mean of the other pixels in place of what is removed."""
+    kept = image[holes == 0]
+    mean = kept.mean(axis=0) if kept.size else np.full(image.shape[2], 127.5)
+    return np.where(holes[:, :, None] == 0, image, np.rint(mean).astype(np.uint8))
+
+
+def _padded(array: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
+    """Moved to its place in the tile and reflected at the edges up to the tile's size; always contiguous."""
+    tile, top, left = crop.tile, crop.below, crop.right_of
+    bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
+    if top or left or bottom or right:
+        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, cv2.BORDER_REFLECT_101)
         array = padded.reshape(*tile, *array.shape[2:])
     return np.ascontiguousarray(array)

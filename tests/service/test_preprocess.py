@@ -23,7 +23,10 @@ def manifest(task: str, channels: int = 3) -> Manifest:
         "version": 1,
         "task": task,
         "generator": "fake",
-        "inputs": [{"name": "image", "dtype": "float32", "shape": pixels}],
+        "inputs": [
+            {"name": "image", "dtype": "float32", "shape": pixels},
+            {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]},
+        ][: 2 if task == "inpaint" else 1],
         "output": {"name": "output", "dtype": "float32", "shape": pixels},
         "size": {"kind": "fixed", "height": 64, "width": 64},
         "max_batch": 1,
