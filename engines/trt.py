@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import structlog
@@ -23,8 +21,9 @@ from engines.gate import require_parity
 from engines.manifest import Manifest, TensorSpec
 from engines.plan_cache import PlanCache
 from engines.tensors import tensor_shape
-from engines.trt_build import BuildOptions, build_plan, profiles
+from engines.trt_build import BuildOptions
 from engines.trt_library import TensorRt
+from engines.trt_plans import PlanSource, plan_facts
 from engines.trt_runtime import TrtRuntime
 
 _log = structlog.get_logger(__name__)
@@ -63,11 +62,12 @@ class TrtEngine(Engine):
         self.device = f"cuda:{cuda.index}"
         self._closed = False
         self._cuda = cuda
-        self._facts = plan_facts(manifest, library, cuda, options)
+        self._facts = plan_facts(manifest, library, cuda.device, options)
         self._runtime_caches = PlanCache(cache_dir / "runtime")
         self._resources = ExitStack()
         try:
-            self._runtime = self._resources.enter_context(closing(self._load(directory, library, cache_dir, options)))
+            source = PlanSource(library, directory, manifest, options, cache_dir, self._facts)
+            self._runtime = self._resources.enter_context(closing(self._load(source)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             largest = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
             self.most = most = BatchShape(min(options.max_batch, manifest.max_batch), *largest)
@@ -124,44 +124,21 @@ class TrtEngine(Engine):
         except EngineError as error:  # a lost context cannot free its memory, and need not
             _log.warning("GPU memory not freed", model=self.manifest.key, reason=str(error))
 
-    def _load(self, directory: Path, library: TensorRt, cache_dir: Path, options: BuildOptions) -> TrtRuntime:
+    def _load(self, source: PlanSource) -> TrtRuntime:
         """The plan from the cache if the runtime takes it, else a new one."""
-        plans = PlanCache(cache_dir / "plans")
-        if (plan := plans.get(self._facts)) is not None:
+        if (plan := source.cached()) is not None:
             try:
-                return self._open(library, plan, options)
+                return self._open(source, plan)
             except EngineUnavailable as error:
                 _log.warning("plan refused", model=self.manifest.key, reason=str(error))
-                plans.discard(self._facts)
-        timings = PlanCache(cache_dir / "timing")
-        host = {name: self._facts[name] for name in ("runtime", "gpu", "capability", "driver")}
-        _log.info("plan is being built", model=self.manifest.key, runtime=library.name)
-        built = build_plan(library, directory, self.manifest, options, timings.get(host) or b"")
-        plans.put(self._facts, built.data)
-        if built.timing_cache:
-            timings.put(host, built.timing_cache)
-        return self._open(library, built.data, options)
+                source.discard()
+        return self._open(source, source.build())
 
-    def _open(self, library: TensorRt, plan: bytes, options: BuildOptions) -> TrtRuntime:
-        cached = self._runtime_caches.get(self._facts) or b""
-        return TrtRuntime(library, self._cuda, plan, self.manifest, options.max_batch, cached)
+    def _open(self, source: PlanSource, plan: bytes) -> TrtRuntime:
+        compiled = self._runtime_caches.get(self._facts) or b""
+        return TrtRuntime(source.library, self._cuda, plan, self.manifest, source.options.max_batch, compiled)
 
     def _allocate(self, spec: TensorSpec, most: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
         nbytes = int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize
         device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
         return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
-
-
-def plan_facts(manifest: Manifest, library: TensorRt, cuda: Cuda, options: BuildOptions) -> dict[str, Any]:
-    """Everything that a plan depends on; another value of any of them needs another plan."""
-    return {
-        "model": manifest.key,
-        "onnx": manifest.onnx_sha256,
-        "precision": manifest.precision,
-        "profiles": [list(profile) for profile in profiles(manifest, options.max_batch)],
-        "runtime": library.name,
-        "gpu": cuda.device.name,
-        "capability": list(cuda.device.capability),
-        "driver": cuda.device.driver,
-        **asdict(options),
-    }

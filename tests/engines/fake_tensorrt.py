@@ -55,6 +55,7 @@ class FakeTensorRt:
         self.BuilderFlag = SimpleNamespace(FP16="FP16", OBEY_PRECISION_CONSTRAINTS="OBEY", VERSION_COMPATIBLE="VERSION")
         self.HardwareCompatibilityLevel = SimpleNamespace(AMPERE_PLUS="AMPERE_PLUS")
         self.TacticSource = SimpleNamespace(EDGE_MASK_CONVOLUTIONS=3, JIT_CONVOLUTIONS=4)
+        self.ComputeCapability = SimpleNamespace(SM89=89, SM120=120)
         self.PreviewFeature = SimpleNamespace(PROFILE_SHARING_0806="PROFILE_SHARING")
         flag = "EXPLICIT_BATCH" if style == "8.6" else "STRONGLY_TYPED"
         self.NetworkDefinitionCreationFlag = SimpleNamespace(**{flag: 0})
@@ -154,6 +155,8 @@ class Layer:
 class Config:
     def __init__(self, trt: FakeTensorRt) -> None:
         self.trt = trt
+        if trt.style == "rtx":
+            self.set_compute_capability = lambda _capability, _index: None
 
     def set_flag(self, flag: str) -> None:
         self.trt.settings.append(flag)
