@@ -24,6 +24,8 @@ from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
 
 _PREFIXES = ("module.", "_orig_mod.")
+_NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema|model|net|network", re.IGNORECASE)
+"""First components of keys under which training scripts keep whole nets, as in `generator.enc_1.conv.weight`."""
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _DEEPEST_WRAPPER = 4
 _NAMES_SHOWN = 8
@@ -54,7 +56,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
             it holds, has no state dict, or a weight is NaN or infinite; the message says which.
     """
     digest = sha256_of(path)
-    parts = tuple(Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), ""))
+    whole = [Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "")]
+    parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
     return Checkpoint(digest, parts)
@@ -133,11 +136,24 @@ def _state_dicts(value: object, where: str) -> Iterator[tuple[str, State]]:
             yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"))
 
 
+def _nets_by_prefix(part: Part) -> Iterator[Part]:
+    nets: dict[str, State] = {}
+    for key, tensor in part.state.items():
+        prefix, _, rest = key.partition(".")
+        if rest and _NET_PREFIX.fullmatch(prefix):
+            nets.setdefault(prefix, {})[rest] = tensor
+    for prefix, state in nets.items():
+        yield Part(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
+
+
 def _cleaned(state: State, path: Path) -> State:
-    names = {key: key for key in state}
-    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in names.values())), None):
-        names = {key: name.removeprefix(prefix) for key, name in names.items()}
-    return {name: _plain(state[key], name, path) for key, name in names.items()}
+    return {name: _plain(tensor, name, path) for name, tensor in _without_prefixes(state).items()}
+
+
+def _without_prefixes(state: State) -> State:
+    while prefix := next((p for p in _PREFIXES if all(name.startswith(p) for name in state)), None):
+        state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return state
 
 
 def _plain(tensor: Tensor, name: str, path: Path) -> Tensor:

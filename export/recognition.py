@@ -44,7 +44,7 @@ def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[s
     ranked = sorted(parts, key=_rank)
     for part in (*ranked, *_together(ranked)):
         for family in families:
-            found = family.recognise(part.state)
+            found = _tried(family, part.state)
             if found is not None:
                 options = _overridden(family, found.model_dump(), overrides)
                 return Recognised(family, options, part.state, tuple(_notes(part, ranked)))
@@ -52,6 +52,15 @@ def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[s
         raise LayoutMismatch(_unrecognised(ranked))
     family = family_named(generator)  # the strict loader will name the keys that differ
     return Recognised(family, _overridden(family, {}, overrides), ranked[0].state, tuple(_notes(ranked[0], ranked)))
+
+
+def _tried(family: Family[Any], state: State) -> GeneratorOptions | None:
+    """What the family recognises; a shape that none of its options makes is none of its nets."""
+    try:
+        options: GeneratorOptions | None = family.recognise(state)
+    except (ValidationError, IndexError):
+        return None
+    return options
 
 
 def family_named(generator: str) -> Family[Any]:
@@ -98,9 +107,15 @@ def _rank(part: Part) -> int:
 def _notes(chosen: Part, parts: Sequence[Part]) -> list[str]:
     if chosen not in parts:
         return [f"took several nets as one model: {chosen.path}"]
-    others = [part.path or "the top level" for part in parts if part is not chosen]
+    others = [part.path or "the top level" for part in parts if not _overlap(part.path, chosen.path)]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one part was cut out of the other."""
+    shorter, longer = sorted((one, other), key=len)
+    return longer.startswith(shorter)
 
 
 def _unrecognised(parts: Sequence[Part]) -> str:

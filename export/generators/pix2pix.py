@@ -167,10 +167,15 @@ class Pix2Pix(Family[Pix2PixOptions]):
     def interface(self, options: Pix2PixOptions) -> Interface:
         side = 2 ** _DEPTHS[options.net] if options.net in _DEPTHS else None
         square = (side, side) if side else None
+        source = image_tensor("image", options.in_channels, side=square)
+        output = image_tensor("output", options.out_channels, side=square)
+        if (options.in_channels, options.out_channels) == (1, 2):  # upstream's colorization: L / 50 - 1 to ab / 110
+            source = source.model_copy(update={"colours": "lightness"})
+            output = output.model_copy(update={"colours": "ab"})
         return Interface(
             task="translate",
-            inputs=(image_tensor("image", options.in_channels, side=square),),
-            output=image_tensor("output", options.out_channels, side=square),
+            inputs=(source,),
+            output=output,
             size=FixedSize(height=side, width=side)
             if side
             else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
@@ -251,6 +256,6 @@ def _recognise_resnet(state: State) -> Pix2PixOptions | None:
             "ngf": first.shape[0],
             "in_channels": first.shape[1],
             "out_channels": last.shape[0],
-            "dropout": "model.10.conv_block.6.weight" in state,
+            "dropout": "model.10.conv_block.5.weight" not in state,
         }
     )

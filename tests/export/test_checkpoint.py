@@ -73,6 +73,14 @@ def test_wrappers_are_opened_and_named(tmp_path, wrapper):
     assert (part.path, part.state.keys()) == (wrapper, STATE.keys())
 
 
+@pytest.mark.parametrize("prefix", ["generator", "netG", "G", "ema_model", "generator.module"])
+def test_nets_are_found_under_a_prefix_of_their_keys(tmp_path, prefix):
+    keys = {f"{prefix}.{key}": tensor for key, tensor in STATE.items()}
+    whole, net = read_checkpoint(_saved(tmp_path, {**keys, "discriminator.weight": torch.zeros(1)})).parts
+    assert (whole.path, net.path) == ("", prefix.partition(".")[0])
+    assert net.state.keys() == STATE.keys()
+
+
 def test_several_nets_are_all_found(tmp_path):
     parts = read_checkpoint(_saved(tmp_path, {"nets": {"G": STATE, "D": STATE}})).parts
     assert [part.path for part in parts] == ["nets/G", "nets/D"]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from engines.errors import RetouchError
 from export.errors import OptionInvalid
 from export.generators.pconv import PConv, PConvOptions
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from retouch.export_command import SAMPLE_PICTURES, export, parse_options
 
 
@@ -44,6 +45,14 @@ def test_unknown_options_end_with_the_known_ones(run):
     result = run("--option", "deep=3")
     assert isinstance(result.exception, OptionInvalid)
     assert "known are levels, width" in str(result.exception)
+
+
+def test_batch_norm_is_an_option_of_the_families_that_have_it(run, tmp_path, make_net):
+    assert "unknown option batch_norm of pconv" in str(run("--batch-norm", "eval").exception)
+    state = make_net(Pix2Pix(), Pix2PixOptions(net="unet_128", ngf=1)).state_dict()
+    torch.save(state, tmp_path / "net.pth")
+    result = run("--batch-norm", "batch-statistics", "--json", "--precision", "fp32")
+    assert json.loads(result.stdout)["options"]["batch_norm"] == "batch-statistics"
 
 
 @pytest.mark.parametrize("pair", ["levels", "=3", ""])

@@ -54,10 +54,17 @@ def test_the_part_that_is_a_generator_is_found_whatever_its_name(state):
     assert found.notes[0] == "took the weights from weights"
 
 
-def test_weights_at_the_top_beside_others_are_named_as_such(state):
-    assert (
-        recognise([Part("", {"x": torch.zeros(1)}), Part("net", state)], None, {}).notes[1] == "left out: the top level"
-    )
+def test_a_net_cut_out_of_its_file_by_a_prefix_does_not_leave_the_file_out(state):
+    prefixed = {f"generator.{key}": tensor for key, tensor in state.items()}
+    found = recognise([Part("", prefixed), Part("generator", state)], None, {})
+    assert (found.options, found.notes) == (TINY, ("took the weights from generator",))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (4, 99, 4, 4)])
+def test_shapes_that_no_option_makes_are_not_recognised(shape):
+    state = {key: torch.zeros(shape) for key in ("main.0.weight", "main.12.weight", "enc_1.conv.input_conv.weight")}
+    with pytest.raises(LayoutMismatch, match="no known generator"):
+        recognise([Part("", state)], None, {})
 
 
 def test_unknown_keys_are_shown_with_the_known_families():

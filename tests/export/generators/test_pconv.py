@@ -129,3 +129,7 @@ def test_full_mask_gives_the_grey_of_imagenets_mean_through_a_net_of_zeros():
 def test_interface_asks_for_multiples_of_the_halvings():
     assert FAMILY.interface(PConvOptions(levels=7)).size.multiple_of == 128
     assert FAMILY.interface(PConvOptions(levels=8)).size.multiple_of == 256
+
+
+def test_every_random_configuration_is_recognised(check_recognition):
+    check_recognition(FAMILY, lambda rng: {"levels": rng.integers(2, 9), "width": rng.integers(1, 70)})

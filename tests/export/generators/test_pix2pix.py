@@ -164,3 +164,25 @@ def test_unets_take_one_size_and_resnets_multiples_of_four():
         "multiple",
     ]
     assert FAMILY.interface(Pix2PixOptions(net="unet_128")).inputs[0].shape == ("batch", 3, 128, 128)
+
+
+def test_colorization_nets_say_what_their_channels_mean():
+    interface = FAMILY.interface(Pix2PixOptions(in_channels=1, out_channels=2))
+    assert (interface.inputs[0].colours, interface.output.colours) == ("lightness", "ab")
+    assert FAMILY.interface(Pix2PixOptions()).output.colours is None
+
+
+def _draw(rng):
+    net = str(rng.choice(NETS))
+    return {
+        "net": net,
+        "norm": str(rng.choice(["batch", "instance", "none"])),
+        "ngf": rng.integers(1, 80),
+        "in_channels": rng.integers(1, 4),
+        "out_channels": rng.integers(1, 4),
+        "dropout": bool(net.startswith("resnet") and rng.integers(2)),
+    }
+
+
+def test_every_random_configuration_is_recognised(check_recognition):
+    check_recognition(FAMILY, _draw)

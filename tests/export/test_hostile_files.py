@@ -1,0 +1,152 @@
+"""Thirty files that nobody should load: each is refused with a message that names the problem, none runs or hangs."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from export.checkpoint import load_strictly, read_checkpoint
+from export.errors import ExportError
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
+from export.recognition import recognise
+
+OPTIONS = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
+FIRST, LAST = "model.model.0.weight", "model.model.3.bias"
+
+
+class Payload:
+    """What an attacker would pickle."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.call
+
+
+def _good() -> dict[str, torch.Tensor]:
+    return dict(Pix2Pix().build(OPTIONS).state_dict())
+
+
+def _saved(value: object, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer, **options)
+    return buffer.getvalue()
+
+
+def _with(key: str, tensor: object) -> bytes:
+    return _saved({**_good(), key: tensor})
+
+
+def _without(*keys: str) -> bytes:
+    return _saved({key: tensor for key, tensor in _good().items() if key not in keys})
+
+
+def _zip(entries: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def _deep() -> object:
+    value: object = {"a": 1}
+    for _ in range(60):
+        value = {"a": value, "b": value}
+    return value
+
+
+def _flipped(at: float) -> bytes:
+    data = bytearray(_saved(_good()))
+    data[int(len(data) * at)] ^= 0xFF
+    return bytes(data)
+
+
+BOMB = _zip({"archive/data.pkl": pickle.dumps([]), "archive/data/0": bytes(50_000_000)}, zipfile.ZIP_DEFLATED)
+HUGE_PICKLE_LENGTH = b"\x80\x02X" + struct.pack("<I", 2**31 - 1) + b"abc"
+
+FILES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "system call": (lambda: pickle.dumps(Payload(os.system, "touch hacked")), r"posix\.system|not a torch checkpoint"),
+    "system call in a state dict": (lambda: _with("hook", Payload(os.system, "touch hacked")), r"needs posix\.system"),
+    "eval": (lambda: _with("hook", Payload(eval, "1/0")), "needs eval to be unpickled"),
+    "getattr": (lambda: _with("hook", Payload(getattr, "x", "upper")), "needs getattr to be unpickled"),
+    "import": (lambda: _with("hook", Payload(__import__, "os")), "needs __import__ to be unpickled"),
+    "open": (lambda: _with("hook", Payload(open, "/etc/passwd")), r"needs (_?io)\.open"),
+    "code in the old format": (
+        lambda: _saved({"x": Payload(os.system, "touch hacked")}, _use_new_zipfile_serialization=False),
+        r"needs posix\.system",
+    ),
+    "whole module": (lambda: _saved(nn.Conv2d(1, 1, 1)), r"needs torch\.nn\.modules\.conv\.Conv2d"),
+    "zip bomb": (lambda: BOMB, "is compressed"),
+    "zip without a pickle": (lambda: _zip({"archive/notes.txt": b"hello"}), "not a torch checkpoint"),
+    "empty zip": (lambda: _zip({}), "not a torch checkpoint"),
+    "truncated zip": (lambda: _saved(_good())[:5000], "truncated or not a torch checkpoint"),
+    "truncated old file": (
+        lambda: _saved(_good(), _use_new_zipfile_serialization=False)[:5000],
+        "truncated or not a torch checkpoint",
+    ),
+    "pickle that promises 2 GB": (lambda: HUGE_PICKLE_LENGTH, "truncated or not a torch checkpoint"),
+    "empty": (lambda: b"", "truncated or not a torch checkpoint"),
+    "web page": (lambda: b"<!doctype html><title>Quota exceeded</title>", "not a torch checkpoint"),
+    "picture": (lambda: b"\x89PNG\r\n\x1a\n" + bytes(2000), "not a torch checkpoint"),
+    "shell script": (lambda: b"#!/bin/sh\nrm -rf /\n", "not a torch checkpoint"),
+    "git lfs pointer": (
+        lambda: b"version https://git-lfs.github.com/spec/v1\n",
+        "not a torch checkpoint",
+    ),
+    "damaged directory": (lambda: _flipped(0.995), "damaged|not a torch checkpoint|keys|compressed"),
+    "NaN": (lambda: _with(FIRST, torch.full((1, 3, 4, 4), float("nan"))), f"{FIRST} holds NaN"),
+    "infinity in half": (lambda: _with(LAST, torch.full((3,), float("inf")).half()), f"{LAST} holds NaN or infinity"),
+    "a tensor of a terabyte": (lambda: _with(FIRST, torch.zeros(1).expand(10**6, 10**6)), "claims shape"),
+    "sparse": (lambda: _with(FIRST, torch.eye(4).to_sparse()), "is sparse"),
+    "quantised": (lambda: _with(FIRST, torch.quantize_per_tensor(torch.ones(4), 1.0, 0, torch.qint8)), "quantised"),
+    "missing key": (lambda: _without(LAST), f"missing: {LAST}"),
+    "foreign key": (lambda: _with("model.model.9.weight", torch.zeros(1)), r"unexpected: model\.model\.9\.weight"),
+    "wrong shape": (lambda: _with(LAST, torch.zeros(5)), rf"{LAST} \(5,\) instead of \(3,\)"),
+    "foreign net": (
+        lambda: _saved(nn.Linear(2, 2).state_dict()),
+        "no known generator has keys such as weight",
+    ),
+    "no weights": (lambda: _saved({"epoch": 3, "lr": 0.1}), "holds no state dict"),
+    "a list": (lambda: _saved([torch.zeros(1)]), "holds no state dict"),
+    "nested sixty deep and 2^60 wide": (lambda: _saved(_deep()), "holds no state dict"),
+    "a thousand channels": (
+        lambda: _with(FIRST, torch.zeros(1, 1000, 4, 4)),
+        "no known generator|shape|channels",
+    ),
+}
+
+
+def _load(path: Path) -> None:
+    found = recognise(read_checkpoint(path).parts, None, {})
+    load_strictly(found.family.build(found.options), found.family.translate(found.state, found.options).state)
+
+
+def test_there_are_at_least_thirty():
+    assert len(FILES) >= 30
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch has its own to say of some
+@pytest.mark.parametrize("name", FILES)
+def test_file_is_refused_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, message = FILES[name]
+    (tmp_path / "net.pth").write_bytes(make())
+    with pytest.raises(ExportError, match=message):
+        _load(tmp_path / "net.pth")
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_the_file_they_were_made_from_is_good(tmp_path):
+    (tmp_path / "net.pth").write_bytes(_saved(_good()))
+    assert recognise(read_checkpoint(tmp_path / "net.pth").parts, None, {}).options == OPTIONS
