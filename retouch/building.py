@@ -1,0 +1,79 @@
+"""Building engines ahead: what `retouch build` does for one model, without its command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from engines.base import BatchShape
+from engines.errors import ModelNotFound, RetouchError
+from engines.listing import list_versions, read_manifest_of
+from engines.load import EngineChoice, EngineOptions, choose, verify_onnx
+from engines.manifest import Manifest
+from engines.trt_build import BuildOptions, ComputeCapability
+from engines.trt_library import load_tensorrt
+from engines.trt_plans import build_ahead
+from service.settings import Settings
+
+
+class Built(NamedTuple):
+    """One engine: what it was built for, and how that went."""
+
+    what: str
+    outcome: str
+    failed: bool = False
+
+
+def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest]]:
+    """Directory and manifest of the newest version of each model, or of those named.
+
+    Raises:
+        ModelNotFound: a name is of no model here.
+        ManifestInvalid: a manifest cannot be read.
+    """
+    found = list_versions(root)
+    newest = {key.name: key for key in sorted(found)}
+    if missing := sorted(set(names) - set(newest)):
+        raise ModelNotFound(f"no {', '.join(missing)} in {root}; there are {', '.join(newest) or 'none'}")
+    keys = [newest[name] for name in (names or newest)]
+    return [(found[key].directory, read_manifest_of(key, found[key].directory)) for key in keys]
+
+
+def build_model(
+    directory: Path, manifest: Manifest, settings: Settings, engine: EngineChoice, capabilities: Sequence[str]
+) -> list[Built]:
+    """Build a model's engine for this host, or its TensorRT-RTX plans for the capabilities."""
+    if capabilities:
+        return [_plan(directory, manifest, settings, capability) for capability in capabilities]
+    return [_for_this_host(directory, manifest, settings, engine)]
+
+
+def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> Built:
+    what = f"for capability {capability}"
+    try:
+        verify_onnx(directory, manifest)
+        target, library = ComputeCapability.parse(capability), load_tensorrt()
+        options = BuildOptions(max_batch=settings.max_batch_size)
+        built = build_ahead(library, directory, manifest, options, settings.engine_cache_dir, target)
+    except RetouchError as error:
+        return Built(what, str(error), failed=True)
+    return Built(what, f"built with {library.name}" if built else "is in the cache already")
+
+
+def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engine: EngineChoice) -> Built:
+    options = EngineOptions(
+        engine, settings.engine_threads, settings.engine_cache_dir, max_batch=settings.max_batch_size
+    )
+    try:
+        opened = choose(directory, manifest, options).engine
+        try:
+            most = min(settings.max_batch_size, manifest.max_batch)
+            buckets = list(manifest.size.buckets())
+            opened.warm_up(BatchShape(batch, *bucket) for bucket in buckets for batch in sorted({1, most}))
+        finally:
+            opened.close()
+    except RetouchError as error:
+        return Built(engine, str(error), failed=True)
+    why = f" ({opened.note})" if opened.note else ""
+    return Built(opened.name, f"{opened.precision} on {opened.device}{why}")
