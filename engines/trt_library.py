@@ -42,13 +42,16 @@ class TensorRt:
     @property
     def is_strongly_typed(self) -> bool:
         """Whether networks take every tensor's type from the graph; 8.6 must be told layer by layer."""
-        return hasattr(self.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
+        return hasattr(self._flags, "STRONGLY_TYPED") or not hasattr(self.module.BuilderFlag, "FP16")
 
     def network_flags(self) -> int:
-        """The flags of a network that is parsed from ONNX."""
-        flags = self.module.NetworkDefinitionCreationFlag
-        wanted = ["STRONGLY_TYPED"] if self.is_strongly_typed else ["EXPLICIT_BATCH"]
-        return sum(1 << int(getattr(flags, name)) for name in wanted)
+        """The flags of a network that is parsed from ONNX; a version that has only one kind may have no flag for it."""
+        wanted = "STRONGLY_TYPED" if self.is_strongly_typed else "EXPLICIT_BATCH"
+        return 1 << int(getattr(self._flags, wanted)) if hasattr(self._flags, wanted) else 0
+
+    @property
+    def _flags(self) -> Any:
+        return self.module.NetworkDefinitionCreationFlag
 
     def take_errors(self) -> list[str]:
         """What went wrong since the last call: the errors, or the warnings where there is none (8.6 is that mild)."""

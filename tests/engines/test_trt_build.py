@@ -178,6 +178,23 @@ def test_rtx_has_every_name_that_running_a_plan_needs(library):
     assert [(kind.__name__, name) for kind, wanted in names.items() for name in wanted if not hasattr(kind, name)] == []
 
 
+@pytest.mark.parametrize(
+    ("creation", "builder", "strongly", "flags"),
+    [
+        pytest.param({"EXPLICIT_BATCH": 0}, {"FP16": 0}, False, 1, id="8.6"),
+        pytest.param({"EXPLICIT_BATCH": 0, "STRONGLY_TYPED": 1}, {"FP16": 0}, True, 2, id="10"),
+        pytest.param({"STRONGLY_TYPED": 0}, {}, True, 1, id="11 and RTX"),
+        pytest.param({}, {}, True, 0, id="a version without any choice"),
+    ],
+)
+def test_typing_follows_what_the_version_has(creation, builder, strongly, flags):
+    module = types.SimpleNamespace(
+        NetworkDefinitionCreationFlag=types.SimpleNamespace(**creation), BuilderFlag=types.SimpleNamespace(**builder)
+    )
+    library = TensorRt(module, False, (1, 0, 0), None)
+    assert (library.is_strongly_typed, library.network_flags()) == (strongly, flags)
+
+
 def test_logger_keeps_the_last_errors_and_the_warnings_only_where_there_is_no_error(library):
     severity = library.module.ILogger.Severity
     library.logger.log(severity.WARNING, "slow")
