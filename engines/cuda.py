@@ -128,6 +128,10 @@ class Cuda:
         """Start copying from the device; `target` is valid once the stream got there."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToHost", stream)
 
+    def copy_within(self, target: DeviceBuffer, source: DeviceBuffer, nbytes: int, stream: Stream) -> None:
+        """Start copying from one place of the device to another."""
+        self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToDevice", stream)
+
     def clear(self, target: DeviceBuffer, nbytes: int, stream: Stream) -> None:
         """Start setting the first bytes to zero."""
         self.call("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)

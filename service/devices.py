@@ -5,15 +5,19 @@ A batch is launched, which returns a ticket, and collected, which waits for it. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from engines.base import Engine
+from engines.errors import EngineUnavailable
 from service.items import Sample
+
+log = structlog.get_logger(__name__)
 
 Tile = NDArray[np.uint8]
 Tiles = list[Tile | None]
@@ -81,3 +85,62 @@ class SerialDevice:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTicket:
+    """A batch, and who computes it."""
+
+    device: Device
+    ticket: Ticket
+
+    @property
+    def done(self) -> bool:
+        return self.ticket.done
+
+
+@dataclass(slots=True)
+class RoutingDevice:
+    """Each engine's batches to the device that suits it: models on different engines are served side by side.
+
+    serial: for engines that compute while the caller waits.
+    open_overlapping: the device of an engine that computes on a stream; None for other engines. Called on the thread
+        that launches, once for each place (`cuda:0`) and kind of engine; raises EngineUnavailable where something is
+        missing, and `serial` does it then.
+    """
+
+    serial: Device
+    open_overlapping: Callable[[Engine], Device | None]
+    _opened: dict[str, Device] = field(default_factory=dict, init=False)
+
+    @property
+    def depth(self) -> int:
+        return max(device.depth for device in (self.serial, *self._opened.values()))
+
+    def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
+        device = self._device_of(engine)
+        return RoutedTicket(device, device.launch(engine, samples))
+
+    def collect(self, ticket: Ticket) -> Tiles:
+        assert isinstance(ticket, RoutedTicket)  # noqa: S101 -- the device's own
+        return ticket.device.collect(ticket.ticket)
+
+    def close(self) -> None:
+        for device in self._opened.values():
+            device.close()
+
+    def _device_of(self, engine: Engine) -> Device:
+        if not engine.device.startswith("cuda"):
+            return self.serial
+        key = f"{engine.device} {type(engine).__name__}"
+        device = self._opened.get(key)
+        if device is None:
+            device = self._opened[key] = self._open(engine)
+        return device
+
+    def _open(self, engine: Engine) -> Device:
+        try:
+            return self.open_overlapping(engine) or self.serial
+        except EngineUnavailable as error:
+            log.warning("batches do not overlap", engine=engine.name, device=engine.device, reason=str(error))
+            return self.serial

@@ -42,6 +42,17 @@ def test_bytes_go_to_the_device_and_back_in_stream_order(cuda, runtime):
     assert runtime.alive == 0
 
 
+def test_bytes_move_within_the_device(cuda):
+    stream, first, second = cuda.stream(), cuda.device_buffer(4), cuda.device_buffer(4)
+    there, back = cuda.pinned_buffer(4), cuda.pinned_buffer(4)
+    there.array((1,), "int32")[:] = 7
+    cuda.copy_in(first, there, 4, stream)
+    cuda.copy_within(second, first, 4, stream)
+    cuda.copy_out(back, second, 4, stream)
+    stream.synchronise()
+    assert back.array((1,), "int32")[0] == 7
+
+
 def test_event_makes_one_stream_wait_for_another(cuda):
     first, second, event = cuda.stream(), cuda.stream(), cuda.event()
     device, there, back = cuda.device_buffer(4), cuda.pinned_buffer(4), cuda.pinned_buffer(4)

@@ -1,0 +1,86 @@
+"""Batches go to the device that suits their engine, and engines of both kinds are served side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from structlog.testing import capture_logs
+
+from engines.base import BatchShape, Engine
+from engines.cuda import Cuda
+from engines.errors import EngineUnavailable
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.device import CpuDevice
+from service.devices import Device, RoutingDevice, SerialDevice
+from service.gpu_device import GpuDevice
+from service.gpu_pixels import GpuPixels
+from service.items import Sample, Size
+
+from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
+
+
+@pytest.fixture
+def samples() -> list[Sample]:
+    image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    return [Sample(Size(64, 64), {"image": image})]
+
+
+@pytest.fixture
+def manifest(fake_manifest: Callable[..., Manifest]) -> Manifest:
+    return fake_manifest("facades", "translate")
+
+
+def test_a_serial_device_computes_when_it_launches(manifest: Manifest, samples: list[Sample]) -> None:
+    device, engine = SerialDevice(CpuDevice()), FakeEngine(manifest)
+    ticket = device.launch(engine, samples)
+    assert engine.batches == 1
+    assert ticket.done
+    np.testing.assert_array_equal(device.collect(ticket)[0], 255 - samples[0].arrays["image"])
+    device.close()
+
+
+def test_engines_on_streams_overlap_beside_engines_that_do_not(manifest: Manifest, samples: list[Sample]) -> None:
+    runtime = RacingRuntime()
+    cuda = Cuda(runtime)
+    opened: list[Engine] = []
+
+    def open_overlapping(engine: Engine) -> Device:
+        opened.append(engine)
+        return GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime)))
+
+    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping)
+    assert device.depth == 1
+    slow, fast = FakeEngine(manifest), FakeStreamEngine(manifest, cuda, BatchShape(1, 64, 64))
+    tickets = [device.launch(engine, samples) for engine in (slow, fast, slow, fast)]
+    assert device.depth == 3
+    assert opened == [fast]
+    for ticket in reversed(tickets):
+        np.testing.assert_array_equal(device.collect(ticket)[0], 255 - samples[0].arrays["image"])
+        assert ticket.done
+    device.close()
+    fast.close()
+    assert runtime.alive == 0
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
+    manifest: Manifest, samples: list[Sample], missing: bool
+) -> None:
+    asked: list[Engine] = []
+
+    def open_overlapping(engine: Engine) -> Device | None:
+        asked.append(engine)
+        if missing:
+            raise EngineUnavailable("CV-CUDA does not load")
+        return None
+
+    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping)
+    engine = FakeStreamEngine(manifest, Cuda(RacingRuntime()), BatchShape(1, 64, 64))
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert device.collect(device.launch(engine, samples))[0] is not None
+    assert len(asked) == 1
+    assert [line["reason"] for line in logs] == (["CV-CUDA does not load"] if missing else [])
