@@ -29,6 +29,8 @@ MAX_SCANS = 100
 
 _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 16_383}
 _WEBP_METHOD = 2
+_WEBP_HEADER_BYTES = 32
+"""What OpenCV wants to see of a file, though one of a few pixels can be shorter."""
 _FULL_CHROMA_QUALITY = 90
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
 """Complaints about files that some phones write: bytes behind the last pixel, a needless field of the scan header."""
@@ -131,7 +133,8 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
 
 
 def _decode_webp(data: bytes, header: Header) -> NDArray[np.uint8]:
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    padded = data.ljust(_WEBP_HEADER_BYTES, b"\0")
+    decoded = cv2.imdecode(np.frombuffer(padded, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None or decoded.shape[:2] != header.stored:
         raise InvalidImage("the WebP is truncated or corrupt")
     conversion = cv2.COLOR_BGRA2RGBA if decoded.shape[2] == 4 else cv2.COLOR_BGR2RGB

@@ -1,8 +1,8 @@
 """The pixels of PNG files, both ways.
 
 Decoders see only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk
-reaches them. Pillow decodes 8 bits; 16 bits need OpenCV, whose libpng writes complaints to stderr, so the data are
-inflated and checked first.
+reaches them. Pillow decodes 8 bits, and is content with fewer rows than the header says, so a black last row is looked
+into. 16 bits need OpenCV, whose libpng writes complaints to stderr, so the data are inflated and checked first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), 
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _FILTER_UP = 2
+_PIECE = 1 << 20
 
 
 def decode_png(data: bytes, header: Header) -> Pixels:
@@ -102,6 +103,8 @@ def _decode_8_bits(core: bytes, header: Header, *, as_indices: bool = False) -> 
         # the class itself, because Image.open compares the size with a limit that belongs to the whole process
         with PngImageFile(BytesIO(core)) as file:
             file.load()
+            if file.info.get("interlace") or not np.asarray(file.crop((0, file.height - 1, *file.size))).any():
+                _check_length(core, header)
             image: Image.Image = file
             if file.mode == "1":
                 image = file.convert("L")
@@ -124,24 +127,43 @@ def _decode_16_bits(core: bytes, header: Header) -> NDArray[np.uint16]:
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA if header.alpha else cv2.COLOR_BGR2RGB), np.uint16)
 
 
-def _check_scanlines(core: bytes, header: Header) -> None:
-    """Inflates a 16-bit PNG and checks what libpng would complain about: length, checksum, filter types."""
-    packed = b"".join(core[c.start : c.end] for c in png_chunks(core) if c.kind == b"IDAT")
-    pixel_bytes = 2 * ((1 if header.colour == "grey" else 3) + header.alpha)
+def _scanlines(core: bytes, header: Header) -> list[tuple[int, int]]:
+    """How many scanlines of how many bytes, filter type included, in each pass of the picture."""
+    samples = 1 if header.colour == "palette" else (1 if header.colour == "grey" else 3) + header.alpha
     interlaced = core[len(PNG_SIGNATURE) + 8 + 12] == 1
     height, width = header.stored
     passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
-    shapes = [(-(-(height - r) // dr), -(-(width - c) // dc)) for r, c, dr, dc in passes if height > r and width > c]
-    expected = sum(rows * (1 + columns * pixel_bytes) for rows, columns in shapes)
+    sizes = [(-(-(height - r) // dr), -(-(width - c) // dc)) for r, c, dr, dc in passes if height > r and width > c]
+    return [(rows, 1 + (columns * samples * header.bits + 7) // 8) for rows, columns in sizes]
+
+
+def _packed(core: bytes) -> bytes:
+    return b"".join(core[c.start : c.end] for c in png_chunks(core) if c.kind == b"IDAT")
+
+
+def _check_length(core: bytes, header: Header) -> None:
+    """Inflates a PNG piece by piece and counts whether all of its pixels are there."""
+    missing = sum(rows * stride for rows, stride in _scanlines(core, header))
+    inflate, packed = zlib.decompressobj(), _packed(core)
+    while packed and missing > 0:
+        missing -= len(inflate.decompress(packed, _PIECE))
+        packed = inflate.unconsumed_tail
+    if missing > 0:
+        raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
+
+
+def _check_scanlines(core: bytes, header: Header) -> None:
+    """Inflates a 16-bit PNG and checks what libpng would complain about: length, checksum, filter types."""
+    scanlines = _scanlines(core, header)
+    expected = sum(rows * stride for rows, stride in scanlines)
     inflate = zlib.decompressobj()
     try:
-        lines = np.frombuffer(inflate.decompress(packed, expected + 1), np.uint8)
+        lines = np.frombuffer(inflate.decompress(_packed(core), expected + 1), np.uint8)
     except zlib.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
     if lines.size != expected or not inflate.eof:
         raise InvalidImage("the PNG is truncated or corrupt: it holds more or fewer pixels than its header says")
-    for rows, columns in shapes:
-        stride = 1 + columns * pixel_bytes
+    for rows, stride in scanlines:
         if np.any(lines[: rows * stride : stride] > 4):
             raise InvalidImage("the PNG is corrupt: unknown filter type")
         lines = lines[rows * stride :]

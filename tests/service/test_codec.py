@@ -345,9 +345,17 @@ def test_a_jpeg_of_hundreds_of_scans_is_refused_before_decoding() -> None:
         decode(data[:-2] + data[last:-2] * 200 + b"\xff\xd9", max_pixels=LIMIT)
 
 
-def test_a_webp_with_broken_pixels_is_refused() -> None:
+def test_the_smallest_webp_is_shorter_than_opencv_expects_and_still_read(capfd: pytest.CaptureFixture[str]) -> None:
+    tiny = files.riff((b"VP8L", bytes.fromhex("2f00000000888808")))  # five codes of one symbol each
+    assert len(tiny) == 28
+    np.testing.assert_array_equal(decode(tiny, max_pixels=LIMIT).pixels, pillow(tiny, "RGB"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_webp_with_broken_pixels_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidImage, match="WebP is truncated or corrupt"):
         decode(files.riff(files.vp8l_header(40, 40)), max_pixels=LIMIT)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", WHOLE)

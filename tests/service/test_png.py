@@ -58,6 +58,32 @@ def test_sixteen_bits_are_checked_to_the_last_byte(body: bytes) -> None:
         decode(sixteen_bits(body), max_pixels=LIMIT)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.parametrize(("colour_type", "bits"), [(0, 1), (0, 8), (2, 8), (3, 2), (3, 8), (4, 8), (6, 8)])
+def test_missing_rows_are_noticed_also_where_the_data_end_properly(rows: int, colour_type: int, bits: int) -> None:
+    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour_type]
+    line = b"\0" + b"\xff" * ((9 * samples * bits + 7) // 8)
+    head = files.ihdr(9, 6, bits, colour_type), files.chunk(b"PLTE", b"\x30" * 3 * min(256, 2**bits))
+    whole = files.png_of_chunks(*head, files.chunk(b"IDAT", zlib.compress(line * 6)))
+    assert decode(whole, max_pixels=LIMIT).size == Size(6, 9)
+    with pytest.raises(InvalidImage, match=r"fewer pixels|truncated"):
+        decode(files.png_of_chunks(*head, files.chunk(b"IDAT", zlib.compress(line * rows))), max_pixels=LIMIT)
+
+
+def test_missing_rows_of_an_interlaced_picture_are_noticed() -> None:
+    good = files.interlaced_png(np.full((9, 9, 3), 200, np.uint8))
+    rows = zlib.decompress(good[41 : good.index(b"IEND") - 8])
+    body = files.chunk(b"IDAT", zlib.compress(rows[: -(1 + 27)]))
+    with pytest.raises(InvalidImage, match="fewer pixels"):
+        decode(files.png_of_chunks(files.ihdr(9, 9, 8, 2, 1), body), max_pixels=LIMIT)
+
+
+def test_pictures_with_a_black_last_row_are_whole() -> None:
+    for pixels in (np.zeros((40, 30, 3), np.uint8), np.zeros((40, 30, 2), np.uint8)):
+        assert decode(files.png(pixels), max_pixels=LIMIT).size == Size(40, 30)
+    assert decode(files.png_bomb(4_000), max_pixels=LIMIT).size == Size(4_000, 4_000)
+
+
 def test_an_unknown_filter_is_found_in_any_pass_of_an_interlaced_picture() -> None:
     good = files.interlaced_png(np.zeros((9, 9, 3), np.uint16))
     assert decode(good, max_pixels=LIMIT).size == Size(9, 9)
