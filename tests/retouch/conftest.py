@@ -33,6 +33,8 @@ class Contract:
     delay_s: float = 0.0
     unwelcome: bytes = b"unwelcome"
     """An image of these bytes is refused with a problem; one of `plain` with a text."""
+    keeps_back: int = 0
+    """Send that many pictures fewer than are asked for."""
     asked: list[dict[str, str | bytes]] = field(default_factory=list)
 
     async def answer(self, request: Request) -> Response:
@@ -46,7 +48,7 @@ class Contract:
             self.busy -= 1
             headers = {} if self.retry_after is None else {"Retry-After": self.retry_after}
             return problem(503, "overloaded", "the house is full", headers)
-        image = asked["image"]
+        image = asked.get("image", b"nothing")
         assert isinstance(image, bytes)
         if image == self.unwelcome:
             return problem(400, "invalid_image", "these bytes are no image")
@@ -58,7 +60,15 @@ class Contract:
             "X-Batch-Size": "2",
             "Server-Timing": "decode;dur=1.5, infer;dur=20",
         }
-        return Response(b"filled " + image, media_type="image/png", headers=headers)
+        several = int(str(asked.get("samples", asked.get("count", "1"))))
+        bodies = [
+            b"filled " + image + (b"" if n == 0 else b" %d" % n) for n in range(max(1, several - self.keeps_back))
+        ]
+        if several == 1:
+            return Response(bodies[0], media_type="image/png", headers=headers)
+        assert "multipart/mixed" in request.headers["accept"]
+        parts = b"".join(b"--edge\r\nContent-Type: image/png\r\n\r\n" + body + b"\r\n" for body in bodies)
+        return Response(parts + b"--edge--\r\n", media_type="multipart/mixed; boundary=edge", headers=headers)
 
 
 def problem(status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> Response:

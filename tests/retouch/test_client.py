@@ -96,3 +96,10 @@ async def test_an_address_that_is_none_is_refused(url: str) -> None:
 )
 def test_pauses(attempt: int, retry_after: str | None, expected_s: float | None) -> None:
     assert RetryPolicy(retries=8).pause_s(attempt, retry_after) == expected_s
+
+
+async def test_several_pictures_come_back_in_their_order_and_whatever_bytes_they_hold(contract) -> None:
+    image = b"\r\n--edg like \x00\r\n\r\n--"
+    async with opened(contract.url) as filler:
+        filled = await filler.fill("inpaint", {"image": image, "mask": b"m"}, {"samples": "3"})
+    assert filled.bodies == (b"filled " + image, b"filled " + image + b" 1", b"filled " + image + b" 2")

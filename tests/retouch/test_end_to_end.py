@@ -99,6 +99,28 @@ def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) 
     assert {path.name for path in tmp_path.iterdir()} <= {"out", "cache"}
 
 
+def drawing_models(root: Path) -> Path:
+    """A model that inpaints and one that generates, both from a latent, for the fake engine."""
+    shipped = json.loads((ROOT / "models" / "photos" / "1" / "manifest.json").read_text("utf-8"))
+    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
+    changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
+    for name, fields in changes.items():
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "1" / "manifest.json").write_text(json.dumps({**shipped, **fields, "name": name}))
+    return root
+
+
+def test_without_a_server_samples_and_pictures_from_nothing_are_made_too(tmp_path: Path) -> None:
+    here = ("--models-dir", drawing_models(tmp_path / "models"), "--engine", "fake", "--seed", 4)
+    image, mask = DATA / "dress.jpg", DATA / "dress_mask.png"
+    samples = run_apart(tmp_path, "inpaint", image, mask, "-o", "o.png", "--samples", 2, "--model", "drawing", *here)
+    assert samples.returncode == 0, samples.stderr
+    assert (tmp_path / "o-1.png").read_bytes() != (tmp_path / "o-2.png").read_bytes()
+    generated = run_apart(tmp_path, "generate", "-o", "face.png", "--model", "faces", *here)
+    assert generated.returncode == 0, generated.stderr
+    assert pixels(tmp_path / "face.png").shape == (256, 256, 3)
+
+
 def test_without_a_server_a_wrong_option_is_named(tmp_path: Path) -> None:
     done = run_apart(tmp_path, "translate", DATA / "skirt.jpg", "-o", "o.png", "--model", "../secret", *HERE)
     assert done.returncode == 1

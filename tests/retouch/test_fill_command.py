@@ -98,3 +98,74 @@ def test_a_plan_that_cannot_work_is_one_line_and_exit_1(pictures: Path) -> None:
     result = run("translate", pictures / "gone.png", "-o", pictures / "o.png")
     assert result.exit_code == 1
     assert result.output == f"error: {pictures}/gone.png does not exist\n"
+
+
+def test_several_samples_are_numbered_files(contract, pictures: Path) -> None:
+    out = pictures / "o.png"
+    image, mask = pictures / "images/a.png", pictures / "masks/a.png"
+    result = run("inpaint", image, mask, "-o", out, "--url", contract.url, "--samples", 3, "--seed", 5, "--json")
+    assert result.exit_code == 0, result.output
+    outs = [pictures / f"o-{number}.png" for number in (1, 2, 3)]
+    assert [path.read_bytes() for path in outs] == [b"filled images/a.png" + end for end in (b"", b" 1", b" 2")]
+    assert json.loads(result.stdout)["files"][0]["outs"] == [str(path) for path in outs]
+    assert not out.exists()
+    again = run("inpaint", image, mask, "-o", out, "--url", contract.url, "--samples", 4)
+    assert again.exit_code == 1
+    assert "already there" in again.output
+    assert len(contract.asked) == 1
+
+
+def test_a_server_that_keeps_samples_back_is_reported(contract, pictures: Path) -> None:
+    contract.keeps_back = 1
+    image, mask = pictures / "images/a.png", pictures / "masks/a.png"
+    result = run("inpaint", image, mask, "-o", pictures / "o.png", "--url", contract.url, "--samples", 3)
+    assert result.exit_code == 1
+    assert "2 pictures came back, 3 were asked for" in result.stderr
+    assert not list(pictures.glob("o*.png"))
+
+
+def test_pictures_are_generated_from_nothing(contract, pictures: Path) -> None:
+    out = pictures / "o.webp"
+    result = run("generate", "-o", out, "--url", contract.url, "--seed", 3, "--count", 2, "--model", "faces")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{pictures}/o-1.webp {pictures}/o-2.webp (photos/1 on fake, ")
+    assert (pictures / "o-2.webp").read_bytes() == b"filled nothing 1"
+    assert contract.asked == [{"task": "generate", "seed": "3", "count": "2", "model": "faces", "format": "webp"}]
+    one = run("generate", "-o", out, "--url", contract.url, "--json")
+    assert out.read_bytes() == b"filled nothing"
+    assert json.loads(one.stdout)["files"][0]["image"] is None
+
+
+def test_a_generation_that_cannot_be_written_is_named_by_its_output(contract, pictures: Path) -> None:
+    (pictures / "file").write_bytes(b"")
+    out = pictures / "file" / "o.png"
+    result = run("generate", "-o", out, "--url", contract.url)
+    assert result.exit_code == 1
+    assert f"{out}: [Errno 17] File exists" in result.stderr
+
+
+def test_instance_maps_go_with_their_images(contract, pictures: Path) -> None:
+    one = run(
+        *("translate", pictures / "images/a.png", "-o", pictures / "o.png", "--url", contract.url),
+        *("--instance", pictures / "masks/b.png"),
+    )
+    assert one.exit_code == 0, one.output
+    many = run(
+        *("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url),
+        *("--instance", pictures / "masks", "--concurrency", 1),
+    )
+    assert many.exit_code == 0, many.output
+    pairs = [(asked["image"], asked["instance"]) for asked in contract.asked]
+    assert pairs == [
+        (b"images/a.png", b"masks/b.png"),
+        (b"images/a.png", b"masks/a.png"),
+        (b"images/b.jpg", b"masks/b.png"),
+        (b"images/c.webp", b"masks/c.png"),
+    ]
+    (pictures / "masks/b.png").unlink()
+    missing = run(
+        *("translate", pictures / "images", "-o", pictures / "more", "--url", contract.url),
+        *("--instance", pictures / "masks"),
+    )
+    assert missing.exit_code == 1
+    assert "no instance map of the same name" in missing.output

@@ -207,3 +207,18 @@ async def test_its_state_prints_itself() -> None:
     batcher.close()
     assert repr(batcher) == "<Batcher [0 queued in 0 queues, closed]>"
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    three, one = Sample(Size(64, 64), {}, samples=3), sample()
+    tasks = await queued(batcher, *((row, served, 9.0) for row in (three, one, three, three)))
+    sizes = []
+    for _ in range(3):
+        batch = batcher.take()
+        assert batch is not None
+        sizes.append([entry.sample.samples for entry in batch])
+        answer_all(computed(batch))
+    assert sizes == [[3, 3], [3], [1]], "eight pictures are the most"
+    await asyncio.gather(*tasks)
+    assert BatchPolicy(4).size(32, samples=8) == 1, "a row is never divided"

@@ -11,6 +11,8 @@ from engines.manifest import Manifest
 from service.device import collate, split
 from service.items import Sample, Size
 
+from .tensor_specs import instance, label
+
 
 def test_images_become_channels_first_floats_in_the_unit_range_and_masks_zero_or_one(
     fake_manifest: Callable[..., Manifest],
@@ -61,3 +63,23 @@ def test_every_level_survives_the_way_there_and_back(fake_manifest: Callable[...
     feed = collate(fake_manifest("x", "translate"), [Sample(Size(16, 16), {"image": image})])
     (tile,) = split(feed["image"])
     np.testing.assert_array_equal(tile, image)
+
+
+def test_ids_get_a_channel_and_keep_their_type(fake_manifest: Callable[..., Manifest]) -> None:
+    manifest = fake_manifest("streets", "translate", inputs=[label(35), instance()])
+    ids = np.arange(16, dtype=np.int32).reshape(4, 4) + 65_520
+    feed = collate(manifest, [Sample(Size(4, 4), {"label": ids.astype(np.uint8), "instance": ids})])
+    assert (feed["label"].dtype, feed["instance"].dtype) == (np.uint8, np.int32)
+    np.testing.assert_array_equal(feed["instance"], ids[None, None])
+
+
+def test_a_row_of_several_samples_comes_back_as_several_tiles_or_none() -> None:
+    output = np.random.default_rng(0).random((2, 4, 3, 2, 5), np.float32)
+    output[1, 3, 0, 0, 0] = np.nan
+    row, lost = split(output)
+    assert lost is None
+    assert row is not None
+    assert row.shape == (4, 2, 5, 3)
+    for sample in range(4):
+        (alone,) = split(output[:1, sample])
+        np.testing.assert_array_equal(row[sample], alone)

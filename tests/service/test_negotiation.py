@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from service.errors import InvalidOption
-from service.negotiation import acceptable_request_id, asked_timeout_s, wanted_format, wants_job, wants_json
+from service.negotiation import (
+    acceptable_request_id,
+    asked_timeout_s,
+    wanted_format,
+    wants_job,
+    wants_json,
+    wants_multipart,
+)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +73,20 @@ def test_an_absurd_deadline_is_refused(text: str) -> None:
 )
 def test_a_clients_request_id_is_kept_only_if_it_is_safe_to_log(given: str | None, kept: str | None) -> None:
     assert acceptable_request_id(given) == kept
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("multipart/mixed", True),
+        ("image/webp, Multipart/*", True),
+        ("application/json;q=0.5, multipart/mixed", True),
+        ("application/json, multipart/mixed", False),
+        ("multipart/mixed;q=0", False),
+        ("*/*", False),
+        ("image/png", False),
+        ("", False),
+    ],
+)
+def test_several_results_are_json_unless_multipart_is_wanted_more(accept: str, expected: bool) -> None:
+    assert wants_multipart(accept) is expected
