@@ -32,9 +32,7 @@ class FakeRuntime:
     """Every call is recorded by name; `fail` makes the next call of a name answer with a status."""
 
     cudaStreamNonBlocking = 1
-    cudaMemcpyKind = SimpleNamespace(
-        cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3
-    )
+    cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
 
     def __init__(self, name: bytes = b"Fake GPU\0\0") -> None:

@@ -40,6 +40,8 @@ class FakeTensorRt:
         self.contexts = 0
         self.capturable = True
         self.refuse_execution = False
+        self.refuse_contexts = False
+        self.refuse_shapes = False
         self.finds_no_gpu = False
         self.noise = 0.0
         self.runtime_caches: list[bytes] = []
@@ -206,7 +208,7 @@ class CudaEngine:
         self.inputs = {tensor.name: tensor.shape for tensor in self.session.get_inputs()}
         setattr(self, "device_memory_size" if trt.style == "8.6" else "device_memory_size_v2", 512)
         if trt.style == "8.6":
-            self.create_execution_context_without_device_memory = lambda: Context(self)
+            self.create_execution_context_without_device_memory = self._context
 
     def get_tensor_mode(self, name: str) -> Mode:
         return Mode.INPUT if name in self.inputs else Mode.OUTPUT
@@ -214,8 +216,11 @@ class CudaEngine:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(dim if isinstance(dim, int) else -1 for dim in self.inputs[name])
 
-    def create_execution_context(self, _config: Any) -> Context:
-        return Context(self)
+    def create_execution_context(self, _config: Any) -> Context | None:
+        return self._context()
+
+    def _context(self) -> Context | None:
+        return None if self.trt.refuse_contexts else Context(self)
 
     def create_runtime_config(self) -> Any:
         trt = self.trt
@@ -247,7 +252,7 @@ class Context:
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         self.shapes[name] = tuple(shape)
-        return True
+        return not self.trt.refuse_shapes
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         self.addresses[name] = address

@@ -151,3 +151,8 @@ def test_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     with pytest.raises(EngineUnavailable, match=r"pip install 'retouch\[gpu\]'"):
         open_cuda()
+
+
+def test_library_that_is_there_is_used(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", FakeRuntime())
+    assert open_cuda(0).device.name == "Fake GPU"

@@ -330,6 +330,15 @@ def test_close_waits_for_leases_and_offers_nothing_afterwards(repository, worksh
     assert len(workshop.opened) == 1
 
 
+def test_closing_takes_what_is_loaded_and_what_is_only_offered(repository, workshop, publish):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    repository.close()
+    assert [engine.closes for engine in workshop.opened] == [1]
+    assert repository.statuses() == []
+
+
 def test_engine_that_fails_to_close_does_not_fail_the_lease(tmp_path, publish):
     class Stubborn(FakeEngine):
         def close(self) -> None:

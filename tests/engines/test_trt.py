@@ -242,6 +242,18 @@ def test_refused_batch_fails_alone(ten, directory):
     assert engine.infer(feed_of(engine, 3))["output"].shape == (3, 3, 16, 16)
 
 
+@pytest.mark.parametrize(
+    ("flag", "words"), [("refuse_contexts", "no execution context"), ("refuse_shapes", "the shape is refused")]
+)
+def test_shape_that_cannot_be_set_up_fails_alone_and_can_be_tried_again(bench, directory, flag, words):
+    engine = bench.open(directory)
+    setattr(bench.trt, flag, True)
+    with pytest.raises(EngineFailed, match=f"{words} for 3 tiles of 16×16"):
+        engine.infer(feed_of(engine, 3))
+    setattr(bench.trt, flag, False)
+    assert engine.infer(feed_of(engine, 3))["output"].shape == (3, 3, 16, 16)
+
+
 def test_batch_beyond_the_plan_fails_alone(ten, directory):
     engine = ten.open(directory)
     with pytest.raises(EngineFailed, match="no profile of the plan holds 5 tiles of 16×16"):
