@@ -25,7 +25,8 @@ from engines.repository import ModelRepository
 from service.admission import Admission
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
-from service.devices import SerialDevice
+from service.devices import RoutingDevice, SerialDevice
+from service.gpu_device import open_gpu_device
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
 from service.metrics import Metrics
@@ -159,6 +160,7 @@ def _engine_opener(settings: Settings) -> OpenEngine:
         threads=settings.engine_threads,
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
+        max_batch=settings.max_batch_size,
     )
     return lambda directory, manifest: open_engine(directory, manifest, options)
 
@@ -171,7 +173,8 @@ def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
 
 
 def _start_worker(batcher: Batcher, metrics: Metrics, clock: Callable[[], float]) -> DeviceWorker:
-    worker = DeviceWorker(batcher, SerialDevice(CpuDevice()), metrics, clock)
+    device = RoutingDevice(SerialDevice(CpuDevice()), open_gpu_device)
+    worker = DeviceWorker(batcher, device, metrics, clock)
     worker.start()
     return worker
 

@@ -14,13 +14,13 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from engines.base import BatchShape, Engine
-from engines.cuda import Cuda, Stream
+from engines.cuda import Cuda, Stream, open_cuda
 from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.devices import Ticket, Tiles
 from service.gpu_layout import BatchLayout, batch_shape_of, lay_out
-from service.gpu_pixels import GpuPixels
+from service.gpu_pixels import GpuPixels, load_cvcuda
 from service.gpu_slots import Slot, host_array
 from service.gpu_stages import FINITE, GpuStages
 from service.items import Sample
@@ -132,6 +132,18 @@ class GpuDevice:
         """Wait for what has been started. Raises EngineDead: the context is lost."""
         for stream in self._streams:
             stream.synchronise()
+
+
+def open_gpu_device(engine: Engine) -> GpuDevice | None:
+    """The device that overlaps the batches of an engine; None for an engine that does not compute on a stream.
+
+    Raises:
+        EngineUnavailable: CV-CUDA or the GPU is missing.
+    """
+    if not isinstance(engine, StreamEngine):
+        return None
+    index = int(engine.device.partition(":")[2] or 0)
+    return GpuDevice(open_cuda(index), GpuPixels(load_cvcuda()))
 
 
 def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:

@@ -45,6 +45,7 @@ class _Flight:
     batch: list[Entry]
     launched_at: float
     ticket: Ticket | None = None
+    """None while it is launched, and once it was collected."""
 
     @property
     def engine(self) -> Engine:
@@ -140,9 +141,10 @@ class DeviceWorker:
             self._failed(flight, error)
 
     def _collect(self, flight: _Flight) -> None:
-        assert flight.ticket is not None  # noqa: S101 -- only what was launched stays in flight
+        ticket, flight.ticket = flight.ticket, None
+        assert ticket is not None  # noqa: S101 -- only what was launched stays in flight
         try:
-            tiles = self.device.collect(flight.ticket)
+            tiles = self.device.collect(ticket)
         except EngineDead:
             raise
         except Exception as error:  # as above
@@ -156,7 +158,7 @@ class DeviceWorker:
         if isinstance(error, EngineOutOfMemory) and size > 1:
             log.warning("batch halved", model=key, batch_size=size, reason=str(error))
             for other in self._flights:
-                if other is not flight:
+                if other.ticket is not None:
                     self._collect(other)
             self._answer(flight, self._compute_halves(flight.engine, flight.samples))
             return

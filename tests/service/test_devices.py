@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
-from service.gpu_device import GpuDevice
+from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_pixels import GpuPixels
 from service.items import Sample, Size
 
@@ -84,3 +85,13 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
             assert device.collect(device.launch(engine, samples))[0] is not None
     assert len(asked) == 1
     assert [line["reason"] for line in logs] == (["CV-CUDA does not load"] if missing else [])
+
+
+def test_a_gpu_is_opened_for_engines_on_streams_alone(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = RacingRuntime()
+    monkeypatch.setattr("service.gpu_device.open_cuda", lambda index: Cuda(runtime, index))
+    monkeypatch.setitem(sys.modules, "cvcuda", FakeCvCuda(runtime))
+    assert open_gpu_device(FakeEngine(manifest)) is None
+    device = open_gpu_device(FakeStreamEngine(manifest, Cuda(runtime), BatchShape(1, 64, 64)))
+    assert isinstance(device, GpuDevice)
+    device.close()
