@@ -64,6 +64,17 @@ class _InMemoryParser(MultiPartParser):
             request.headers, stream, max_files=MAX_PARTS, max_fields=MAX_PARTS, max_part_size=MAX_FIELD_BYTES
         )
         self.spool_max_size = max_body_bytes + 1
+        self.complete = False
+        """Whether the last boundary was seen."""
+
+    def on_end(self) -> None:
+        """The last boundary was reached."""
+        self.complete = True
+
+    def close_files(self) -> None:
+        """Close the files of all parts, also of one that was cut; the base class does so only when parsing fails."""
+        for file in self._files_to_close_on_error:
+            file.close()
 
 
 async def read_form(request: Request, files: Collection[str], *, max_body_bytes: int) -> Form:
@@ -87,9 +98,16 @@ async def read_form(request: Request, files: Collection[str], *, max_body_bytes:
         parts = (await parser.parse()).multi_items()
     except MultiPartException as error:
         raise InvalidRequest(f"malformed multipart body: {error.message}") from error
+    except UnicodeError as error:  # of a charset such as punycode; undecodable bytes alone are read as Latin-1
+        raise InvalidRequest(f"a text field is not in the charset that is announced: {error}") from error
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
-    return _sort(parts, files)
+    try:
+        if not parser.complete:
+            raise InvalidRequest("the multipart body ends before its last boundary; send it whole")
+        return _sort(parts, files)
+    finally:
+        parser.close_files()
 
 
 async def _is_empty(request: Request) -> bool:
@@ -120,13 +138,8 @@ def _too_large(max_body_bytes: int) -> TooLarge:
 
 def _sort(parts: list[tuple[str, UploadFile | str]], files: Collection[str]) -> Form:
     form = Form({}, {})
-    try:
-        for name, value in parts:
-            _put(form, name, value, files)
-    finally:
-        for _, value in parts:
-            if not isinstance(value, str):
-                value.file.close()
+    for name, value in parts:
+        _put(form, name, value, files)
     return form
 
 
