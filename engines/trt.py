@@ -86,6 +86,10 @@ class TrtEngine(Engine):
         """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
         return dict(self._addresses)
 
+    def use_graphs(self, on: bool) -> None:
+        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        self._runtime.use_graphs = on
+
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
         """Compute what lies in device memory, on that stream, without waiting for it.
 

@@ -44,6 +44,8 @@ class TrtRuntime:
 
     max_shapes = 64
     """Shapes whose context and graph are kept; the least recently used one goes first."""
+    use_graphs = True
+    """False launches kernel by kernel: for measuring what graphs are worth."""
 
     def __init__(
         self,
@@ -87,11 +89,11 @@ class TrtRuntime:
             launch = self._launches[shape] = _Launch(self._context(shape, addresses, stream))
             self._forget_oldest()
         self._launches.move_to_end(shape)
-        if launch.graph is not None:
+        if launch.graph is not None and self.use_graphs:
             launch.graph.launch(stream)
             return
         self._execute(launch.context, shape, stream)  # once eagerly: lazy initialisation cannot be captured
-        if launch.capturable:
+        if launch.capturable and self.use_graphs and launch.graph is None:
             self._capture(launch, shape, stream)
 
     def runtime_cache(self) -> bytes:

@@ -25,7 +25,7 @@ from engines.repository import ModelRepository
 from service.admission import Admission
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
-from service.devices import RoutingDevice, SerialDevice
+from service.devices import Device, RoutingDevice, SerialDevice
 from service.gpu_device import open_gpu_device
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
@@ -40,6 +40,7 @@ from service.worker import DeviceWorker, Supervisor
 log = structlog.get_logger(__name__)
 
 OpenEngine = Callable[[Path, Manifest], Engine]
+OpenDevice = Callable[[], Device]
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
 """A worker that still computes after this is left behind: its thread is a daemon."""
@@ -94,15 +95,18 @@ class Service:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, open_model: OpenEngine | None = None) -> AsyncIterator[Service]:
+async def open_service(
+    settings: Settings, open_model: OpenEngine | None = None, open_device: OpenDevice | None = None
+) -> AsyncIterator[Service]:
     """A running service without HTTP; models are loading when it is handed out.
 
     Args:
         settings: all knobs.
         open_model: loads an engine; by default the one that the settings choose.
+        open_device: what computes batches; by default whatever suits each engine.
     """
     async with AsyncExitStack() as stack:
-        service = _build(settings, open_model or _engine_opener(settings), stack)
+        service = _build(settings, open_model or engine_opener(settings), open_device or _any_device, stack)
         for loop in (_follow_models(service), _supervise(service)):
             task = asyncio.create_task(loop)
             stack.push_async_callback(_cancelled, task)
@@ -110,14 +114,16 @@ async def open_service(settings: Settings, open_model: OpenEngine | None = None)
 
 
 @asynccontextmanager
-async def open_pipeline(settings: Settings, open_model: OpenEngine | None = None) -> AsyncIterator[Pipeline]:
+async def open_pipeline(
+    settings: Settings, open_model: OpenEngine | None = None, open_device: OpenDevice | None = None
+) -> AsyncIterator[Pipeline]:
     """The pipeline with its models loaded, to be used without a server."""
-    async with open_service(settings, open_model) as service:
+    async with open_service(settings, open_model, open_device) as service:
         await service.loaded.wait()
         yield service.pipeline
 
 
-def _build(settings: Settings, open_model: OpenEngine, stack: AsyncExitStack) -> Service:
+def _build(settings: Settings, open_model: OpenEngine, open_device: OpenDevice, stack: AsyncExitStack) -> Service:
     clock, metrics = time.monotonic, Metrics()
     codec_threads = ThreadPoolExecutor(settings.codec_threads or os.cpu_count() or 1, "codec")
     stack.callback(codec_threads.shutdown, cancel_futures=True)
@@ -129,7 +135,7 @@ def _build(settings: Settings, open_model: OpenEngine, stack: AsyncExitStack) ->
     stack.callback(repository.close)
     batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
     supervisor = Supervisor(
-        start_worker=partial(_start_worker, batcher, metrics, clock),
+        start_worker=partial(_start_worker, batcher, open_device, metrics, clock),
         reload_engine=partial(_reload_engine, repository),
         clock=clock,
         hang_timeout_s=settings.hang_timeout_s,
@@ -154,7 +160,8 @@ def _build(settings: Settings, open_model: OpenEngine, stack: AsyncExitStack) ->
     return service
 
 
-def _engine_opener(settings: Settings) -> OpenEngine:
+def engine_opener(settings: Settings) -> OpenEngine:
+    """Loads the engines that the settings choose."""
     options = EngineOptions(
         choice=settings.engine,
         threads=settings.engine_threads,
@@ -172,9 +179,14 @@ def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 
-def _start_worker(batcher: Batcher, metrics: Metrics, clock: Callable[[], float]) -> DeviceWorker:
-    device = RoutingDevice(SerialDevice(CpuDevice()), open_gpu_device)
-    worker = DeviceWorker(batcher, device, metrics, clock)
+def _any_device() -> Device:
+    return RoutingDevice(SerialDevice(CpuDevice()), open_gpu_device)
+
+
+def _start_worker(
+    batcher: Batcher, open_device: OpenDevice, metrics: Metrics, clock: Callable[[], float]
+) -> DeviceWorker:
+    worker = DeviceWorker(batcher, open_device(), metrics, clock)
     worker.start()
     return worker
 

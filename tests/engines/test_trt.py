@@ -88,6 +88,19 @@ def test_each_shape_gets_one_context_and_one_graph(ten, directory):
     assert ten.device.calls.count("cudaGraphLaunch") == 2
 
 
+def test_graphs_can_be_left_out_to_measure_what_they_are_worth(ten, directory):
+    engine = ten.open(directory)
+    engine.use_graphs(False)
+    ten.device.calls.clear()
+    first = [engine.infer(feed_of(engine, 3))["output"].copy() for _ in range(2)]
+    assert "cudaGraphInstantiate" not in ten.device.calls
+    engine.use_graphs(True)
+    again = [engine.infer(feed_of(engine, 3))["output"].copy() for _ in range(2)]
+    assert ten.device.calls.count("cudaGraphLaunch") == 1
+    for output in (*first, *again):
+        np.testing.assert_array_equal(output, first[0])
+
+
 def test_stream_that_cannot_be_captured_runs_without_graphs(ten, directory):
     ten.trt.capturable = False
     engine = ten.open(directory)
