@@ -20,7 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 _Convolution: TypeAlias = nn.Conv2d | nn.ConvTranspose2d
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
-_WEIGHTED = (*_CONVOLUTIONS, nn.Linear)
+WEIGHTED = (*_CONVOLUTIONS, nn.Linear)
 
 
 class InstanceNorm32(nn.Module):
@@ -146,7 +146,7 @@ def halved(net: ModuleT) -> ModuleT:
 def compute_type(net: nn.Module) -> torch.dtype:
     """The type of the net's activations: that of its first convolution or linear layer."""
     for module in net.modules():
-        if isinstance(module, _WEIGHTED):
+        if isinstance(module, WEIGHTED):
             return module.weight.dtype
     return torch.float32
 

@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor, nn
 
-from engines.manifest import SizeRule, TensorSpec
+from engines.manifest import TensorSpec
 from export.errors import GraphInvalid
 from export.generators.family import Interface
 
@@ -41,7 +41,7 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
         warnings.simplefilter("ignore")  # the exporter announces its successor and every constant that it traces
         torch.onnx.export(
             net,
-            tuple(_example(spec, interface.size) for spec in interface.inputs),
+            example_inputs(interface, batch=1),
             path,
             dynamo=False,
             opset_version=OPSET,
@@ -57,11 +57,14 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
     check_graph(path, interface)
 
 
-def _example(spec: TensorSpec, size: SizeRule) -> Tensor:
-    height, width = next(size.buckets())
-    sizes = {"batch": 1, "samples": 2, "height": height, "width": width}
-    shape = [d if isinstance(d, int) else sizes[d] for d in spec.shape]
-    return torch.ones(shape, dtype=_TORCH_TYPES[spec.dtype])
+def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
+    """Ones of the smallest tile that the service sends."""
+    height, width = next(interface.size.buckets())
+    sizes = {"batch": batch, "samples": 2, "height": height, "width": width}
+    return tuple(
+        torch.ones([d if isinstance(d, int) else sizes[d] for d in spec.shape], dtype=_TORCH_TYPES[spec.dtype])
+        for spec in interface.inputs
+    )
 
 
 def _dynamic(spec: TensorSpec) -> dict[int, str]:

@@ -16,13 +16,14 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from engines.manifest import Manifest, ModelName, Parity, ParityCase, Precision
+from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision
 from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
 from export.errors import OptionInvalid
 from export.generators.family import Translation
 from export.lowering import halved
 from export.onnx_graph import OPSET, write_graph
 from export.parity import FP16, FP32, compare, onnx_backend, require_parity, torch_backend
+from export.program import PROGRAM_FILE, write_program
 from export.publish import publish
 from export.recognition import Recognised, recognise
 from export.samples import find_pictures, make_samples
@@ -42,6 +43,7 @@ class ExportRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "fp16"
     max_batch: int = 32
+    program: bool = False
     output: Path = Path("models")
     licence: str = "not stated"
     training_data: str = "not stated"
@@ -77,11 +79,14 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
         bars = found.family.bars(found.options)
         cases = _compare(found, net, graphs, request.images)
         require_parity(cases, bars, f"onnx-{request.precision}")
+        files = {ONNX_FILE: graphs[f"onnx-{request.precision}"]}
+        if request.program:
+            notify("writing the program")
+            files[PROGRAM_FILE] = _write_program(found, net, request.precision, Path(staging))
         notify("publishing")
-        graph = graphs[f"onnx-{request.precision}"]
-        manifest = _manifest(request, found, checkpoints, cases, sha256_of(graph))
+        manifest = _manifest(request, found, checkpoints, cases, sha256_of(files[ONNX_FILE]))
         directory, manifest = publish(
-            graph, request.output, lambda version: manifest.model_copy(update={"version": version})
+            files, request.output, lambda version: manifest.model_copy(update={"version": version})
         )
     return Exported(directory, manifest, (*found.notes, *_translation_notes(translation)))
 
@@ -108,6 +113,13 @@ def _write_graphs(found: Recognised, net: nn.Module, staging: Path, notify: Noti
     notify("writing the FP16 graph")
     write_graph(halved(lowered), interface, graphs[FP16])
     return graphs
+
+
+def _write_program(found: Recognised, net: nn.Module, precision: Precision, staging: Path) -> Path:
+    path = staging / PROGRAM_FILE
+    lowered = found.family.lower(net, found.options)
+    write_program(lowered, found.family.interface(found.options), precision, path)
+    return path
 
 
 def _compare(found: Recognised, net: nn.Module, graphs: Mapping[str, Path], images: Path) -> tuple[ParityCase, ...]:

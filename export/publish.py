@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from engines.manifest import CARD_FILE, MANIFEST_FILE, ONNX_FILE, Manifest
@@ -17,23 +16,26 @@ def next_version(repository: Path, name: str) -> int:
     return 1 + max((int(path.name) for path in taken if path.name.isdecimal()), default=0)
 
 
-def publish(graph: Path, repository: Path, manifest_of: Callable[[int], Manifest]) -> tuple[Path, Manifest]:
-    """Put a graph with its manifest and card under the next free version.
+def publish(
+    files: Mapping[str, Path], repository: Path, manifest_of: Callable[[int], Manifest]
+) -> tuple[Path, Manifest]:
+    """Put a graph, and what goes with it, under the next free version, with manifest and card.
 
     Args:
-        graph: the ONNX file, on the repository's file system; it is moved.
+        files: by the name they get (model.onnx, …); on the repository's file system; they are moved.
         repository: the models folder.
         manifest_of: makes the manifest of a version.
 
     Returns:
         The version's directory and its manifest.
     """
+    staged = files[ONNX_FILE].parent / "version"
+    staged.mkdir()
+    for name, path in files.items():
+        path.rename(staged / name)
     version = next_version(repository, manifest_of(1).name)
     while True:
         manifest = manifest_of(version)
-        staged = graph.parent / f"version-{version}"
-        staged.mkdir()
-        graph = graph.rename(staged / ONNX_FILE)
         (staged / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
         (staged / CARD_FILE).write_text(card_text(manifest), "utf-8")
         target = repository / manifest.name / str(version)
@@ -43,6 +45,4 @@ def publish(graph: Path, repository: Path, manifest_of: Callable[[int], Manifest
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            graph = (staged / ONNX_FILE).rename(staged.parent / ONNX_FILE)  # another export took the version meanwhile
-            shutil.rmtree(staged)
-            version += 1
+            version += 1  # another export took it meanwhile

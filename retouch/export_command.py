@@ -33,6 +33,9 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
     training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
     images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
+    program: Annotated[
+        bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
 ) -> None:
     """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
@@ -50,6 +53,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         options={**parse_options(option or ()), **({"batch_norm": batch_norm} if batch_norm else {})},
         precision=precision,
         max_batch=max_batch,
+        program=program,
         output=output,
         licence=licence,
         training_data=training_data,
@@ -110,6 +114,8 @@ def _print_report(exported: Exported) -> None:
         table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
     console = Console()
     console.print(table)
+    options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
+    console.print(f"{manifest.generator}: {options}", markup=False)
     for note in exported.notes:
         console.print(note, markup=False)
     console.print(f"published {exported.directory}", markup=False)

@@ -62,6 +62,11 @@ def small_tiles(interface: Interface) -> Interface:
     return replace(interface, size=interface.size.model_copy(update={"sides": (side, 2 * side)}))
 
 
+@pytest.fixture(scope="session")
+def small() -> Callable[[Interface], Interface]:
+    return small_tiles
+
+
 def randomised(net: nn.Module, seed: int) -> nn.Module:
     """Weights that keep activations near 1 and batch norms that do something, so that no error can hide."""
     generator = torch.Generator().manual_seed(seed)

@@ -41,6 +41,11 @@ def test_command_prints_the_manifest_as_json(run):
     assert (manifest["name"], manifest["precision"], manifest["max_batch"]) == ("tiny", "fp32", 5)
 
 
+def test_program_is_written_beside_the_graph_when_asked_for(run, tmp_path):
+    assert run("--precision", "fp32", "--program").exit_code == 0
+    assert (tmp_path / "models/tiny/1/program.pt2").is_file()
+
+
 def test_unknown_options_end_with_the_known_ones(run):
     result = run("--option", "deep=3")
     assert isinstance(result.exception, OptionInvalid)

@@ -48,7 +48,7 @@ def graph(tmp_path):
 
 def test_first_version_is_one_and_holds_the_three_files(tmp_path, graph):
     digest = sha256_of(graph)
-    directory, manifest = publish(graph, tmp_path, _manifest)
+    directory, manifest = publish({"model.onnx": graph}, tmp_path, _manifest)
     assert (directory, manifest.version) == (tmp_path / "photos" / "1", 1)
     assert sorted(path.name for path in directory.iterdir()) == ["card.md", "manifest.json", "model.onnx"]
     assert read_manifest(directory) == manifest
@@ -59,7 +59,7 @@ def test_versions_follow_the_highest(tmp_path, graph):
     for name in ("1", "7", "notes", ".hidden"):
         (tmp_path / "photos" / name).mkdir(parents=True)
     assert next_version(tmp_path, "photos") == 8
-    assert publish(graph, tmp_path, _manifest)[0].name == "8"
+    assert publish({"model.onnx": graph}, tmp_path, _manifest)[0].name == "8"
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_version_taken_meanwhile_is_stepped_over(tmp_path, graph, occupy):
         target.mkdir()
         (target / "manifest.json").write_text("theirs")
 
-    directory, manifest = publish(graph, tmp_path, occupy(published))
+    directory, manifest = publish({"model.onnx": graph}, tmp_path, occupy(published))
     assert (directory.name, manifest.version) == ("2", 2)
     assert (directory / "model.onnx").read_bytes() == b"graph"
     assert [path.read_text() for path in (tmp_path / "photos" / "1").iterdir()] == ["theirs"]
@@ -91,7 +91,11 @@ def test_a_version_taken_meanwhile_is_stepped_over(tmp_path, graph, occupy):
 
 def test_other_failures_of_the_rename_are_not_hidden(tmp_path, graph, occupy):
     with pytest.raises(NotADirectoryError):
-        publish(graph, tmp_path, occupy(lambda target: target.write_text("a file where the folder should be")))
+        publish(
+            {"model.onnx": graph},
+            tmp_path,
+            occupy(lambda target: target.write_text("a file where the folder should be")),
+        )
 
 
 @pytest.mark.parametrize(
