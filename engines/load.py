@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from engines.base import Engine
+from engines.choice import EngineChoice
 from engines.cuda import open_cuda
 from engines.device import has_nvidia_gpu
 from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
@@ -23,8 +24,6 @@ from engines.openvino_cpu import OpenVinoEngine
 from engines.trt import TrtEngine
 from engines.trt_build import BuildOptions
 from engines.trt_library import load_tensorrt
-
-EngineChoice = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt", "fake"]
 
 _log = structlog.get_logger(__name__)
 

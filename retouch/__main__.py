@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from engines.errors import RetouchError
 from retouch.bench.command import bench
+from retouch.build_command import build
 from retouch.doctor_command import doctor
 from retouch.export_command import export
 from retouch.fill_command import generate, inpaint, translate
@@ -41,6 +42,7 @@ app.command()(inpaint)
 app.command()(translate)
 app.command()(generate)
 app.command()(export)
+app.command()(build)
 app.command()(models)
 app.command()(bench)
 app.command()(doctor)

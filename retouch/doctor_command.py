@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import typer
+
+from engines.choice import EngineChoice
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,9 +21,7 @@ _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[red
 
 def doctor(
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
-    engine: Annotated[
-        Literal["auto", "openvino", "onnxrt", "fake"] | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")
-    ] = None,
+    engine: Annotated[EngineChoice | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")] = None,
     results_dir: Annotated[Path | None, typer.Option(help="where results go (RETOUCH_RESULTS_DIR)")] = None,
     engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from engines.choice import EngineChoice
 from retouch.fill_plan import FillJob, Format, plan_fills, plan_generation, sampled, with_instances
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
-EngineChoice = Literal["auto", "openvino", "onnxrt", "fake"]
 
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]

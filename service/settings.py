@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from engines.choice import EngineChoice
 from engines.errors import RetouchError
 
 if sys.version_info >= (3, 11):
@@ -47,9 +48,7 @@ class Settings(BaseModel):
         "", description="model of /v1/generate when the request names none; empty: the request must name one"
     )
 
-    engine: Literal["auto", "openvino", "onnxrt", "fake"] = Field(
-        "auto", description="runtime; auto picks the best that is here"
-    )
+    engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is here")
     engine_cache_dir: Path = Field(Path("cache"), description="compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
