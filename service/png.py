@@ -62,7 +62,7 @@ def encode_png(pixels: Pixels, profile: bytes | None) -> bytes:
     """A PNG of exactly these pixels: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16.
 
     Neither library writes all eight kinds (OpenCV no grey with alpha, Pillow no 16-bit colour). One filter and zlib's
-    run-length strategy are within a few percent of the smallest file on photographs, at a tenth of the time.
+    run-length strategy make photographs 2–12 % larger than Pillow's default does, in a tenth of its time.
     """
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
