@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -62,6 +62,15 @@ def list_versions(root: Path) -> dict[Key, Listed]:
     return found
 
 
+def unreadable(root: Path, found: Iterable[Key], before: Mapping[Key, Listed]) -> dict[Key, Listed]:
+    """The versions of before that were not found and yet are not gone: they only cannot be read just now.
+
+    A version is gone where its directory is, which nobody can tell while `root` itself is not there.
+    """
+    missing = set(before) - set(found)
+    return {key: before[key] for key in sorted(missing) if not _is_gone(root, before[key].directory)}
+
+
 def read_manifest_of(key: Key, directory: Path) -> Manifest:
     """The manifest, which must be the one of that name and version.
 
@@ -92,19 +101,41 @@ def next_to_load(name: str, found: Mapping[Key, Listed], known: Mapping[Key, Kno
     return None
 
 
-def _directories(path: Path) -> Iterator[Path]:
+def _is_gone(root: Path, directory: Path) -> bool:
     try:
-        yield from sorted(entry for entry in path.iterdir() if entry.is_dir())
-    except OSError:  # it vanished, or was never made
-        return
+        directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return root.is_dir()
+    except OSError:
+        return False
+    return False
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in path.iterdir() if _is_directory(entry))
+    except OSError:  # it vanished, was never made, or cannot be read now
+        return []
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _files(directory: Path) -> tuple[tuple[str, int, int], ...]:
     """Empty where there is no manifest (yet)."""
     try:
-        stats = sorted((entry.name, entry.stat()) for entry in directory.iterdir())
-    except OSError:  # a file vanished meanwhile: the directory is being changed, so it is not there yet
+        names = sorted(entry.name for entry in directory.iterdir())
+    except OSError:
         return ()
-    if not any(name == MANIFEST_FILE for name, _ in stats):
-        return ()
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+    found = []
+    for name in names:
+        try:
+            stat = (directory / name).stat()
+        except OSError:  # it vanished meanwhile, or is a link to nowhere: no reason to do without the others
+            continue
+        found.append((name, stat.st_size, stat.st_mtime_ns))
+    return tuple(found) if any(name == MANIFEST_FILE for name, _, _ in found) else ()

@@ -7,7 +7,7 @@ out and counts, so that an engine is closed only after its last user. listing.py
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,7 @@ import structlog
 
 from engines.base import BatchShape, Engine
 from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
-from engines.listing import Key, Known, Listed, gone, list_versions, next_to_load, read_manifest_of
+from engines.listing import Key, Known, Listed, gone, list_versions, next_to_load, read_manifest_of, unreadable
 from engines.manifest import Manifest
 from engines.served import Change, Entry, Holder, ModelStatus, ServedModel
 
@@ -34,6 +34,7 @@ class ModelRepository:
         open_engine: loads a model; blocks for as long as that takes.
         warm_up_shapes: the shapes to run once before a model is served.
         wall_clock: seconds since the epoch, as file times are.
+        only: the names of the models to follow; None for all that are there.
         settle_s: a version whose files are younger than this is not called broken yet: it may be half-written.
     """
 
@@ -44,22 +45,26 @@ class ModelRepository:
         *,
         warm_up_shapes: Callable[[Manifest], Iterable[BatchShape]] = lambda _: (),
         wall_clock: Callable[[], float] = time.time,
+        only: Collection[str] | None = None,
         settle_s: float = 2.0,
     ) -> None:
         self._root = root
         self._open_engine = open_engine
         self._warm_up_shapes = warm_up_shapes
         self._wall_clock = wall_clock
+        self._only = only
         self._settle_s = settle_s
         self._entries: dict[Key, Entry] = {}
         self._lock = Lock()  # guards _entries and what is in them; never held while something is loaded
         self._scanning = Lock()
+        self._kept: set[Key] = set()
+        """What could not be read at the last scan."""
         self._closed = False
 
     def scan(self) -> list[Change]:
         """Look at the folder and follow it; blocks while models load, readers go on meanwhile."""
         with self._scanning:
-            found = {} if self._closed else list_versions(self._root)
+            found = self._look()
             changes: list[Change] = []
             for name in sorted({key.name for key in found}):
                 changes += self._load_newest(name, found)
@@ -87,26 +92,31 @@ class ModelRepository:
         finally:
             holder.release()
 
-    def find(self, name: str, version: int | None = None) -> Manifest:
-        """The manifest of what `lease` would give; loads nothing.
-
-        Raises:
-            ModelNotFound: as `lease`.
-        """
-        with self._lock:
-            return self._pick(name, version)[1]
-
-    def reload(self, name: str, version: int | None = None) -> None:
+    def reload(self, name: str, version: int | None = None, *, instead_of: Engine | None = None) -> bool:
         """Put a fresh engine in the place of one that died or hangs; leases of the old one go on with the old one.
+
+        They find the fresh one, which stays open for as long as they last, as `ServedModel.current`.
+
+        Args:
+            name: the model.
+            version: as for `lease`.
+            instead_of: the engine to replace; nothing is done where another is loaded by now.
+
+        Returns:
+            Whether an engine was loaded.
 
         Raises:
             ModelNotFound: as `lease`.
             RetouchError: no engine could be loaded; the old one stays where it is, so that this can be tried again.
         """
         with self._lock:
-            entry, _ = self._pick(name, version)
+            entry = self._pick(name, version)
         with entry.loading:
+            loaded = entry.holder
+            if instead_of is not None and (loaded is None or loaded.served.engine is not instead_of):
+                return False
             self._install(entry, entry.listed, self._open(entry.key, entry.listed))
+            return True
 
     def statuses(self) -> list[ModelStatus]:
         """Every version that is there: by name, newest first."""
@@ -121,6 +131,20 @@ class ModelRepository:
         for entry in entries.values():
             if entry.holder:
                 entry.holder.retire()
+
+    def _look(self) -> dict[Key, Listed]:
+        """What is in the folder; a version that cannot be read for a while is what it was before."""
+        with self._lock:
+            if self._closed:
+                return {}
+            before = {key: entry.listed for key, entry in self._entries.items()}
+        there = list_versions(self._root)
+        found = {key: listed for key, listed in there.items() if self._only is None or key.name in self._only}
+        kept = unreadable(self._root, found, before)
+        for key in sorted(set(kept) - self._kept):
+            _log.warning("model cannot be read, what is loaded of it serves on", model=str(key), root=str(self._root))
+        self._kept = set(kept)
+        return found | kept
 
     def _known(self) -> dict[Key, Known]:
         with self._lock:
@@ -179,7 +203,7 @@ class ModelRepository:
             old, entry.holder = entry.holder, holder
             entry.listed, entry.state, entry.manifest, entry.reason = listed, "ready", served.manifest, ""
         if old:
-            old.retire()
+            old.retire(holder if old.served.manifest == served.manifest else None)
         if not there:
             holder.retire()
         return there
@@ -237,7 +261,7 @@ class ModelRepository:
     def _acquire(self, name: str, version: int | None) -> Holder:
         while True:
             with self._lock:
-                entry, _ = self._pick(name, version)
+                entry = self._pick(name, version)
                 holder = entry.holder
             if holder and holder.acquire():
                 return holder
@@ -254,12 +278,12 @@ class ModelRepository:
                 raise
             self._install(entry, entry.listed, served)
 
-    def _pick(self, name: str, version: int | None) -> tuple[Entry, Manifest]:
+    def _pick(self, name: str, version: int | None) -> Entry:
         """The entry to serve; the caller holds the lock."""
         for key, entry in sorted(self._entries.items(), reverse=True):
             usable = entry.state == "ready" if version is None else entry.state != "refused" and key.version == version
-            if key.name == name and usable and entry.manifest is not None:
-                return entry, entry.manifest
+            if key.name == name and usable:
+                return entry
         raise ModelNotFound(self._why_not_found(name, version))
 
     def _why_not_found(self, name: str, version: int | None) -> str:
@@ -272,4 +296,5 @@ class ModelRepository:
             if entry.state == "refused" and key.name == name and version in (None, key.version)
         ]
         offered = ", ".join(str(key) for key, entry in sorted(self._entries.items()) if entry.state != "refused")
-        return f"no model {asked}; available: {offered or 'none'}{''.join(refused)}"
+        offered = offered or f"none in {self._root.absolute()}"
+        return f"no model {asked}; available: {offered}{''.join(refused)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import structlog
 
@@ -15,11 +15,25 @@ from engines.manifest import Manifest
 _log = structlog.get_logger(__name__)
 
 
-class ServedModel(NamedTuple):
-    """What a lease gives."""
+@dataclass(slots=True, eq=False)
+class ServedModel:
+    """What a lease gives. While it is held, `engine` stays open, and so does `current.engine`."""
 
     manifest: Manifest
     engine: Engine
+    _replacement: ServedModel | None = field(default=None, init=False, repr=False)
+
+    @property
+    def current(self) -> ServedModel:
+        """The model with the engine that took this one's place, if one did: of the same manifest, never closed."""
+        served = self
+        while served._replacement is not None:
+            served = served._replacement
+        return served
+
+    def replace_by(self, fresh: ServedModel) -> None:
+        """Lead whoever asks for `current` to another; the caller sees to it that its engine stays open."""
+        self._replacement = fresh
 
 
 class Holder:
@@ -30,6 +44,7 @@ class Holder:
         self._lock = Lock()
         self._leases = 0
         self._retired = False
+        self._successor: Holder | None = None
 
     def acquire(self) -> bool:
         """Take a lease; False when the engine is retired already."""
@@ -46,12 +61,21 @@ class Holder:
             last = self._retired and self._leases == 0
         if last:
             self._close()
+            if self._successor is not None:
+                self._successor.release()
 
-    def retire(self) -> None:
-        """No more leases; closes the engine now or after the last one. Twice is allowed."""
+    def retire(self, successor: Holder | None = None) -> None:
+        """No more leases; closes the engine now or after the last one. Twice is allowed.
+
+        Args:
+            successor: what those who still have a lease may use instead: it is leased for as long as they have theirs.
+        """
         with self._lock:
             idle = not self._retired and self._leases == 0
             self._retired = True
+            if successor is not None and self._leases and self._successor is None and successor.acquire():
+                self._successor = successor
+                self.served.replace_by(successor.served)
         if idle:
             self._close()
 

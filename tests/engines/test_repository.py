@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,10 +61,16 @@ def states(repository: ModelRepository) -> dict[str, str]:
     return {f"{status.name}/{status.version}": status.state for status in repository.statuses()}
 
 
+def leased(repository: ModelRepository, name: str, version: int | None = None) -> Manifest:
+    """The manifest of what a lease gives."""
+    with repository.lease(name, version) as served:
+        return served.manifest
+
+
 def test_empty_or_missing_folder_offers_nothing_and_says_so(repository):
     assert repository.scan() == []
-    with pytest.raises(ModelNotFound, match="no model photos; available: none"):
-        repository.find("photos")
+    with pytest.raises(ModelNotFound, match=r"no model photos; available: none in .*/models$"):
+        leased(repository, "photos")
 
 
 def test_newest_version_is_loaded_and_older_ones_are_only_offered(repository, workshop, publish):
@@ -75,7 +83,7 @@ def test_newest_version_is_loaded_and_older_ones_are_only_offered(repository, wo
         Change("available", Key("tiny", 9)),
     ]
     assert [engine.manifest.version for engine in workshop.opened] == [10]
-    assert repository.find("tiny").version == 10
+    assert leased(repository, "tiny").version == 10
     assert repository.scan() == []
 
 
@@ -108,7 +116,7 @@ def test_broken_version_is_refused_once_while_the_old_one_keeps_serving(reposito
     with repository.lease("tiny") as served:
         assert served.manifest.version == 1
     with pytest.raises(ModelNotFound, match="tiny/2 is refused: digest differs"):
-        repository.find("tiny", 2)
+        leased(repository, "tiny", 2)
 
 
 def test_broken_newest_version_at_start_leaves_the_next_older_one(repository, workshop, publish):
@@ -194,7 +202,7 @@ def test_removed_model_is_closed_after_its_last_lease(repository, workshop, publ
             shutil.rmtree(directory)
             assert repository.scan() == [Change("removed", Key("tiny", 1))]
             with pytest.raises(ModelNotFound):
-                repository.find("tiny")
+                leased(repository, "tiny")
         assert first.engine.closes == 0
     assert first.engine.closes == 1
     assert repository.statuses() == []
@@ -213,7 +221,7 @@ def test_older_version_is_loaded_by_its_first_lease_and_stays(repository, worksh
     publish(version=1)
     publish(version=2)
     repository.scan()
-    assert repository.find("tiny", 1).version == 1
+    assert len(workshop.engines("tiny/1")) == 0
     for _ in range(2):
         with repository.lease("tiny", 1) as served:
             assert served.manifest.version == 1
@@ -251,7 +259,7 @@ def test_files_that_change_under_the_loaded_version_are_loaded(repository, works
     repository.scan()
     publish(version=1, licence="MIT")
     assert repository.scan() == [Change("loaded", Key("tiny", 1))]
-    assert repository.find("tiny").licence == "MIT"
+    assert leased(repository, "tiny").licence == "MIT"
     assert [engine.closes for engine in workshop.opened] == [1, 0]
 
 
@@ -296,6 +304,48 @@ def test_reload_puts_a_fresh_engine_in_place_and_the_old_lease_ends_in_peace(rep
     assert [engine.closes for engine in workshop.opened] == [1, 0]
 
 
+def test_reload_in_place_of_an_engine_that_was_replaced_already_does_nothing(repository, workshop, publish):
+    publish(version=1)
+    repository.scan()
+    (dead,) = workshop.opened
+    assert repository.reload("tiny", 1, instead_of=dead)
+    assert not repository.reload("tiny", 1, instead_of=dead)
+    assert [engine.closes for engine in workshop.opened] == [1, 0]
+
+
+def test_reload_in_place_of_an_engine_that_was_set_aside_loads_none(repository, workshop, publish):
+    publish(version=1)
+    repository.scan()
+    (old,) = workshop.opened
+    publish(version=2)
+    repository.scan()
+    assert not repository.reload("tiny", 1, instead_of=old)
+    assert len(workshop.opened) == 2
+
+
+def test_lease_of_a_replaced_engine_leads_to_the_fresh_one_and_keeps_it_open(repository, workshop, publish):
+    directory = publish(version=1)
+    repository.scan()
+    with repository.lease("tiny") as served:
+        assert served.current is served
+        repository.reload("tiny", instead_of=served.engine)
+        repository.reload("tiny", instead_of=served.current.engine)
+        assert served.current.engine is workshop.opened[2]
+        shutil.rmtree(directory)
+        repository.scan()
+        assert [engine.closes for engine in workshop.opened] == [0, 0, 0]
+    assert [engine.closes for engine in workshop.opened] == [1, 1, 1]
+
+
+def test_lease_is_not_led_to_an_engine_of_another_manifest(repository, publish):
+    publish(version=1)
+    repository.scan()
+    with repository.lease("tiny") as served:
+        publish(version=1, licence="MIT")
+        repository.scan()
+        assert served.current is served
+
+
 def test_reload_that_fails_can_be_tried_again(repository, workshop, publish):
     publish(version=1)
     repository.scan()
@@ -325,7 +375,7 @@ def test_close_waits_for_leases_and_offers_nothing_afterwards(repository, worksh
     repository.close()
     assert served.engine.closes == 1
     with pytest.raises(ModelNotFound, match="closed"):
-        repository.find("tiny")
+        leased(repository, "tiny")
     assert repository.scan() == []
     assert len(workshop.opened) == 1
 
@@ -386,10 +436,84 @@ def test_version_that_loads_while_the_repository_closes_is_closed_too(tmp_path, 
     assert [engine.closes for engine in engines] == [1]
 
 
-def test_directory_that_changes_while_it_is_read_is_not_there_yet(repository, publish):
-    (publish(version=1) / "half").symlink_to("vanished")
+def test_link_to_nowhere_beside_the_files_of_a_version_changes_nothing(repository, workshop, publish):
+    directory = publish(version=1)
+    repository.scan()
+    (directory / "notes").symlink_to("/nowhere/at/all")
     assert repository.scan() == []
-    assert repository.statuses() == []
+    assert states(repository) == {"tiny/1": "ready"}
+    assert len(workshop.opened) == 1
+
+
+def test_link_to_nowhere_as_the_only_file_is_no_version(repository, publish):
+    (publish(version=1) / MANIFEST_FILE).unlink()
+    (publish(version=2).parent / "1" / MANIFEST_FILE).symlink_to("vanished")
+    repository.scan()
+    assert states(repository) == {"tiny/2": "ready"}
+
+
+@pytest.mark.parametrize("lost", ["models", "models/tiny/2/manifest.json"])
+def test_what_is_loaded_serves_on_while_the_folder_or_the_manifest_is_away(
+    repository, workshop, publish, tmp_path, lost: str
+):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    (tmp_path / lost).rename(tmp_path / "away")
+    with capture_logs() as logs:
+        assert repository.scan() == []
+        assert repository.scan() == []
+    assert states(repository) == {"tiny/2": "ready", "tiny/1": "available"}
+    assert leased(repository, "tiny").version == 2
+    assert {line["event"] for line in logs} == {"model cannot be read, what is loaded of it serves on"}
+    assert len(logs) == (2 if lost == "models" else 1), "said once for each version"
+    (tmp_path / "away").rename(tmp_path / lost)
+    assert repository.scan() == []
+    assert len(workshop.opened) == 1
+
+
+@pytest.mark.parametrize("hidden", ["", "tiny", "tiny/2"])
+def test_what_is_loaded_serves_on_while_its_folder_may_not_be_read(
+    repository, workshop, publish, tmp_path, monkeypatch, hidden: str
+):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    hide(monkeypatch, tmp_path / "models" / hidden)
+    assert repository.scan() == []
+    assert leased(repository, "tiny").version == 2
+    monkeypatch.undo()
+    assert repository.scan() == []
+    assert len(workshop.opened) == 1
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse to read what is in a folder, as `chmod 0` does for everybody but root."""
+    stat, iterdir = Path.stat, Path.iterdir
+
+    def refuse(path: Path) -> None:
+        if folder in (path, *path.parents):
+            raise PermissionError(13, "Permission denied", str(path))
+
+    def no_stat(path: Path, **options: bool) -> os.stat_result:
+        if folder != path:
+            refuse(path)
+        return stat(path, **options)
+
+    def no_iterdir(path: Path) -> Iterator[Path]:
+        refuse(path)
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "stat", no_stat)
+    monkeypatch.setattr(Path, "iterdir", no_iterdir)
+
+
+def test_only_the_models_that_are_asked_for_are_loaded(tmp_path, workshop, publish):
+    publish(name="photos")
+    publish(name="facades", task="translate")
+    repository = ModelRepository(tmp_path / "models", workshop.open, only={"photos"})
+    repository.scan()
+    assert states(repository) == {"photos/1": "ready"}
 
 
 def test_two_first_leases_of_an_older_version_open_one_engine(tmp_path, publish):

@@ -41,3 +41,35 @@ def test_engine_that_was_used_before_is_closed_when_it_is_retired(make_manifest)
     holder.release()
     holder.retire()
     assert engine.closes == 1
+
+
+def test_successor_is_leased_for_as_long_as_the_retired_engine_is(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    assert holder.acquire()
+    assert holder.acquire()
+    holder.retire(successor)
+    successor.retire()
+    holder.release()
+    assert (holder.served.current.engine, old.closes, fresh.closes) == (fresh, 0, 0)
+    holder.release()
+    assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_successor_that_is_retired_already_is_not_handed_out(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    assert holder.acquire()
+    successor.retire()
+    holder.retire(successor)
+    assert holder.served.current.engine is old
+    holder.release()
+    assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_idle_engine_needs_no_successor(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    holder.retire(successor)
+    successor.retire()
+    assert (old.closes, fresh.closes) == (1, 1)
