@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,8 @@ from engines.manifest import Manifest
 from service.items import Sample
 
 Tile = NDArray[np.uint8]
+Draw = Callable[[int, int, int], NDArray[np.float32]]
+"""Seed, index of the sample and length to a latent."""
 
 
 def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
@@ -23,7 +25,9 @@ def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
     return np.random.Generator(np.random.Philox(key)).standard_normal(length, np.float32)
 
 
-def with_latents(rows: Sequence[Sample], manifest: Manifest, seed: int, count: int) -> list[Sample]:
+def with_latents(
+    rows: Sequence[Sample], manifest: Manifest, seed: int, count: int, draw_one: Draw = draw
+) -> list[Sample]:
     """The rows of `count` samples: each row `count` times, or once with all latents where the model takes several.
 
     All crops of one sample get the same latent, so that its holes suit each other.
@@ -31,7 +35,7 @@ def with_latents(rows: Sequence[Sample], manifest: Manifest, seed: int, count: i
     spec = manifest.input("latent")
     if spec is None:
         return list(rows)
-    latents = [draw(seed, index, int(spec.shape[-1])) for index in range(count)]
+    latents = [draw_one(seed, index, int(spec.shape[-1])) for index in range(count)]
     if manifest.samples_together:
         return [replace(row, arrays={**row.arrays, "latent": np.stack(latents)}, samples=count) for row in rows]
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]

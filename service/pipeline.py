@@ -66,6 +66,7 @@ class Pipeline:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
+    draw: latents.Draw = latents.draw
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
@@ -111,7 +112,7 @@ class Pipeline:
             with self._reserve(order, model.manifest) as room:
                 timings, seed = Timings(), self._seed(order, model.manifest)
                 prepared = await self.on_codec_thread(order.prepare, model.manifest, timings)
-                rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count)
+                rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
                 computed = await self._submit_all(rows, model, call)
                 timings.add("queue", max(done.queue_s for done in computed))
                 timings.add("infer", max(done.infer_s for done in computed))
