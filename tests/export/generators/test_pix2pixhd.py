@@ -126,3 +126,15 @@ def test_incomplete_layouts_are_not_recognised(missing):
     del state[missing]
     recognised = FAMILY.recognise(state)
     assert recognised is None or recognised.blocks == 1
+
+
+def test_a_picture_net_with_batch_norm_and_biases_is_pix2pixhd(round_trip, make_net):
+    options = Pix2PixHDOptions(ngf=1, norm="batch", label_nc=0, edges=False, downsamplings=2, blocks=6)
+    round_trip(FAMILY, options, make_net(FAMILY, options))
+
+
+def test_an_enhancer_without_its_last_convolution_is_not_recognised():
+    with torch.device("meta"):
+        state = dict(FAMILY.build(Pix2PixHDOptions(net="local", ngf=1)).state_dict())
+    del state["model1_2.7.weight"]
+    assert FAMILY.recognise(state) is None
