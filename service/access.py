@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -14,7 +16,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Cancelled, InvalidOption, InvalidRequest, MethodNotAllowed, NotFound, ServiceError
+from service.errors import (
+    Cancelled,
+    InvalidOption,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    ShuttingDown,
+)
 from service.negotiation import acceptable_request_id
 from service.replies import problem_response
 
@@ -56,16 +66,25 @@ class Access:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_id)
-        except Cancelled:
-            service.metrics.cancelled.inc()
-        except Exception:  # whatever it is, the client gets an answer and the log the traceback
-            log.exception("request failed", request_id=request_id, path=scope["path"])
-            if not outcome.started:
-                error = ServiceError("the server failed for a reason of its own; the log has the details")
+            error = await self._failure_of(self._app(scope, receive, send_with_id), scope)
+            if error is not None and not outcome.started:
                 await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
         finally:
             self._record(scope, outcome, perf_counter() - started_at)
+
+    async def _failure_of(self, work: Awaitable[None], scope: Scope) -> ServiceError | None:
+        """Run the application; what the client is told where it could not answer itself."""
+        state = scope["state"]
+        try:
+            await work
+        except Cancelled:
+            state["service"].metrics.cancelled.inc()
+        except asyncio.CancelledError:  # the drain's time is over
+            return ShuttingDown("the server shut down before this request was answered; ask another replica")
+        except Exception:  # whatever it is, the client gets an answer and the log the traceback
+            log.exception("request failed", request_id=state["request_id"], path=scope["path"])
+            return ServiceError("the server failed for a reason of its own; the log has the details")
+        return None
 
     def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
         state, route = scope["state"], scope.get("route")

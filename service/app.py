@@ -8,8 +8,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,8 +23,11 @@ from engines.manifest import Manifest
 from engines.repository import ModelRepository
 from service.admission import Admission
 from service.batcher import Batcher, BatchPolicy, Entry
+from service.budget import Budget
+from service.codec_threads import CodecThreads
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
+from service.drain import Drain
 from service.gpu_device import open_gpu_device
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
@@ -58,6 +60,7 @@ class Service:
     new_id: Callable[[], str]
     loaded: asyncio.Event
     """Set once the model repository has been followed for the first time."""
+    drain: Drain
 
     @property
     def admission(self) -> Admission:
@@ -77,13 +80,19 @@ class Service:
 
     def unready_reasons(self) -> list[str]:
         """Why /readyz would answer 503 now; empty when ready."""
-        return unready_reasons(
-            Vitals(self.admission.draining, self.loaded.is_set(), self.supervisor.ready, self.repository.statuses())
-        )
+        draining, loaded = self.admission.draining.is_set(), self.loaded.is_set()
+        return unready_reasons(Vitals(draining, loaded, self.supervisor.ready, self.repository.statuses()))
 
-    def drain(self) -> None:
+    def begin_draining(self) -> None:
         """Refuse new work from now on; what is inside is finished."""
-        self.admission.draining = True
+        self.drain.begin()
+        self.admission.draining.set()
+
+    def cut_short(self) -> None:
+        """The drain's time is over: answer everyone who still waits for the engine with 503."""
+        self.drain.cut = self.admission.inside
+        log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
+        self.pipeline.batcher.close()
 
     async def scan_models(self) -> None:
         """Follow the model repository once."""
@@ -96,7 +105,10 @@ class Service:
 
 @asynccontextmanager
 async def open_service(
-    settings: Settings, open_model: OpenEngine | None = None, open_device: OpenDevice | None = None
+    settings: Settings,
+    open_model: OpenEngine | None = None,
+    open_device: OpenDevice | None = None,
+    only: Collection[str] | None = None,
 ) -> AsyncIterator[Service]:
     """A running service without HTTP; models are loading when it is handed out.
 
@@ -104,9 +116,10 @@ async def open_service(
         settings: all knobs.
         open_model: loads an engine; by default the one that the settings choose.
         open_device: what computes batches; by default whatever suits each engine.
+        only: the names of the models to load; None for all.
     """
     async with AsyncExitStack() as stack:
-        service = _build(settings, open_model or engine_opener(settings), open_device or _any_device, stack)
+        service = _build(settings, open_model or engine_opener(settings), open_device or _any_device, only, stack)
         for loop in (_follow_models(service), _supervise(service)):
             task = asyncio.create_task(loop)
             stack.push_async_callback(_cancelled, task)
@@ -115,23 +128,34 @@ async def open_service(
 
 @asynccontextmanager
 async def open_pipeline(
-    settings: Settings, open_model: OpenEngine | None = None, open_device: OpenDevice | None = None
+    settings: Settings,
+    open_model: OpenEngine | None = None,
+    open_device: OpenDevice | None = None,
+    only: Collection[str] | None = None,
 ) -> AsyncIterator[Pipeline]:
     """The pipeline with its models loaded, to be used without a server."""
-    async with open_service(settings, open_model, open_device) as service:
+    async with open_service(settings, open_model, open_device, only) as service:
         await service.loaded.wait()
         yield service.pipeline
 
 
-def _build(settings: Settings, open_model: OpenEngine, open_device: OpenDevice, stack: AsyncExitStack) -> Service:
+def _build(
+    settings: Settings,
+    open_model: OpenEngine,
+    open_device: OpenDevice,
+    only: Collection[str] | None,
+    stack: AsyncExitStack,
+) -> Service:
     clock, metrics = time.monotonic, Metrics()
-    codec_threads = ThreadPoolExecutor(settings.codec_threads or os.cpu_count() or 1, "codec")
-    stack.callback(codec_threads.shutdown, cancel_futures=True)
+    codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
+    stack.callback(codec_threads.close)
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     store = ResultStore(ResultFiles(settings.results_dir), limits, threads=settings.save_threads, observer=metrics)
     store.start()
-    stack.push_async_callback(_flush, store, settings.drain_timeout_s)
-    repository = ModelRepository(settings.models_dir, open_model, warm_up_shapes=partial(_warm_up_shapes, settings))
+    drain = Drain(settings.drain_timeout_s, clock)
+    stack.push_async_callback(_flush, store, drain)
+    warm_up_shapes = partial(_warm_up_shapes, settings)
+    repository = ModelRepository(settings.models_dir, open_model, warm_up_shapes=warm_up_shapes, only=only)
     stack.callback(repository.close)
     batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
     supervisor = Supervisor(
@@ -147,15 +171,23 @@ def _build(settings: Settings, open_model: OpenEngine, open_device: OpenDevice, 
         repository=repository,
         batcher=batcher,
         store=store,
-        admission=Admission(settings.max_queue_size),
+        admission=Admission(settings.max_queue_size, settings.max_uploads, lambda: codec_threads.predicted_wait_s),
         metrics=metrics,
         codec_threads=codec_threads,
+        decoded=Budget(int(settings.max_decoded_mb * 2**20)),
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
     )
-    jobs = Jobs(settings.max_jobs, settings.job_ttl_s, clock, lambda: datetime.now(timezone.utc), _new_id)
-    service = Service(settings, pipeline, supervisor, jobs, clock, _new_id, asyncio.Event())
+    jobs = Jobs(
+        settings.max_jobs,
+        settings.job_ttl_s,
+        clock,
+        lambda: datetime.now(timezone.utc),
+        _new_id,
+        pipeline.admission.retry_after_s,
+    )
+    service = Service(settings, pipeline, supervisor, jobs, clock, _new_id, asyncio.Event(), drain)
     _watch(service)
     return service
 
@@ -205,6 +237,8 @@ def _watch(service: Service) -> None:
     metrics.queue_depth.set_function(lambda: len(service.pipeline.batcher))
     metrics.in_flight.set_function(lambda: service.admission.inside)
     metrics.spool_items.set_function(lambda: service.store.pending)
+    metrics.spool_bytes.set_function(lambda: service.store.pending_bytes)
+    metrics.spool_oldest.set_function(lambda: service.store.oldest_age_s)
     metrics.ready.set_function(lambda: not service.unready_reasons())
 
 
@@ -224,10 +258,11 @@ async def _supervise(service: Service) -> None:
             service.metrics.worker_restarts.inc()
 
 
-async def _flush(store: ResultStore, timeout_s: float) -> None:
-    left = await asyncio.to_thread(store.flush, timeout_s)
-    if left:
-        log.error("results not saved in time", left=left, waited_s=timeout_s)
+async def _flush(store: ResultStore, drain: Drain) -> None:
+    flush_s = drain.flush_s
+    drain.unsaved = await asyncio.to_thread(store.flush, flush_s)
+    if drain.unsaved:
+        log.error("results not saved in time", left=drain.unsaved, waited_s=flush_s)
     await asyncio.to_thread(store.close)
 
 

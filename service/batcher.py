@@ -30,6 +30,7 @@ class Entry:
     enqueued_at: float
     loop: asyncio.AbstractEventLoop
     reply: asyncio.Future[Computed]
+    on_begun: Callable[[], None] | None = None
 
     @property
     def key(self) -> Key:
@@ -77,13 +78,16 @@ class Batcher:
         with self._changed:
             return sum(len(queue) for queue in self._queues.values())
 
-    async def submit(self, sample: Sample, model: ServedModel, deadline: float) -> Computed:
+    async def submit(
+        self, sample: Sample, model: ServedModel, deadline: float, on_begun: Callable[[], None] | None = None
+    ) -> Computed:
         """Queue one sample and wait for its tile. Cancelling the caller withdraws it before the engine sees it.
 
         Args:
             sample: one row of a batch.
             model: leased by the caller until this returns.
             deadline: on the batcher's clock, in seconds.
+            on_begun: called on the event loop when the sample is taken into a batch.
 
         Raises:
             DeadlineExceeded: the deadline passed while it was queued; it was not computed.
@@ -91,7 +95,7 @@ class Batcher:
             ShuttingDown: the batcher is closed.
         """
         loop = asyncio.get_running_loop()
-        entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future())
+        entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future(), on_begun)
         with self._changed:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")
@@ -141,6 +145,8 @@ class Batcher:
                 )
                 continue
             batch.append(entry)
+            if entry.on_begun is not None:
+                entry.loop.call_soon_threadsafe(entry.on_begun)
         if not queue:
             del self._queues[key]
         return batch or self._form()

@@ -6,6 +6,7 @@ ServiceError
 ├── InvalidRequest        the body is not what the endpoint takes             400
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
+├── UploadTimeout         the body did not come in time                       408
 ├── TooLarge              too many bytes or pixels                            413
 ├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
 ├── InvalidOption         an option is unknown or out of range                422
@@ -83,6 +84,12 @@ class MethodNotAllowed(ServiceError):
     """The path exists, the method does not."""
 
     status, title, default_code = 405, "Method not allowed", "method_not_allowed"
+
+
+class UploadTimeout(ServiceError):
+    """The body did not come in time."""
+
+    status, title, default_code, retryable = 408, "Upload timeout", "upload_timeout", True
 
 
 class TooLarge(ServiceError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,10 @@ from service.app import OpenEngine, Service, open_service
 from service.errors import ServiceError
 from service.settings import Settings
 
+HEADER_TIMEOUT_S = 20.0
+"""A connection that has not sent a whole header by then is closed; one that is kept alive has its own allowance."""
+MAX_IGNORED_BYTES = 16 * 2**20
+"""Of bodies that were refused before they were read; a connection that sends more is closed."""
 MAX_HEADER_BYTES = 64 * 1024
 """Of one request, all lines together; more is answered 400 and the connection closed."""
 
@@ -35,6 +40,7 @@ def create_app(settings: Settings, open_model: OpenEngine | None = None, version
         summary="Fills holes in images and translates images with trained generators.",
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.include_router(routes.router)
     for error in (ServiceError, HTTPException, RequestValidationError):
@@ -52,10 +58,24 @@ def service_of(app: FastAPI) -> Service | None:
 class LimitedHttp(HttpToolsProtocol):
     """uvicorn's httptools protocol, which itself would buffer a header of any size."""
 
+    _header_timer: asyncio.TimerHandle | None = None
+    """Runs while a header is awaited."""
+    _ignored_bytes = 0
+    """Of this connection's bodies, received after their request had been answered."""
     _unparsed_bytes = 0
     """Received since the last parsed line or body: one header line that does not end."""
     _parsed_bytes = 0
     """Names and values of this request's header so far."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client connected; its first header is awaited."""
+        super().connection_made(transport)
+        self._await_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._header_came()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, unless it has been fed one endless line."""
@@ -68,6 +88,7 @@ class LimitedHttp(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._parsed_bytes = 0
+        self._await_header()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header line is complete; too many of them make the request invalid (400)."""
@@ -80,9 +101,23 @@ class LimitedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The header is complete; what follows is its body."""
         self._unparsed_bytes = 0
+        self._header_came()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body, which has a limit of its own (uploads.py)."""
         self._unparsed_bytes = 0
+        if self.cycle.response_complete:  # refused before it was read: a polite client hears of it, no other is fed
+            self._ignored_bytes += len(body)
+            if self._ignored_bytes > MAX_IGNORED_BYTES:
+                self.transport.abort()
         super().on_body(body)
+
+    def _await_header(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
+
+    def _header_came(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -127,6 +127,8 @@ class Call:
     """On the server's monotonic clock, in seconds."""
     deadline: float
     """The same clock: after it nobody needs the answer."""
+    on_begun: Callable[[], None] | None = None
+    """Told, on the event loop, when the first batch with a sample of this call is formed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,18 @@ class Job:
     """One asynchronous request; `status` only moves forward."""
 
     id: str
+    request_id: str
     created: datetime
     status: JobStatus = "queued"
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
     finished_at: float | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def begin(self) -> None:
+        """Its first sample was taken into a batch."""
+        if self.status == "queued":
+            self.status = "running"
 
     def reply(self) -> JobReply:
         return JobReply(
@@ -48,6 +54,8 @@ class Jobs:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     new_id: Callable[[], str]
+    retry_after_s: Callable[[], float]
+    """When a client that was refused should come back."""
     _jobs: dict[str, Job] = field(default_factory=dict)
 
     @property
@@ -55,16 +63,19 @@ class Jobs:
         """Jobs that are queued or running."""
         return sum(job.finished_at is None for job in self._jobs.values())
 
-    def start(self, work: Callable[[Job], Coroutine[Any, Any, list[str]]]) -> Job:
+    def start(self, work: Callable[[Job], Coroutine[Any, Any, list[str]]], request_id: str) -> Job:
         """Run `work`, which returns the results' URLs, as a job.
 
         Raises:
-            Overloaded: `max_jobs` are unfinished.
+            Overloaded: `max_jobs` are unfinished. Finished ones make room, the oldest first.
         """
         self._forget()
+        if self.unfinished >= self.max_jobs:
+            raise Overloaded(f"{self.max_jobs} jobs are unfinished", retry_after_s=self.retry_after_s())
         if len(self._jobs) >= self.max_jobs:
-            raise Overloaded(f"{self.max_jobs} jobs are kept already; poll or delete some", retry_after_s=1)
-        job = Job(self.new_id(), self.now())
+            finished = [job for job in self._jobs.values() if job.finished_at is not None]
+            del self._jobs[min(finished, key=lambda job: job.finished_at or 0.0).id]
+        job = Job(self.new_id(), request_id, self.now())
         self._jobs[job.id] = job
         job.task = asyncio.get_running_loop().create_task(self._run(job, work))
         return job
@@ -97,14 +108,15 @@ class Jobs:
         try:
             job.result_urls = await work(job)
         except ServiceError as error:
-            job.problem = error.problem(job.id, f"/v1/jobs/{job.id}")
+            job.problem = error.problem(job.request_id, f"/v1/jobs/{job.id}")
             self._finish(job, "failed")
         except asyncio.CancelledError:
             self._finish(job, "cancelled")
             raise
         except Exception:  # a defect of ours must still end the job
             log.exception("job failed", job=job.id)
-            job.problem = ServiceError("the job failed for a reason of the server's own").problem(job.id, job.id)
+            error_of_ours = ServiceError("the job failed for a reason of the server's own")
+            job.problem = error_of_ours.problem(job.request_id, f"/v1/jobs/{job.id}")
             self._finish(job, "failed")
         else:
             self._finish(job, "succeeded")
@@ -112,6 +124,8 @@ class Jobs:
     def _finish(self, job: Job, status: JobStatus) -> None:
         if job.finished_at is None:
             job.status, job.finished_at = status, self.clock()
+            code = job.problem["code"] if job.problem else None
+            log.info("job ended", job=job.id, request_id=job.request_id, status=status, code=code)
 
     def _forget(self) -> None:
         limit = self.clock() - self.ttl_s

@@ -59,6 +59,12 @@ class Metrics:
         self.queue_depth = Gauge("retouch_queue_depth", "Samples waiting for the device", registry=self.registry)
         self.in_flight = Gauge("retouch_requests_in_flight", "Requests in the house", registry=self.registry)
         self.spool_items = Gauge("retouch_spool_items", "Results waiting for the disk", registry=self.registry)
+        self.spool_bytes = Gauge("retouch_spool_bytes", "Bytes waiting for the disk", registry=self.registry)
+        self.spool_oldest = Gauge(
+            "retouch_spool_oldest_age_seconds",
+            "How long the oldest result has waited for the disk",
+            registry=self.registry,
+        )
         self.ready = Gauge("retouch_ready", "1 while /readyz answers 200", registry=self.registry)
 
     def batch_done(self, model: str, size: int, infer_s: float) -> None:

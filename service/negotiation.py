@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+
+from starlette.datastructures import Headers
 
 from service.errors import InvalidOption
 from service.items import ImageFormat
 
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 MAX_TIMEOUT_MS = 86_400_000.0
 
@@ -51,24 +53,25 @@ def wanted_format(accept: str) -> ImageFormat:
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
 
 
-def wants_job(headers: Mapping[str, str]) -> bool:
-    """Whether `Prefer: respond-async` is asked for (RFC 7240)."""
-    return any(p.split(";")[0].strip().lower() == "respond-async" for p in headers.get("prefer", "").split(","))
+def joined(headers: Headers, name: str) -> str:
+    """All lines of a header as one list (RFC 9110 §5.3)."""
+    return ",".join(headers.getlist(name))
 
 
-def asked_timeout_s(headers: Mapping[str, str]) -> float | None:
-    """The client's own deadline in seconds, from X-Request-Timeout-Ms.
+def wants_job(prefer: str) -> bool:
+    """Whether a Prefer header asks for `respond-async` (RFC 7240)."""
+    return any(p.split(";")[0].strip().lower() == "respond-async" for p in prefer.split(","))
+
+
+def asked_timeout_s(text: str | None) -> float | None:
+    """The client's own deadline in seconds, from X-Request-Timeout-Ms; None where it names none.
 
     Raises:
         InvalidOption: it is not a positive number of milliseconds, or is over a day.
     """
-    text = headers.get("x-request-timeout-ms")
     if text is None:
         return None
-    try:
-        timeout_ms = float(text)
-    except ValueError:
-        timeout_ms = math.nan
+    timeout_ms = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidOption(f"X-Request-Timeout-Ms is {text[:40]!r}; send milliseconds in (0, {MAX_TIMEOUT_MS:.0f}]")
     return timeout_ms / 1e3

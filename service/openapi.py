@@ -80,7 +80,7 @@ def image_call(
         "responses": {
             200: {"description": "The picture, or the pictures", **found},
             202: {"description": "Accepted as a job", "model": JobReply},
-            **problems(400, 413, 415, 422, 404, 500, 503, 504),
+            **problems(400, 408, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
@@ -23,6 +22,8 @@ from engines.served import ServedModel
 from service import codec, latents, tasks
 from service.admission import Admission
 from service.batcher import Batcher
+from service.budget import Budget
+from service.codec_threads import CodecThreads
 from service.errors import InvalidOption, NotFound, NotReady
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
@@ -32,7 +33,6 @@ from service.store import Reservation, ResultStore, StoredResult
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
 
-T = TypeVar("T")
 Options = InpaintOptions | TranslateOptions | GenerateOptions
 Prepare = Callable[[Manifest, Timings], Prepared]
 _ENCODED_OVER_UPLOAD = 4
@@ -48,6 +48,7 @@ class _Order:
     prepare: Prepare
     options: Options
     upload_bytes: int
+    decoded_bytes: int = 0
     count: int = 1
     seed: int | None = None
 
@@ -62,7 +63,9 @@ class Pipeline:
     store: ResultStore
     admission: Admission
     metrics: Metrics
-    codec_threads: Executor
+    codec_threads: CodecThreads
+    decoded: Budget
+    """Bytes of decoded pictures that may be in the house at once."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -81,7 +84,8 @@ class Pipeline:
         uploads = Uploads(image, mask)
         prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
         model = options.model or self.settings.inpaint_model
-        order = _Order("inpaint", model, prepare, options, len(image), options.samples, options.seed)
+        decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
+        order = _Order("inpaint", model, prepare, options, len(image), decoded, options.samples, options.seed)
         return await self._reply(order, call)
 
     async def translate(
@@ -91,7 +95,8 @@ class Pipeline:
         uploads = Uploads(image, instance=instance)
         prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
         model = options.model or self.settings.translate_model
-        return await self._reply(_Order("translate", model, prepare, options, len(image)), call)
+        decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
+        return await self._reply(_Order("translate", model, prepare, options, len(image), decoded), call)
 
     async def generate(self, options: GenerateOptions, call: Call) -> Reply:
         """Make pictures from random numbers alone. Raises as `inpaint`."""
@@ -99,7 +104,7 @@ class Pipeline:
         model = options.model or self.settings.generate_model
         if not model:
             raise InvalidOption("name a `model`: this server has no --generate-model", code="model_required")
-        order = _Order("generate", model, prepare, options, 0, options.count, options.seed)
+        order = _Order("generate", model, prepare, options, 0, 0, options.count, options.seed)
         return await self._reply(order, call)
 
     async def _reply(self, order: _Order, call: Call) -> Reply:
@@ -110,27 +115,31 @@ class Pipeline:
                     code="not_diverse",
                 )
             with self._reserve(order, model.manifest) as room:
-                timings, seed = Timings(), self._seed(order, model.manifest)
-                prepared = await self.on_codec_thread(order.prepare, model.manifest, timings)
-                rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
-                computed = await self._submit_all(rows, model, call)
-                timings.add("queue", max(done.queue_s for done in computed))
-                timings.add("infer", max(done.infer_s for done in computed))
-                bodies = await self._finish(prepared, order, model.manifest, computed, timings)
-                self._observe(computed, timings)
-                reply = Reply(
-                    pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
-                    media_type=codec.MEDIA_TYPES[order.options.format or "png"],
-                    size=prepared.size,
-                    model=model.manifest.key,
-                    engine=f"{model.engine.name}/{model.engine.precision}",
-                    batch_size=max(done.batch_size for done in computed),
-                    coverage=prepared.coverage,
-                    seed=seed,
-                    timings=timings,
-                )
-                self._save(reply, room, order, call)
-                return reply
+                async with self.decoded.share(order.decoded_bytes):
+                    return await self._fulfil(order, model, room, call)
+
+    async def _fulfil(self, order: _Order, model: ServedModel, room: list[Reservation], call: Call) -> Reply:
+        timings, seed = Timings(), self._seed(order, model.manifest)
+        prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
+        rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
+        computed = await self._submit_all(rows, model, call)
+        timings.add("queue", max(done.queue_s for done in computed))
+        timings.add("infer", max(done.infer_s for done in computed))
+        bodies = await self._finish(prepared, order, model.manifest, computed, timings)
+        self._observe(computed, timings)
+        reply = Reply(
+            pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
+            media_type=codec.MEDIA_TYPES[order.options.format or "png"],
+            size=prepared.size,
+            model=model.manifest.key,
+            engine=f"{model.engine.name}/{model.engine.precision}",
+            batch_size=max(done.batch_size for done in computed),
+            coverage=prepared.coverage,
+            seed=seed,
+            timings=timings,
+        )
+        self._save(reply, room, order, call)
+        return reply
 
     def _seed(self, order: _Order, manifest: Manifest) -> int | None:
         """None for a model that draws nothing."""
@@ -140,8 +149,8 @@ class Pipeline:
 
     async def _submit_all(self, rows: list[Sample], model: ServedModel, call: Call) -> list[Computed]:
         if len(rows) == 1:
-            return [await self.batcher.submit(rows[0], model, call.deadline)]
-        waiting = [asyncio.ensure_future(self.batcher.submit(row, model, call.deadline)) for row in rows]
+            return [await self.batcher.submit(rows[0], model, call.deadline, call.on_begun)]
+        waiting = [asyncio.ensure_future(self.batcher.submit(row, model, call.deadline, call.on_begun)) for row in rows]
         try:
             return list(await asyncio.gather(*waiting))
         finally:
@@ -157,7 +166,7 @@ class Pipeline:
         own = [Timings() for _ in samples]
         bodies = await asyncio.gather(
             *(
-                self.on_codec_thread(_encoded, prepared, tiles, output_format, quality, its)
+                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
                 for tiles, its in zip(samples, own, strict=True)
             )
         )
@@ -196,9 +205,6 @@ class Pipeline:
         estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or height * width * manifest.output_channels
         with ExitStack() as stack:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
-
-    async def on_codec_thread(self, function: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.codec_threads, function, *args)
 
     def _observe(self, computed: list[Computed], timings: Timings) -> None:
         self.admission.observe(sum(done.infer_s / done.batch_size for done in computed))

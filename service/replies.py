@@ -50,6 +50,7 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
 def _headers(reply: Reply) -> dict[str, str]:
     url = result_url(reply.pictures[0]) if len(reply.pictures) == 1 else None
     return {
+        "Vary": "Accept",
         "X-Model": reply.model,
         "X-Engine": reply.engine,
         "X-Batch-Size": str(reply.batch_size),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Path, Request
@@ -14,10 +16,18 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from service import openapi
 from service.app import Service
 from service.calls import answer, until_gone
-from service.errors import InvalidOption, NotFound, NotReady
+from service.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidOption,
+    NotFound,
+    NotReady,
+    ShuttingDown,
+    UploadTimeout,
+)
 from service.items import Call, Reply
 from service.jobs import Job
-from service.negotiation import asked_timeout_s, wanted_format, wants_job, wants_json
+from service.negotiation import asked_timeout_s, joined, wanted_format, wants_job, wants_json
 from service.pipeline import Pipeline
 from service.replies import image_response, job_response, result_url
 from service.schemas import (
@@ -80,38 +90,52 @@ async def generate(request: Request) -> Response:
 
 async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     service: Service = request.state.service
-    received_at = service.clock()
-    asked_s = asked_timeout_s(request.headers)
-    allowed_s = asked_s or service.settings.request_timeout_s
-    accept = request.headers.get("accept", "")
+    settings, received_at = service.settings, service.clock()
+    accept, later = joined(request.headers, "accept"), wants_job(joined(request.headers, "prefer"))
+    asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
+    allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
     with ExitStack() as house:
-        house.enter_context(service.admission.admit(allowed_s, asked_by_client=asked_s is not None))
+        place = house.enter_context(service.admission.admit(allowed_s, asked_by_client=asked_s is not None))
         if reasons := service.unready_reasons():
             raise NotReady("; ".join(reasons))
-        max_body_bytes = int(service.settings.max_body_mb * 2**20)
-        files = (*endpoint.required, *endpoint.optional)
-        form = await answer(read_form(request, files, max_body_bytes=max_body_bytes), allowed_s)
+        form = await _read_form(request, endpoint, allowed_s)
+        service.admission.arrive(place)
         options = form.options(endpoint.options)
         if options.format is None:
             options = options.model_copy(update={"format": wanted_format(accept)})
         for name in endpoint.required:
             form.file(name)  # a missing part is refused now, not by the job
-        if wants_job(request.headers):
-            until = received_at + (asked_s or service.settings.job_ttl_s)
-            call = Call(request.state.request_id, received_at, until)
-            return _start_job(
-                service, options, lambda: endpoint.run(service.pipeline, form, options, call), call, house
-            )
         call = Call(request.state.request_id, received_at, received_at + allowed_s)
+        if later:
+            work = partial(endpoint.run, service.pipeline, form, options)
+            return _start_job(service, options, work, call, house)
         left_s = call.deadline - service.clock()
         reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
     return image_response(reply, call.request_id, accept)
 
 
+async def _read_form(request: Request, endpoint: _Endpoint, allowed_s: float) -> Form:
+    """The body, as long as somebody waits for the answer, the server takes work, and it comes in reasonable time."""
+    service: Service = request.state.service
+    limit_s = min(allowed_s, service.settings.body_timeout_s)
+    max_body_bytes = int(service.settings.max_body_mb * 2**20)
+    reading = read_form(request, (*endpoint.required, *endpoint.optional), max_body_bytes=max_body_bytes)
+    try:
+        return await answer(reading, limit_s, service.admission.until_draining())
+    except DeadlineExceeded:
+        if limit_s == allowed_s:
+            raise
+        raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
+    except Cancelled:
+        if service.admission.draining.is_set():
+            raise ShuttingDown("the server is shutting down; ask another replica", retry_after_s=1) from None
+        raise
+
+
 def _start_job(
     service: Service,
     options: InpaintOptions | TranslateOptions | GenerateOptions,
-    work: Callable[[], Coroutine[Any, Any, Reply]],
+    work: Callable[[Call], Coroutine[Any, Any, Reply]],
     call: Call,
     house: ExitStack,
 ) -> Response:
@@ -120,11 +144,11 @@ def _start_job(
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
 
     async def run(job: Job) -> list[str]:
-        job.status = "running"
-        reply = await answer(work(), call.deadline - service.clock())
+        begun = replace(call, on_begun=job.begin)
+        reply = await answer(work(begun), call.deadline - service.clock())
         return [url for picture in reply.pictures if (url := result_url(picture))]
 
-    job = service.jobs.start(run)
+    job = service.jobs.start(run, call.request_id)
     place = house.pop_all()  # the job keeps the request's place until it ends, even if it is cancelled unbegun
     if job.task is not None:
         job.task.add_done_callback(lambda _: place.close())
@@ -145,17 +169,19 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     return job_response(service.jobs.cancel(job_id))
 
 
+@router.head("/v1/results/{result_id}", include_in_schema=False)
 @router.get("/v1/results/{result_id}", **openapi.stored_result())
 async def get_result(request: Request, result_id: str = Path(description="32 hexadecimal digits")) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
     service: Service = request.state.service
-    if wants_json(request.headers.get("accept", "")):
-        sidecar = await service.pipeline.on_codec_thread(service.store.sidecar, result_id)
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept"}
+    if wants_json(joined(request.headers, "accept")):
+        sidecar = await asyncio.to_thread(service.store.sidecar, result_id)
         if sidecar is not None:
-            return JSONResponse(sidecar)
-    elif (found := await service.pipeline.on_codec_thread(service.store.get, result_id)) is not None:
+            return JSONResponse(sidecar, headers=headers)
+    elif (found := await asyncio.to_thread(service.store.get, result_id)) is not None:
         body, media_type = found
-        return Response(body, media_type=media_type, headers={"Cache-Control": "private, max-age=31536000, immutable"})
+        return Response(body, media_type=media_type, headers=headers)
     raise NotFound(f"no result {result_id[:80]!r}")
 
 
@@ -179,12 +205,14 @@ async def get_models(request: Request) -> ModelsReply:
     )
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez", response_model=HealthReply)
 async def livez() -> HealthReply:
     """200 while the process runs its event loop."""
     return HealthReply(status="ok")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=HealthReply, responses={503: {"model": HealthReply}})
 async def readyz(request: Request) -> Response:
     """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
@@ -196,6 +224,8 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Prometheus series."""
+    """Prometheus series; not here when they have a port of their own."""
     service: Service = request.state.service
+    if service.settings.metrics_port:
+        raise NotFound(f"metrics are on port {service.settings.metrics_port}")
     return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import signal
 import socket
@@ -10,28 +11,40 @@ from types import FrameType
 
 import structlog
 import uvicorn
-from prometheus_client import start_http_server
+from prometheus_client import disable_created_metrics, start_http_server
 
 from service.app import OpenEngine
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
+from service.metrics import Metrics
+from service.result_files import ResultFiles
 from service.settings import Settings
 
 log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _OPEN_FILES = 65_536
+_REPLY_GRACE_S = 2
+"""For replies to be sent after the drain was cut short."""
 _KEEP_ALIVE_S = 75
 """Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; the process's exit status: 0 after a clean drain."""
+    """Serve until SIGTERM or SIGINT; the process's exit status: 0 after a drain that lost nothing, else 1.
+
+    Raises:
+        SettingsInvalid: the results directory cannot be written to.
+    """
     configure_logs(settings)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     _raise_open_files_limit()
+    ResultFiles(settings.results_dir).prepare()
     server = DrainingServer(settings)
     server.run()
-    return 0 if server.started and not server.force_exit else 1
+    service = service_of(server.app)
+    clean = service is not None and service.drain.clean
+    return 0 if server.started and clean and not server.force_exit else 1
 
 
 class DrainingServer(uvicorn.Server):
@@ -43,7 +56,9 @@ class DrainingServer(uvicorn.Server):
     def __init__(self, settings: Settings, open_model: OpenEngine | None = None) -> None:
         self.app = create_app(settings, open_model, version("retouch"))
         self._settings = settings
-        self._draining_since: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signalled = False
+        self._cut_at_s: float | None = None
         super().__init__(
             uvicorn.Config(
                 self.app,
@@ -56,19 +71,19 @@ class DrainingServer(uvicorn.Server):
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                timeout_graceful_shutdown=int(settings.drain_timeout_s) or 1,
+                timeout_graceful_shutdown=_REPLY_GRACE_S,
             )
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
         """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
         service = service_of(self.app)
-        if service is None or self._draining_since is not None:
-            self.should_exit, self.force_exit = True, self._draining_since is not None
+        if service is None or self._loop is None or self._signalled:
+            self.should_exit, self.force_exit = True, self._signalled
             return
         log.info("draining", signal=signal.Signals(sig).name, in_flight=service.admission.inside)
-        service.drain()
-        self._draining_since = service.clock()
+        self._signalled = True
+        self._loop.call_soon_threadsafe(service.begin_draining)
 
     async def on_tick(self, counter: int) -> bool:
         """Leave the main loop once everything inside is answered, or the drain took too long."""
@@ -76,14 +91,19 @@ class DrainingServer(uvicorn.Server):
 
     def _drained(self) -> bool:
         service = service_of(self.app)
-        if service is None or self._draining_since is None:
+        if service is None or not service.admission.draining.is_set():
             return False
-        waited_s = service.clock() - self._draining_since
-        empty = service.admission.inside == 0 and waited_s >= self._settings.drain_delay_s
-        return empty or waited_s >= self._settings.drain_timeout_s
+        waited_s = service.drain.waited_s
+        if service.admission.inside == 0:
+            return waited_s >= self._settings.drain_delay_s
+        if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:
+            service.cut_short()
+            self._cut_at_s = waited_s
+        return self._cut_at_s is not None and waited_s >= self._cut_at_s + _REPLY_GRACE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where to look."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         service = service_of(self.app)
         if self.started and service is not None:
@@ -91,8 +111,16 @@ class DrainingServer(uvicorn.Server):
             log.info(
                 "serving", url=f"http://{self._settings.host}:{port}", docs=f"http://{self._settings.host}:{port}/docs"
             )
-            if self._settings.metrics_port:
-                start_http_server(self._settings.metrics_port, self._settings.host, service.metrics.registry)
+            self._serve_metrics(service.metrics)
+
+    def _serve_metrics(self, metrics: Metrics) -> None:
+        if not self._settings.metrics_port:
+            return
+        try:
+            start_http_server(self._settings.metrics_port, self._settings.host, metrics.registry)
+        except OSError as error:
+            log.error("metrics port not available", port=self._settings.metrics_port, reason=str(error))  # noqa: TRY400 -- the reason is enough
+            self.should_exit = self.force_exit = True
 
 
 def _raise_open_files_limit() -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from engines.manifest import Manifest
 from service import codec, colours, crops, ids, masks, postprocess, preprocess
 from service.errors import InvalidOption, InvalidRequest, SizesDiffer
+from service.header import read_header
 from service.items import Crop, ImageFormat, Picture, Sample, Size, Timings
 from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 
@@ -40,6 +41,10 @@ class Prepared:
     finish: Callable[[Sequence[Tile]], Picture]
 
 
+_DECODED_BYTES_PER_PIXEL = 5
+"""Of a picture and its mask together: 8-bit RGBA in, a copy of it out, the mask and what is computed on it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Uploads:
     """The files of a request."""
@@ -47,6 +52,17 @@ class Uploads:
     image: bytes
     mask: bytes = b""
     instance: bytes | None = None
+
+
+def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
+    """About how much memory the files take once decoded, from their headers alone.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
+    """
+    files = [data for data in (uploads.image, uploads.mask, uploads.instance) if data]
+    sizes = [read_header(data, max_pixels=max_pixels).size for data in files]
+    return sum(size.height * size.width for size in sizes) * _DECODED_BYTES_PER_PIXEL
 
 
 def prepare_inpaint(

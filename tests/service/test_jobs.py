@@ -29,6 +29,7 @@ def make_jobs(clock: FakeClock | None = None, max_jobs: int = 10) -> Jobs:
         clock or FakeClock(),
         lambda: datetime(2026, 1, 2, tzinfo=timezone.utc),
         lambda: f"job{next(numbers)}",
+        lambda: 7,
     )
 
 
@@ -44,7 +45,7 @@ async def hang(_job: Job) -> list[str]:
 
 async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_result_is() -> None:
     jobs = make_jobs()
-    job = jobs.start(succeed)
+    job = jobs.start(succeed, "request1")
     assert job.reply().status == "queued"
     assert job.task is not None
     await job.task
@@ -59,13 +60,14 @@ async def test_a_job_that_fails_keeps_its_problem() -> None:
         raise InvalidImage("not an image")
 
     jobs = make_jobs()
-    job = jobs.start(fail)
+    job = jobs.start(fail, "request1")
     assert job.task is not None
     await job.task
     reply = job.reply()
     assert reply.status == "failed"
     assert reply.problem is not None
     assert (reply.problem["status"], reply.problem["code"]) == (400, "invalid_image")
+    assert (reply.problem["request_id"], reply.problem["instance"]) == ("request1", f"/v1/jobs/{job.id}")
 
 
 async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too() -> None:
@@ -73,7 +75,7 @@ async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too() -> None:
         raise RuntimeError("a bug")
 
     jobs = make_jobs()
-    job = jobs.start(crash)
+    job = jobs.start(crash, "request1")
     assert job.task is not None
     await job.task
     assert job.reply().status == "failed"
@@ -84,7 +86,7 @@ async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too() -> None:
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_cancelled_job_stops_and_stays_cancelled(begun: bool) -> None:
     jobs = make_jobs()
-    job = jobs.start(hang)
+    job = jobs.start(hang, "request1")
     if begun:
         await asyncio.sleep(0)
     assert jobs.cancel(job.id).status == "cancelled"
@@ -96,7 +98,7 @@ async def test_a_cancelled_job_stops_and_stays_cancelled(begun: bool) -> None:
 
 async def test_cancelling_a_finished_job_changes_nothing() -> None:
     jobs = make_jobs()
-    job = jobs.start(succeed)
+    job = jobs.start(succeed, "request1")
     assert job.task is not None
     await job.task
     assert jobs.cancel(job.id).status == "succeeded"
@@ -105,7 +107,7 @@ async def test_cancelling_a_finished_job_changes_nothing() -> None:
 async def test_a_finished_job_is_forgotten_after_its_time_and_an_unfinished_one_is_not() -> None:
     clock = FakeClock()
     jobs = make_jobs(clock)
-    done, running = jobs.start(succeed), jobs.start(hang)
+    done, running = jobs.start(succeed, "request1"), jobs.start(hang, "request1")
     assert done.task is not None
     await done.task
     clock.now = 61.0
@@ -117,7 +119,35 @@ async def test_a_finished_job_is_forgotten_after_its_time_and_an_unfinished_one_
 
 async def test_no_more_jobs_are_kept_than_allowed() -> None:
     jobs = make_jobs(max_jobs=1)
-    job = jobs.start(hang)
-    with pytest.raises(Overloaded):
-        jobs.start(hang)
+    job = jobs.start(hang, "request1")
+    with pytest.raises(Overloaded) as refusal:
+        jobs.start(hang, "request1")
+    assert refusal.value.retry_after_s == 7
     jobs.cancel(job.id)
+
+
+async def test_finished_jobs_make_room_for_new_ones_the_oldest_first() -> None:
+    clock = FakeClock()
+    jobs = make_jobs(clock, max_jobs=2)
+    done = []
+    for _ in range(3):
+        clock.now += 1
+        done.append(jobs.start(succeed, "request1"))
+        task = done[-1].task
+        assert task is not None
+        await task
+    with pytest.raises(NotFound):
+        jobs.get(done[0].id)
+    assert [jobs.get(job.id).status for job in done[1:]] == ["succeeded", "succeeded"]
+
+
+async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch() -> None:
+    jobs = make_jobs()
+    job = jobs.start(hang, "request1")
+    await asyncio.sleep(0)
+    assert job.status == "queued"
+    job.begin()
+    assert job.status == "running"
+    jobs.cancel(job.id)
+    job.begin()
+    assert job.status == "cancelled"

@@ -53,18 +53,18 @@ def test_json_is_given_where_it_is_wanted_most(accept: str, expected: bool) -> N
     [("respond-async", True), ("wait=10, Respond-Async; x=1", True), ("wait=10", False), ("", False)],
 )
 def test_a_job_is_made_where_the_client_prefers_one(prefer: str, expected: bool) -> None:
-    assert wants_job({"prefer": prefer}) is expected
+    assert wants_job(prefer) is expected
 
 
 def test_the_deadline_is_read_in_milliseconds() -> None:
-    assert asked_timeout_s({"x-request-timeout-ms": "1500"}) == 1.5
-    assert asked_timeout_s({}) is None
+    assert asked_timeout_s("1500") == 1.5
+    assert asked_timeout_s(None) is None
 
 
-@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "1e12"])
+@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "1e12", "1_0", "0x10", "1e-400"])
 def test_an_absurd_deadline_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="X-Request-Timeout-Ms"):
-        asked_timeout_s({"x-request-timeout-ms": text})
+        asked_timeout_s(text)
 
 
 @pytest.mark.parametrize(

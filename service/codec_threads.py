@@ -1,0 +1,60 @@
+"""The threads that decode, prepare, finish and encode, and how long their queue is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import TypeVar
+
+T = TypeVar("T")
+_SMOOTHING = 0.1
+"""Weight of the newest piece of work in the mean: about the last twenty count."""
+
+
+class CodecThreads:
+    """A pool for what is begun and one for what is finished: a computed request never waits behind new uploads.
+
+    Used on the event loop; `close` waits for what runs.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._begin = ThreadPoolExecutor(threads, "decode")
+        self._finish = ThreadPoolExecutor(threads, "encode")
+        self._beginning = 0
+        self._mean_s = 0.0
+
+    @property
+    def predicted_wait_s(self) -> float:
+        """How long an upload that comes now would wait to be decoded."""
+        return self._beginning * self._mean_s / self._threads
+
+    async def begin(self, function: Callable[..., T], *args: object) -> T:
+        """Decode and prepare. A caller that leaves withdraws work that no thread has taken up."""
+        self._beginning += 1
+
+        def timed() -> T:
+            started = perf_counter()
+            try:
+                return function(*args)
+            finally:
+                took_s = perf_counter() - started
+                weight = _SMOOTHING if self._mean_s else 1.0
+                self._mean_s += weight * (took_s - self._mean_s)
+
+        work = asyncio.get_running_loop().run_in_executor(self._begin, timed)
+        work.add_done_callback(lambda _: self._ended())
+        return await work
+
+    async def finish(self, function: Callable[..., T], *args: object) -> T:
+        """Postprocess and encode."""
+        return await asyncio.get_running_loop().run_in_executor(self._finish, function, *args)
+
+    def close(self) -> None:
+        for pool in (self._begin, self._finish):
+            pool.shutdown(cancel_futures=True)
+
+    def _ended(self) -> None:
+        self._beginning -= 1

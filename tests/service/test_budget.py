@@ -1,0 +1,83 @@
+"""A budget that requests share, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+
+from service.budget import Budget
+
+
+async def hold(budget: Budget, wanted: int, log: list[str], name: str, release: asyncio.Event) -> None:
+    async with budget.share(wanted):
+        log.append(name)
+        await release.wait()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
+    budget, log, release = Budget(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
+    await settle()
+    assert (log, budget.taken) == (["a", "b"], 10)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_overtake_it() -> None:
+    budget, log, first, others = Budget(10), [], asyncio.Event(), asyncio.Event()
+    tasks = [
+        asyncio.create_task(hold(budget, 8, log, "a", first)),
+        asyncio.create_task(hold(budget, 8, log, "b", others)),
+        asyncio.create_task(hold(budget, 1, log, "c", others)),
+    ]
+    await settle()
+    assert log == ["a"]
+    first.set()
+    await settle()
+    assert log == ["a", "b", "c"]
+    others.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
+    budget, log, release = Budget(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
+    await settle()
+    assert (log, budget.taken) == (["99"], 10)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
+    budget, log, release = Budget(10), [], asyncio.Event()
+    holder = asyncio.create_task(hold(budget, 5, log, "a", release))
+    await settle()
+    large = asyncio.create_task(hold(budget, 9, log, "large", release))
+    small = asyncio.create_task(hold(budget, 5, log, "small", release))
+    await settle()
+    large.cancel()
+    await settle()
+    assert log == ["a", "small"]
+    release.set()
+    await asyncio.gather(holder, small, large, return_exceptions=True)
+    assert budget.taken == 0
+
+
+async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
+    budget, log, release = Budget(10), [], asyncio.Event()
+    holder = asyncio.create_task(hold(budget, 10, log, "a", release))
+    await settle()
+    waiting = asyncio.create_task(hold(budget, 10, log, "b", asyncio.Event()))
+    await settle()
+    release.set()
+    holder_done = asyncio.ensure_future(holder)
+    await holder_done
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert budget.taken == 0
