@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from service import http
 from service.http import MAX_HEADER_BYTES
 
 Serve = Callable[..., Any]
@@ -70,3 +71,25 @@ def test_a_large_body_is_no_large_header(serve: Serve, files: dict[str, tuple[st
     padded = {**files, "image": ("p.png", files["image"][1] + b"\0" * 500_000, "image/png")}
     with serve().client() as client:
         assert client.post("/v1/inpaint", files=padded).status_code in (200, 400)
+
+
+def test_a_connection_that_sends_no_header_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEADER_TIMEOUT_S", 0.1)
+    running = serve()
+    assert exchange(running.url) == b""
+    assert exchange(running.url, b"GET /livez HT") == b""
+    assert b" 200 OK" in exchange(running.url, BEGIN + b"\r\n")
+
+
+def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_IGNORED_BYTES", 1_000_000)
+    running = serve(max_body_mb=0.01)
+    parts = urlsplit(running.url)
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(head + b"Content-Length: 1000000000000\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            connection.sendall(b"x" * 40_000_000)

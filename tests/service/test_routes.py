@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -348,5 +350,56 @@ def test_a_deadline_that_has_no_chance_is_answered_504(serve: Serve, files: File
 
 
 def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> None:
-    serve(metrics_port=free_port)
+    running = serve(metrics_port=free_port)
     assert "retouch_ready 1.0" in httpx.get(f"http://127.0.0.1:{free_port}/metrics").text
+    with running.client() as client:
+        check_problem(client.get("/metrics"), 404, "not_found")
+
+
+def test_a_body_that_does_not_come_in_time_is_given_up(serve: Serve) -> None:
+    running = serve(body_timeout_s=0.2)
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    address = running.url.removeprefix("http://").split(":")
+    with socket.create_connection((address[0], int(address[1])), timeout=10) as connection:
+        connection.sendall(head + b"Content-Length: 1000\r\nX-Request-Timeout-Ms: 86400000\r\n\r\n--b")
+        answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"upload_timeout" in answer
+    assert running.service.admission.uploading == 0
+
+
+def test_repeated_headers_are_read_as_one_list(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        several = [("Prefer", "wait=5"), ("Prefer", "respond-async")]
+        assert client.post("/v1/inpaint", files=files, headers=several).status_code == 202
+        accepts = [("Accept", "image/gif"), ("Accept", "image/webp")]
+        assert client.post("/v1/inpaint", files=files, headers=accepts).headers["content-type"] == "image/webp"
+
+
+def test_caches_are_told_that_the_reply_depends_on_accept(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        reply = client.post("/v1/inpaint", files=files)
+        assert reply.headers["vary"] == "Accept"
+        stored = client.get(reply.headers["location"])
+        assert stored.headers["vary"] == "Accept"
+        assert "immutable" in stored.headers["cache-control"]
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_probes_answer_head_requests(serve: Serve, path: str) -> None:
+    with serve().client() as client:
+        response = client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+def test_a_trailing_slash_is_another_path_and_no_redirect(serve: Serve) -> None:
+    with serve().client() as client:
+        check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.example"}), 404, "not_found")
+
+
+def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> None:
+    running = serve(max_decoded_mb=0.01)
+    with running.client() as client, ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
+    assert replies == [200] * 16
+    assert running.service.pipeline.decoded.taken == 0

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -97,6 +98,51 @@ def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path:
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 1
+
+
+async def test_a_drain_that_takes_too_long_answers_503_and_exits_1(
+    models_dir: Path, tmp_path: Path, files: Files, count_in_flight: Callable[[str], int]
+) -> None:
+    async def post(session: aiohttp.ClientSession) -> tuple[int, str]:
+        data = aiohttp.FormData()
+        for name, (filename, body, media_type) in files.items():
+            data.add_field(name, body, filename=filename, content_type=media_type)
+        async with session.post("/v1/inpaint", data=data) as response:
+            return response.status, (await response.json())["code"] if response.status != 200 else ""
+
+    settings = {"fake_batch_ms": "700", "max_batch_size": "1", "drain_timeout_s": "1"}
+    with process(models_dir, tmp_path, **settings) as (server, url):
+        async with aiohttp.ClientSession(url) as session:
+            await ready(session)
+            tasks = [asyncio.create_task(post(session)) for _ in range(8)]
+            while True:
+                async with session.get("/metrics") as response:
+                    if count_in_flight(await response.text()) == 8:
+                        break
+                await asyncio.sleep(0.01)
+            started = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            answers = set(await asyncio.gather(*tasks))
+        assert await asyncio.to_thread(server.wait, 20) == 1
+    assert answers == {(200, ""), (503, "shutting_down")}
+    assert time.monotonic() - started < 8
+
+
+def test_a_results_directory_that_cannot_be_used_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "retouch", "serve", "--results-dir", str(tmp_path / "file" / "results")]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert started.returncode == 2
+    assert "Traceback" not in started.stderr
+
+
+def test_a_metrics_port_that_is_taken_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = {"metrics_port": str(taken.getsockname()[1])}
+        with process(models_dir, tmp_path, **settings) as (server, _):
+            assert server.wait(20) == 1
 
 
 def test_a_misspelt_setting_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
