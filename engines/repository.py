@@ -22,7 +22,6 @@ from engines.served import Change, Entry, Holder, ModelStatus, ServedModel
 
 _log = structlog.get_logger(__name__)
 
-
 __all__ = ["Change", "ModelRepository", "ModelStatus", "ServedModel"]
 
 
@@ -295,6 +294,7 @@ class ModelRepository:
             for key, entry in sorted(self._entries.items())
             if entry.state == "refused" and key.name == name and version in (None, key.version)
         ]
-        offered = ", ".join(str(key) for key, entry in sorted(self._entries.items()) if entry.state != "refused")
-        offered = offered or f"none in {self._root.absolute()}"
+        there = self._entries if self._only is None else list_versions(self._root)
+        broken = {key for key, entry in self._entries.items() if entry.state == "refused"}
+        offered = ", ".join(map(str, sorted(set(there) - broken))) or f"none in {self._root.absolute()}"
         return f"no model {asked}; available: {offered}{''.join(refused)}"

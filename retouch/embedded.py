@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from retouch.client import Filled, Task
 from service.app import open_pipeline
+from service.calls import answer
 from service.errors import InvalidOption
 from service.items import Call, Reply
 from service.logs import configure_logs
@@ -39,6 +40,7 @@ class EmbeddedFiller:
         """See `retouch.client.Filler`.
 
         Raises:
+            DeadlineExceeded: it took longer than `timeout_s`.
             ServiceError: as `Pipeline.inpaint`.
         """
         reply = await self._ask(task, parts, {**options, "save": "false"})
@@ -47,6 +49,9 @@ class EmbeddedFiller:
     async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
         now = self.pipeline.clock()
         call = Call(self.new_id(), now, now + self.timeout_s)
+        return await answer(self._reply(task, parts, options, call), self.timeout_s)
+
+    async def _reply(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str], call: Call) -> Reply:
         if task == "inpaint":
             return await self.pipeline.inpaint(parts["image"], parts["mask"], _validated(InpaintOptions, options), call)
         if task == "generate":
@@ -56,11 +61,15 @@ class EmbeddedFiller:
 
 
 @asynccontextmanager
-async def open_embedded_filler(flags: Mapping[str, Any], *, timeout_s: float) -> AsyncIterator[EmbeddedFiller]:
-    """A filler with the models loaded.
+async def open_embedded_filler(
+    flags: Mapping[str, Any], task: Task, model: str | None, *, timeout_s: float
+) -> AsyncIterator[EmbeddedFiller]:
+    """A filler with the one model loaded that is needed.
 
     Args:
         flags: settings by name; the others come from the environment and the defaults.
+        task: what will be asked for.
+        model: NAME or NAME/VERSION; None for the task's default.
         timeout_s: the longest that one picture may take.
 
     Raises:
@@ -69,7 +78,13 @@ async def open_embedded_filler(flags: Mapping[str, Any], *, timeout_s: float) ->
     with TemporaryDirectory(prefix="retouch-") as unused:
         settings = load_settings({"log_level": "warning", **flags, "save": False, "results_dir": Path(unused)})
         configure_logs(settings)
-        async with open_pipeline(settings) as pipeline:
+        defaults = {
+            "inpaint": settings.inpaint_model,
+            "translate": settings.translate_model,
+            "generate": settings.generate_model,
+        }
+        name, _, _ = (model or defaults[task]).partition("/")
+        async with open_pipeline(settings, only={name}) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 
 

@@ -131,13 +131,13 @@ class _Where:
     timeout_s: float
     retries: int
 
-    def open(self) -> AbstractAsyncContextManager[Filler]:
+    def open(self, task: Task, model: str | None) -> AbstractAsyncContextManager[Filler]:
         """Whoever makes the pictures."""
         here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
             from retouch.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
 
-            return open_embedded_filler(here, timeout_s=self.timeout_s)
+            return open_embedded_filler(here, task, model, timeout_s=self.timeout_s)
         if here:
             raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
         from retouch.client import open_http_filler  # noqa: PLC0415 -- loads httpx
@@ -153,7 +153,7 @@ def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Wher
     from retouch.fill_run import FillRun  # noqa: PLC0415 -- loads httpx
 
     async def run() -> list[Outcome]:
-        async with where.open() as filler:
+        async with where.open(task, options.get("model")) as filler:
             return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
 
     begun = time.monotonic()
