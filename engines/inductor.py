@@ -168,7 +168,7 @@ def _import_torch(device: str) -> Any:
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
-        raise EngineUnavailable("torch is not installed; pip install 'retouch[export]'") from error
+        raise EngineUnavailable("torch is not installed; pip install -e '.[export]'") from error
     if device != "cpu" and not torch.cuda.is_available():
         raise EngineUnavailable("torch sees no NVIDIA GPU; see nvidia-smi, and that torch is a CUDA build")
     return torch

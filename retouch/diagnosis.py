@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -45,7 +45,7 @@ class Check(_Frozen):
 
 
 class ModelCheck(_Frozen):
-    """One model's newest version: which engine it would use, and why not the better ones."""
+    """One version of a model: which engine it would use, and why not the better ones; the newest that works serves."""
 
     model: str
     level: Level
@@ -78,7 +78,7 @@ class Host(NamedTuple):
 
 
 def diagnose(settings: Settings, host: Host) -> Diagnosis:
-    """Look at the host and try the models; loads each newest version and runs one small batch."""
+    """Look at the host and try the models; loads each newest version that works and runs one small batch."""
     checks = (
         _python(host),
         _processor(host),
@@ -89,9 +89,9 @@ def diagnose(settings: Settings, host: Host) -> Diagnosis:
         _folder("results", settings.results_dir, needed=settings.save),
     )
     models = tuple(_models(settings, host.clock))
-    found = {check.model.split("/")[0] for check in models}
+    found = {name for check in models for name in (check.model, check.model.split("/")[0])}
     missing = tuple(
-        Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir}; export one")
+        Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir.absolute()}; export one")
         for task, name in (("inpaint", settings.inpaint_model), ("translate", settings.translate_model))
         if name not in found
     )
@@ -144,9 +144,9 @@ def _folder(title: str, path: Path, *, needed: bool) -> Check:
     return Check(name=title, level="ok", detail=f"{path} ({state})")
 
 
-def _models(settings: Settings, clock: Callable[[], float]) -> list[ModelCheck]:
+def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
+    """Of each model the versions from the newest down to the one that works, and those that the settings name."""
     found = list_versions(settings.models_dir)
-    newest = {key.name: key for key in sorted(found)}
     options = EngineOptions(
         choice=settings.engine,
         threads=settings.engine_threads,
@@ -155,10 +155,21 @@ def _models(settings: Settings, clock: Callable[[], float]) -> list[ModelCheck]:
         max_batch=settings.max_batch_size,
     )
     defaults = {settings.inpaint_model, settings.translate_model}
-    return [_model(key, found[key].directory, options, key.name in defaults, clock) for key in newest.values()]
+    for name in sorted({key.name for key in found}):
+        served = False
+        checks = []
+        for key in sorted((key for key in found if key.name == name), reverse=True):
+            if not served or str(key) in defaults:
+                check = _model(key, found[key].directory, options, clock)
+                served = served or check.level == "ok"
+                checks.append(check)
+        for check in checks:
+            is_needed = check.model in defaults or (name in defaults and not served)
+            yield check if check.level == "ok" or is_needed else check.model_copy(update={"level": "warning"})
 
 
-def _model(key: Key, directory: Path, options: EngineOptions, needed: bool, clock: Callable[[], float]) -> ModelCheck:
+def _model(key: Key, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
+    """The check of one version, `failed` where it cannot serve."""
     started = clock()
     try:
         manifest = read_manifest_of(key, directory)
@@ -173,11 +184,11 @@ def _model(key: Key, directory: Path, options: EngineOptions, needed: bool, cloc
         finally:
             engine.close()
     except RetouchError as error:
-        return ModelCheck(model=str(key), level="failed" if needed else "warning", error=str(error))
+        return ModelCheck(model=str(key), level="failed", error=str(error))
     finite = bool(np.isfinite(output).all())
     return ModelCheck(
         model=str(key),
-        level="ok" if finite else "failed" if needed else "warning",
+        level="ok" if finite else "failed",
         engine=engine.name,
         precision=engine.precision,
         device=engine.device,

@@ -64,16 +64,18 @@ def _host_table(diagnosis: Diagnosis) -> Table:
 
     table = _table("Host", "what", "", "detail")
     for check in diagnosis.checks:
-        table.add_row(check.name, _SIGNS[check.level], escape(check.detail))
+        table.add_row(escape(check.name), _SIGNS[check.level], escape(check.detail))
     return table
 
 
 def _model_table(diagnosis: Diagnosis) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 -- as above
+
     table = _table("Models", "model", "", "engine", "smallest bucket", "load")
     for check in diagnosis.models:
         engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
         speed = (f"{check.infer_ms:.1f} ms", f"{check.load_s:.1f} s") if check.infer_ms is not None else ("", "")
-        table.add_row(check.model, _SIGNS[check.level], engine, *speed)
+        table.add_row(escape(check.model), _SIGNS[check.level], escape(engine), *speed)
     return table
 
 

@@ -69,4 +69,4 @@ def _tensorrt(host: GpuHost) -> GpuFact:
 def _optional(host: GpuHost, title: str, module: str, without: str) -> GpuFact:
     if host.has_module(module):
         return GpuFact(title, True, "installed")
-    return GpuFact(title, False, f"not installed: {without}; pip install 'retouch[gpu]'")
+    return GpuFact(title, False, f"not installed: {without}; pip install -e '.[gpu]'")

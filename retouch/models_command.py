@@ -77,9 +77,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             table.add_row(name, "[red]broken[/]", "", "", "", escape(row["error"]))
         else:
-            table.add_row(
-                name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"])
-            )
+            facts = (name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"]))
+            table.add_row(*map(escape, facts))
     Console().print(table)
 
 

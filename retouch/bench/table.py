@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from retouch.bench.report import PERCENTILES, RunReport
@@ -20,7 +21,7 @@ def print_reports(reports: list[RunReport], console: Console) -> None:
         console.print(_stages(reports, stages))
     for report in reports:
         for note in _notes(report):
-            console.print(f"{_name(report)}: {note}", highlight=False)
+            console.print(f"{_name(report)}: {note}", highlight=False, markup=False)
 
 
 def _name(report: RunReport) -> str:
@@ -45,7 +46,7 @@ def _latencies(reports: Iterable[RunReport]) -> Table:
 def _stages(reports: Iterable[RunReport], stages: list[str]) -> Table:
     table = Table(title="Mean (p99) of each stage in ms, by the server's account")
     for heading in ("load", *stages):
-        table.add_column(heading, justify="right", no_wrap=heading == "load")
+        table.add_column(escape(heading), justify="right", no_wrap=heading == "load")
     for report in reports:
         times = (report.stages.get(stage) for stage in stages)
         table.add_row(_name(report), *(f"{_ms(t.mean_ms)} ({_ms(t.p99_ms)})" if t else "–" for t in times))

@@ -68,7 +68,7 @@ def test_gpu_without_its_libraries_is_told_what_to_install(directory, options, m
     engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
     assert engine.name == "openvino"
     assert passed_over == {
-        "trt": "cuda-python is not installed; pip install 'retouch[gpu]'",
+        "trt": "cuda-python is not installed; pip install -e '.[gpu]'",
         "inductor": f"{directory / 'program.pt2'} is not there; retouch export --program writes it",
         "onnxrt-cuda": "this onnxruntime has no CUDA provider; pip install onnxruntime-gpu in its place",
     }

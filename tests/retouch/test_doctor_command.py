@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from engines.fake import FakeEngine, NotANumber
 from engines.load import Opened
 from retouch import diagnosis
-from retouch.diagnosis import Host, diagnose
+from retouch.diagnosis import Check, Host, diagnose
 from retouch.doctor_command import doctor
 from service.settings import Settings
 
@@ -116,14 +116,54 @@ def test_missing_default_model_fails_with_its_name(tmp_path, settings):
     assert "no photos in" in result.output.replace("\n", " ")
 
 
-def test_broken_default_model_fails_and_another_only_warns(settings, models):
-    write_model(models, "photos", "inpaint", version=2, max_batch=0)
+def test_broken_default_model_fails_and_another_only_warns(tmp_path, settings, models):
+    write_model(tmp_path / "broken", "photos", "inpaint", max_batch=0)
+    (models / "photos").rename(tmp_path / "good")
+    (tmp_path / "broken" / "photos").rename(models / "photos")
     write_model(models, "extra", "inpaint", max_batch=0)
     found = diagnose(settings, Host())
     assert not found.ok
     levels = {check.model: check.level for check in found.models}
-    assert levels == {"extra/1": "warning", "facades/1": "ok", "photos/2": "failed"}
-    assert "max_batch" in next(check.error for check in found.models if check.model == "photos/2")
+    assert levels == {"extra/1": "warning", "facades/1": "ok", "photos/1": "failed"}
+    assert "max_batch" in next(check.error for check in found.models if check.model == "photos/1")
+
+
+def test_broken_version_beside_an_older_one_that_serves_only_warns(settings, models):
+    write_model(models, "photos", "inpaint", version=3, max_batch=0)
+    found = diagnose(settings, Host())
+    assert found.ok
+    assert [(check.model, check.level) for check in found.models] == [
+        ("facades/1", "ok"),
+        ("photos/3", "warning"),
+        ("photos/1", "ok"),
+    ]
+
+
+def test_version_that_the_settings_name_is_the_one_that_must_work(settings, models):
+    write_model(models, "photos", "inpaint", version=3, max_batch=0)
+    pinned = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    assert pinned.ok
+    broken = diagnose(settings.model_copy(update={"inpaint_model": "photos/3"}), Host())
+    assert not broken.ok
+    assert [(check.model, check.level) for check in broken.models[1:]] == [("photos/3", "failed"), ("photos/1", "ok")]
+    missing = diagnose(settings.model_copy(update={"inpaint_model": "photos/2"}), Host())
+    assert not missing.ok
+    assert check(missing, "inpaint model").detail == f"no photos/2 in {models}; export one"
+
+
+def test_older_version_that_the_settings_name_is_tried_beside_the_newest(settings, models):
+    write_model(models, "photos", "inpaint", version=2)
+    found = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    assert [check.model for check in found.models] == ["facades/1", "photos/2", "photos/1"]
+
+
+def test_words_in_brackets_are_shown_as_they_are(settings, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    remedy = Check(name="TensorRT [x]", level="warning", detail="pip install -e '.[gpu]'")
+    monkeypatch.setattr(diagnosis, "_gpu", lambda _: [remedy])
+    output = run(*flags(settings)).output
+    assert "TensorRT [x]" in output
+    assert "pip install -e '.[gpu]'" in output
 
 
 def test_model_that_computes_nonsense_fails(settings, monkeypatch):

@@ -40,8 +40,8 @@ def test_each_missing_part_comes_with_its_remedy():
     assert [fact.detail for fact in facts] == [
         "it is not installed; pip install it",
         "it is not installed; pip install it",
-        "not installed: pictures are prepared on the processor; pip install 'retouch[gpu]'",
-        "not installed: JPEG is decoded on the processor; pip install 'retouch[gpu]'",
+        "not installed: pictures are prepared on the processor; pip install -e '.[gpu]'",
+        "not installed: JPEG is decoded on the processor; pip install -e '.[gpu]'",
     ]
 
 

@@ -37,7 +37,7 @@ def root(tmp_path) -> Path:
         size={"kind": "fixed", "height": 256, "width": 128},
         parity={"bar_db": 45, "cases": cases[:1]},
     )
-    write_model(tmp_path, "tiny", "translate")
+    write_model(tmp_path, "tiny", "translate", generator="mine[v2]")
     return tmp_path
 
 
@@ -67,7 +67,13 @@ def test_broken_version_is_listed_with_its_error(root):
 def test_table_says_sizes_and_parity_in_words(root, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     output = run(f"--models-dir={root}").output
-    for words in ("128×256 (resize)", "sides 16, 32 (pad)", "47.2 dB (onnx-fp16, full); bar 45 dB", "broken"):
+    for words in (
+        "128×256 (resize)",
+        "sides 16, 32 (pad)",
+        "47.2 dB (onnx-fp16, full); bar 45 dB",
+        "broken",
+        "mine[v2]",
+    ):
         assert words in output
     assert "identical" in output
     assert "not measured" in output
