@@ -48,7 +48,7 @@ def _plot_throughput(axes: Axes, runs: list[RunReport], mode: Mode) -> None:
     levels = [run.level for run in runs]
     axes.plot(levels, [run.ok_per_s for run in runs], marker="o", label="answered")
     if mode == "open":
-        axes.plot(levels, levels, linestyle=":", color="grey", label="due")
+        axes.plot(levels, [run.sent_per_s for run in runs], linestyle=":", color="grey", label="sent")
     failed = [sum(run.errors.values()) / run.elapsed_s if run.elapsed_s else 0.0 for run in runs]
     if any(failed):
         axes.plot(levels, failed, marker="x", color="tab:red", label="errors")

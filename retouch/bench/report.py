@@ -48,6 +48,11 @@ class RunReport:
     send_lag_p99_ms: float
     """How late the driver itself was; where it is not small, the driver is what was measured."""
 
+    @property
+    def sent_per_s(self) -> float:
+        """Requests a second that were sent, over the same time as `ok_per_s`; at random times it is not the level."""
+        return self.requests / self.elapsed_s if self.elapsed_s else 0.0
+
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
         return asdict(self)

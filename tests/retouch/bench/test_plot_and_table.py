@@ -60,6 +60,25 @@ def test_the_plot_has_a_row_for_each_kind_of_loop(tmp_path: Path) -> None:
         assert len(two.convert("L").getcolors() or []) > 20
 
 
+def test_what_was_answered_is_drawn_against_what_was_sent(tmp_path: Path) -> None:
+    answer = Answer(200)
+    run = summarise("open", 10, [Observation(at, at, at + 0.02, answer) for at in (0.1, 0.2, 0.23)])
+    assert run.ok_per_s == run.sent_per_s > run.level
+    assert summarise("open", 10, []).sent_per_s == 0
+    save_plot([run], tmp_path / "sent.svg", "sent")
+    assert "<!-- sent -->" in (tmp_path / "sent.svg").read_text("utf-8")
+
+
+def test_names_from_the_server_are_shown_as_they_are() -> None:
+    seen = [
+        Observation(0, 0, 0.1, Answer(200, server_timing="pre[b];dur=8")),
+        Observation(0, 0, 0.1, Answer(503, "[i]")),
+    ]
+    text = printed(summarise("open", 5, seen))
+    assert "pre[b]" in text
+    assert "503 [i]: 1" in text
+
+
 def test_runs_that_all_failed_can_be_plotted(tmp_path: Path) -> None:
     save_plot([report("open", 5, 0.1, fails=True), summarise("open", 9, [])], tmp_path / "failed.svg", "failed")
     assert (tmp_path / "failed.svg").read_text("utf-8").startswith("<?xml")
