@@ -123,10 +123,14 @@ class ResultFiles:
         text = self._read(result_id, ".json")
         if text is None:
             return None
+        damaged = f"the sidecar of result {result_id} is damaged; ask for the image again"
         try:
-            sidecar: dict[str, Any] = json.loads(text)
-        except ValueError as error:
-            raise ServiceError(f"the sidecar of result {result_id} is damaged; ask for the image again") from error
+            sidecar: Any = json.loads(text)
+            json.dumps(sidecar, ensure_ascii=False, allow_nan=False).encode()  # else it could not be sent either
+        except (ValueError, RecursionError) as error:
+            raise ServiceError(damaged) from error
+        if not isinstance(sidecar, dict) or sidecar.get("media_type") not in list(SUFFIXES):
+            raise ServiceError(damaged)
         return sidecar
 
     def _shard(self, result_id: str) -> Path:

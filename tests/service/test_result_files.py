@@ -145,12 +145,32 @@ def test_a_sidecar_whose_image_was_deleted_is_not_found(tmp_path: Path) -> None:
     assert files.read_sidecar(ID) == SIDECAR
 
 
-def test_a_damaged_sidecar_is_an_error_that_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"{}",
+        b"[1]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"media_type": []}',
+        b'{"media_type": "text/html"}',
+        b'{"media_type": "image/png", "width": NaN}',
+        b'{"media_type": "image/png", "width": 1e999}',
+        b'{"media_type": "image/png", "model": "\\ud800"}',
+    ],
+    ids=lambda text: text[:50].decode(errors="replace"),
+)
+def test_a_damaged_sidecar_is_an_error_that_says_so(tmp_path: Path, text: bytes) -> None:
     files = prepared(tmp_path)
     files.write(BODY, SIDECAR)
-    (tmp_path / "ab" / f"{ID}.json").write_text("{", "utf-8")
+    (tmp_path / "ab" / f"{ID}.json").write_bytes(text)
     with pytest.raises(ServiceError, match="damaged"):
         files.read(ID)
+    with pytest.raises(ServiceError, match="damaged"):
+        files.read_sidecar(ID)
 
 
 def test_a_result_that_cannot_be_read_is_an_error_of_the_service(tmp_path: Path) -> None:
