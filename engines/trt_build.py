@@ -78,7 +78,15 @@ class Plan(NamedTuple):
 
 
 def profiles(manifest: Manifest, max_batch: int) -> list[Profile]:
-    """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels."""
+    """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels.
+
+    Raises:
+        EngineUnavailable: the model takes several latents for each row, which no profile here describes.
+    """
+    if manifest.samples_together:
+        raise EngineUnavailable(
+            f"TensorRT plans are not made for models that take several samples of each row, as {manifest.key} does"
+        )
     most = min(max_batch, manifest.max_batch)
     batches = [(1, 1), (2, most)] if most > 1 else [(1, 1)]
     return [Profile(*size, *batch) for size in manifest.size.buckets() for batch in batches]

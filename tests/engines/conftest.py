@@ -98,6 +98,39 @@ def conv_graph(
     return serialised(nodes, inputs, output, {"weight": weight})
 
 
+SEVERAL_SAMPLES = {
+    "inputs": [
+        {"name": "image", "dtype": "float32", "shape": ["batch", 3, "height", "width"]},
+        {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]},
+        {"name": "latent", "dtype": "float32", "shape": ["batch", "samples", 8]},
+    ],
+    "output": {"name": "output", "dtype": "float32", "shape": ["batch", "samples", 3, "height", "width"]},
+}
+"""Fields of the manifest of `several_samples_graph`."""
+
+
+def several_samples_graph() -> bytes:
+    """`conv_graph` computed once for each row, and made brighter by the mean of each of the row's latents."""
+    sizes: dict[str, list[str | int]] = {
+        "image": ["batch", 3, "height", "width"],
+        "mask": ["batch", 1, "height", "width"],
+        "latent": ["batch", "samples", 8],
+        "output": ["batch", "samples", 3, "height", "width"],
+    }
+    *inputs, output = (helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items())
+    nodes = [
+        helper.make_node("Concat", ["image", "mask"], ["x"], axis=1),
+        helper.make_node("Conv", ["x", "weight"], ["y"], pads=[1, 1, 1, 1]),
+        helper.make_node("Unsqueeze", ["y", "sample"], ["rows"]),
+        helper.make_node("ReduceMean", ["latent"], ["mean"], axes=[2], keepdims=0),
+        helper.make_node("Unsqueeze", ["mean", "pixel"], ["brighter"]),
+        helper.make_node("Add", ["rows", "brighter"], ["z"]),
+        helper.make_node("Sigmoid", ["z"], ["output"]),
+    ]
+    axes = {"sample": np.array([1]), "pixel": np.array([2, 3, 4])}
+    return serialised(nodes, inputs, output, {"weight": conv_weight(), **axes})
+
+
 def conv_weight(task: str = "inpaint", gain: float = 1.0) -> np.ndarray:
     """The convolution of `conv_graph`, float32 3×C×3×3."""
     channels = 4 if task == "inpaint" else 3

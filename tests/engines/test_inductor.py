@@ -19,9 +19,9 @@ from engines.inductor import PROGRAM_FILE, InductorEngine
 from engines.manifest import Manifest, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 
-from .conftest import conv_graph, conv_weight
+from .conftest import SEVERAL_SAMPLES, conv_graph, conv_weight, several_samples_graph
 
-torch = pytest.importorskip("torch", reason="torch is not installed; pip install 'retouch[export]'")
+torch = pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[export]'")
 
 
 class Net(torch.nn.Module):
@@ -62,9 +62,9 @@ def open_it(directory: Path, cache: Path, **options: Any) -> InductorEngine:
     return InductorEngine(directory, read_manifest(directory), cache_dir=cache, **given)
 
 
-def feed_of(manifest: Manifest, batch: int, seed: int = 0) -> dict[str, np.ndarray]:
+def feed_of(manifest: Manifest, batch: int, seed: int = 0, samples: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    feed = blank_feed(manifest, BatchShape(batch, 16, 16))
+    feed = blank_feed(manifest, BatchShape(batch, 16, 16, samples))
     return {name: rng.random(array.shape, np.float32) for name, array in feed.items()}
 
 
@@ -77,6 +77,33 @@ def test_outputs_are_those_of_the_graph_at_every_batch(directory, tmp_path):
         assert output.shape == (batch, 3, 16, 16)
         np.testing.assert_allclose(output, reference.infer(feed)["output"], atol=1e-5)
     assert engine.note.startswith("fp32 against onnxrt on the CPU:")
+
+
+class SeveralSamples(Net):
+    """What `several_samples_graph` computes."""
+
+    def forward(self, image: Any, mask: Any, latent: Any) -> Any:  # type: ignore[override] # another model
+        rows = torch.nn.functional.conv2d(torch.cat([image, mask], 1), self.weight, padding=1)
+        return torch.sigmoid(rows[:, None] + latent.mean(2)[:, :, None, None, None])
+
+
+def test_several_samples_of_each_row_are_those_of_the_graph(publish, tmp_path):
+    directory = publish(onnx_model=several_samples_graph(), **SEVERAL_SAMPLES)
+    auto = torch.export.Dim.AUTO
+    batch = torch.export.Dim("b", max=64)
+    pixels = {0: batch, 2: auto, 3: auto}
+    inputs = (torch.zeros(2, 3, 16, 24), torch.zeros(2, 1, 16, 24), torch.zeros(2, 3, 8))
+    shapes = (pixels, pixels, {0: batch, 1: auto})
+    torch.export.save(
+        torch.export.export(SeveralSamples().eval(), inputs, dynamic_shapes=shapes), directory / PROGRAM_FILE
+    )
+    engine = open_it(directory, tmp_path)
+    reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    for batch_size, samples in ((1, 1), (1, 4), (3, 2), (1, 8)):
+        feed = feed_of(engine.manifest, batch_size, samples=samples)
+        output = engine.infer(feed)["output"]
+        assert output.shape == (batch_size, samples, 3, 16, 16)
+        np.testing.assert_allclose(output, reference.infer(feed)["output"], atol=1e-5)
 
 
 def test_batches_are_padded_to_few_sizes_so_that_few_are_compiled(directory, tmp_path):

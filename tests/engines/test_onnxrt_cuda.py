@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 
 from engines.base import BatchShape, blank_feed
 from engines.errors import EngineFailed, EngineUnavailable, ParityTooLow
 from engines.manifest import read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
 from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
 from engines.parity import Verdict
 
-from .conftest import conv_graph
+from .conftest import SEVERAL_SAMPLES, conv_graph, several_samples_graph
 
 
 def open_bound(directory: Path, cache: Path, **options: Any) -> OnnxRuntimeCudaEngine:
@@ -80,3 +82,13 @@ def test_engine_under_the_bar_is_refused(publish, tmp_path, monkeypatch):
     monkeypatch.setattr("engines.gate.compare", lambda *_: Verdict(31.0, finite=True, inputs="full"))
     with pytest.raises(ParityTooLow, match=r"tiny/1 on onnxrt: fp32 .* 31\.0 dB on full inputs, the bar is 45 dB"):
         open_bound(publish(onnx_model=conv_graph()), tmp_path)
+
+
+def test_several_samples_of_each_row_are_bound_as_a_shape_of_their_own(publish, tmp_path):
+    directory = publish(onnx_model=several_samples_graph(), **SEVERAL_SAMPLES)
+    engine = open_bound(directory, tmp_path)
+    reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    for batch, samples in ((1, 1), (1, 4), (2, 3)):
+        feed = {**blank_feed(engine.manifest, BatchShape(batch, 16, 16, samples))}
+        feed["latent"] = np.random.default_rng(samples).random(feed["latent"].shape, np.float32)
+        np.testing.assert_array_equal(engine.infer(feed)["output"], reference.infer(feed)["output"])

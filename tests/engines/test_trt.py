@@ -18,7 +18,7 @@ from engines.probes import probe_feeds
 from engines.trt import TrtEngine
 from engines.trt_build import BuildOptions
 
-from .conftest import conv_graph
+from .conftest import SEVERAL_SAMPLES, conv_graph, several_samples_graph
 from .fake_cuda import FakeRuntime, Status
 from .fake_tensorrt import FakeTensorRt
 
@@ -323,3 +323,10 @@ def test_pipeline_may_fill_the_device_memory_itself(ten, directory):
     cuda.copy_out(pinned, device, wanted.nbytes, stream)
     stream.synchronise()
     np.testing.assert_array_equal(pinned.array(wanted.shape, "float32"), wanted)
+
+
+def test_model_of_several_samples_for_each_row_is_left_to_another_engine(bench, publish):
+    directory = publish(onnx_model=several_samples_graph(), **SEVERAL_SAMPLES)
+    with pytest.raises(EngineUnavailable, match="several samples of each row, as tiny/1 does"):
+        bench.open(directory)
+    assert not (bench.cache / "plans").exists()
