@@ -226,7 +226,7 @@ def _start_worker(
 def _reload_engine(repository: ModelRepository, entry: Entry) -> None:
     manifest = entry.model.manifest
     try:
-        repository.reload(manifest.name, manifest.version)
+        repository.reload(manifest.name, manifest.version, instead_of=entry.model.engine)
     except Exception:  # the old engine stays; the next batch shows whether it works, the supervisor lives on
         log.exception("engine could not be reloaded", model=manifest.key)
 

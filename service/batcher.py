@@ -34,8 +34,8 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """Entries of one key can share a batch."""
-        return (self.model.manifest.key, id(self.model.engine), self.sample.tile, self.sample.samples)
+        """Entries of one key can share a batch, once they use the same engine."""
+        return (self.model.manifest.key, self.model.manifest.onnx_sha256, self.sample.tile, self.sample.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,11 @@ class Batcher:
                     [entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more")
                 )
                 continue
+            model = entry.model.current  # its engine may have died and been replaced while it waited
+            if batch and model.engine is not batch[0].model.engine:
+                queue.appendleft(entry)
+                break
+            entry.model = model
             batch.append(entry)
             if entry.on_begun is not None:
                 entry.loop.call_soon_threadsafe(entry.on_begun)

@@ -28,6 +28,7 @@ class FakeClock:
 class StubManifest:
     key: str = "photos/1"
     max_batch: int = 8
+    onnx_sha256: str = ""
 
 
 def model(key: str = "photos/1", max_batch: int = 8) -> ServedModel:
@@ -184,6 +185,30 @@ async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
     with pytest.raises(ShuttingDown):
         await batcher.submit(sample(), served, 1.0)
     assert batcher.take() is None
+
+
+async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacement() -> None:
+    batcher, dead = Batcher(BatchPolicy(8), FakeClock()), model()
+    fresh = ServedModel(dead.manifest, cast("Any", object()))
+    tasks = await queued(batcher, (sample(), dead, 1.0), (sample(), dead, 1.0))
+    dead.replace_by(fresh)
+    tasks += await queued(batcher, (sample(), fresh, 1.0))
+    batch = batcher.take(0)
+    assert batch is not None
+    assert [entry.model.engine for entry in batch] == [fresh.engine] * 3
+    answer_all(computed(batch))
+    await asyncio.gather(*tasks)
+
+
+async def test_two_engines_of_one_model_are_never_asked_for_one_batch() -> None:
+    batcher, first, second = Batcher(BatchPolicy(8), FakeClock()), model(), model()
+    tasks = await queued(batcher, (sample(), first, 1.0), (sample(), second, 1.0), (sample(), first, 1.0))
+    engines = []
+    while batch := batcher.take(0):
+        engines.append([entry.model.engine for entry in batch])
+        answer_all(computed(batch))
+    await asyncio.gather(*tasks)
+    assert engines == [[first.engine], [second.engine], [first.engine]]
 
 
 async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:

@@ -133,6 +133,24 @@ def test_an_engine_that_dies_is_loaded_afresh_and_its_request_is_told_to_retry(s
         assert "retouch_worker_restarts_total 1.0" in client.get("/metrics").text
 
 
+async def test_an_engine_that_dies_takes_its_own_batch_with_it_and_not_the_queue(serve: Serve, files: Files) -> None:
+    release = threading.Event()
+    faults = Faults()
+    running = serve(faults.engine, max_batch_size=2)
+    faults.waiting += [Hang(release), Raise(EngineDead("the device fell off the bus"))]
+    before, opened = running.executed, len(running.engines)
+    async with running.async_client() as client:
+        blocker = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: running.executed == before + 1)
+        waiting = [asyncio.create_task(client.post("/v1/inpaint", files=files)) for _ in range(24)]
+        await until(lambda: len(running.service.pipeline.batcher) == 24)
+        release.set()
+        answers = Counter([reply.status_code for reply in await asyncio.gather(blocker, *waiting)])
+    assert answers == {200: 23, 503: 2}
+    assert len(running.engines) == opened + 1
+    assert running.service.supervisor.restarts == 1
+
+
 async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replaced(serve: Serve, files: Files) -> None:
     release = threading.Event()
     faults = Faults()
