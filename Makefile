@@ -4,10 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
-# Tests run in an environment without the server's own settings; a plain RETOUCH_ variable must not change them.
 PYTEST_ARGS ?=
 
-.PHONY: serve test check install-export install-dev pins soak bench clean
+.PHONY: serve test check install-export install-dev pins bench clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -26,6 +25,10 @@ check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
 	$(BIN)/lint-imports
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report=term --cov-fail-under=95"
+
+bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
+	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/cpu_engines.py
 
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv
