@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from engines.errors import RetouchError
-from retouch.bench.command import bench
+from retouch.bench.command import bench_app
 from retouch.build_command import build
 from retouch.doctor_command import doctor
 from retouch.export_command import export
@@ -44,7 +44,7 @@ app.command()(generate)
 app.command()(export)
 app.command()(build)
 app.command()(models)
-app.command()(bench)
+app.add_typer(bench_app, name="bench")
 app.command()(doctor)
 
 

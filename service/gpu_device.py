@@ -134,8 +134,8 @@ class GpuDevice:
             stream.synchronise()
 
 
-def open_gpu_device(engine: Engine) -> GpuDevice | None:
-    """The device that overlaps the batches of an engine; None for an engine that does not compute on a stream.
+def open_gpu_device(engine: Engine, depth: int = 3) -> GpuDevice | None:
+    """The device that overlaps `depth` batches of an engine; None for an engine that does not compute on a stream.
 
     Raises:
         EngineUnavailable: CV-CUDA or the GPU is missing.
@@ -143,7 +143,7 @@ def open_gpu_device(engine: Engine) -> GpuDevice | None:
     if not isinstance(engine, StreamEngine):
         return None
     index = int(engine.device.partition(":")[2] or 0)
-    return GpuDevice(open_cuda(index), GpuPixels(load_cvcuda()))
+    return GpuDevice(open_cuda(index), GpuPixels(load_cvcuda()), depth)
 
 
 def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from retouch.bench.pipeline_command import bench_pipeline
 from retouch.fill_plan import Format, PlanInvalid, pair_images
 
 if TYPE_CHECKING:
@@ -21,9 +22,16 @@ _CLOSED_BY_DEFAULT = "1,4,16"
 _STDOUT = Path("-")
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
+bench_app = typer.Typer(add_completion=False)
+bench_app.command("pipeline")(bench_pipeline)
 
+
+@bench_app.callback(invoke_without_command=True)
 def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
-    image: Annotated[list[Path], typer.Option(help="image or folder to send; repeat for more, sent in turn")],
+    ctx: typer.Context,
+    image: Annotated[
+        list[Path] | None, typer.Option(help="image or folder to send; repeat for more, sent in turn")
+    ] = None,
     mask: Annotated[list[Path] | None, typer.Option(help="mask or folder of each --image, or one for all")] = None,
     url: Annotated[str, typer.Option(help="the server")] = "http://127.0.0.1:8000",
     endpoint: Annotated[Endpoint, typer.Option(help="what to ask for")] = "inpaint",
@@ -54,8 +62,12 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
 
     Closed loop: each client sends its next request when it has its answer.
     """
+    if ctx.invoked_subcommand:
+        return
     from retouch.bench.session import Plan  # noqa: PLC0415 -- loads hdrh and numpy
 
+    if not image:
+        raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
     _refuse_unwritable(json_file, plot)
     rates = _numbers(rate, "--rate")
     clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")

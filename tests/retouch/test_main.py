@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from retouch.__main__ import app
 
-COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "doctor"]
+COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor"]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
 
 
@@ -20,7 +20,8 @@ def test_every_command_explains_itself(command: str) -> None:
 
 
 def test_the_list_of_commands_is_complete() -> None:
-    assert {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)
+    groups = {group.name for group in app.registered_groups}
+    assert groups | {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)
 
 
 def test_help_loads_no_model_library() -> None:
