@@ -42,7 +42,7 @@ class ModelRepository:
         root: Path,
         open_engine: Callable[[Path, Manifest], Engine],
         *,
-        warm_up_shapes: Callable[[Manifest], Iterable[BatchShape]] = lambda _: (),
+        warm_up_shapes: Callable[[Engine], Iterable[BatchShape]] = lambda _: (),
         wall_clock: Callable[[], float] = time.time,
         only: Collection[str] | None = None,
         settle_s: float = 2.0,
@@ -174,7 +174,7 @@ class ModelRepository:
             manifest = read_manifest_of(key, listed.directory)
             engine = self._open_engine(listed.directory, manifest)
             try:
-                engine.warm_up(self._warm_up_shapes(manifest))
+                engine.warm_up(self._warm_up_shapes(engine))
             except BaseException:
                 engine.close()
                 raise

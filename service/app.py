@@ -28,7 +28,8 @@ from service.codec_threads import CodecThreads
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
 from service.drain import Drain
-from service.gpu_device import open_gpu_device
+from service.gpu_device import StreamEngine, open_gpu_device
+from service.gpu_layout import padded_sizes
 from service.health import Vitals, unready_reasons
 from service.jobs import Jobs
 from service.metrics import Metrics
@@ -204,10 +205,15 @@ def engine_opener(settings: Settings) -> OpenEngine:
     return lambda directory, manifest: open_engine(directory, manifest, options)
 
 
-def _warm_up_shapes(settings: Settings, manifest: Manifest) -> list[BatchShape]:
-    """Every tile size once, so that no first request pays for it, and the smallest in the largest batch."""
-    buckets = list(manifest.size.buckets())
+def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
+    """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
+
+    Of the others, whose shapes cost less to begin with and more to run: every tile size once, and the largest batch.
+    """
+    buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)
+    if isinstance(engine, StreamEngine):
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_sizes(largest)]
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 

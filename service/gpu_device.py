@@ -19,7 +19,7 @@ from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.devices import Ticket, Tiles
-from service.gpu_layout import BatchLayout, batch_shape_of, lay_out
+from service.gpu_layout import BatchLayout, batch_shape_of, lay_out, padded
 from service.gpu_pixels import GpuPixels, load_cvcuda
 from service.gpu_slots import Slot, host_array
 from service.gpu_stages import FINITE, GpuStages
@@ -49,6 +49,8 @@ class GpuTicket:
 
     slot: Slot
     layout: BatchLayout
+    rows: int
+    """Of the batch; the layout may have more."""
 
     @property
     def done(self) -> bool:
@@ -82,7 +84,8 @@ class GpuDevice:
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- whoever routes batches has looked
-        layout = lay_out(engine.manifest, batch_shape_of(samples))
+        shape = batch_shape_of(samples)
+        layout = lay_out(engine.manifest, padded(shape, max(1, engine.most.batch // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
             raise EngineFailed(f"all {self.depth} slots are on their way; collect one first")
@@ -102,7 +105,7 @@ class GpuDevice:
             self._free.append(slot)
             self._settle()
             raise
-        return GpuTicket(slot, layout)
+        return GpuTicket(slot, layout, len(samples))
 
     def collect(self, ticket: Ticket) -> Tiles:
         assert isinstance(ticket, GpuTicket)  # noqa: S101 -- the device's own
@@ -110,7 +113,7 @@ class GpuDevice:
         try:
             slot.done.synchronise()
             self.busy_s += slot.computed.seconds_since(slot.begun)
-            return _tiles(slot, ticket.layout)
+            return _tiles(slot, ticket.layout, ticket.rows)
         finally:
             self._free.append(slot)
 
@@ -157,10 +160,10 @@ def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
             )
 
 
-def _tiles(slot: Slot, layout: BatchLayout) -> Tiles:
+def _tiles(slot: Slot, layout: BatchLayout, rows: int) -> Tiles:
     """Copied from the slot, because the next batch overwrites it."""
-    tiles = host_array(slot.host_returned, layout.tiles).copy()
+    tiles = host_array(slot.host_returned, layout.tiles)[:rows].copy()
     counts = host_array(slot.host_returned, layout.counts)
     values = layout.verdicts.nbytes // layout.rows
-    finite = (counts[:, FINITE].sum(axis=1) == values).reshape(len(tiles), -1).all(axis=1)
+    finite = (counts[:, FINITE].sum(axis=1) == values).reshape(layout.tiles.shape[0], -1).all(axis=1)[:rows]
     return [tile if good else None for tile, good in zip(tiles, finite, strict=True)]

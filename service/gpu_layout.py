@@ -82,6 +82,25 @@ def batch_shape_of(samples: Sequence[Sample]) -> BatchShape:
     return BatchShape(len(samples), first.tile.height, first.tile.width, first.samples)
 
 
+def padded_sizes(most: int) -> list[int]:
+    """The batch sizes that are sent to a GPU, ascending: at most a third of a batch is padding.
+
+    Each size and tile is a context and a graph of its own, so that there must not be too many.
+    """
+    sizes = {most}
+    power = 1
+    while power < most:
+        sizes |= {power, power * 3 // 2} if power * 3 // 2 < most else {power}
+        power *= 2
+    return sorted(sizes)
+
+
+def padded(shape: BatchShape, most: int) -> BatchShape:
+    """The shape that a batch is computed in; a batch larger than `most` stays as it is."""
+    rows = next((size for size in padded_sizes(most) if size >= shape.batch), shape.batch)
+    return shape._replace(batch=rows)
+
+
 def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
     """The memory of a batch."""
     staged, scratch, returned = _Placing(), _Placing(), _Placing()

@@ -29,10 +29,14 @@ class GpuStages:
     outgoing: Stream
 
     def bring_in(self, slot: Slot, layout: BatchLayout, samples: Sequence[Sample]) -> None:
-        """Copy the samples to the device; pictures become floats in the slot's own memory."""
+        """Copy the samples to the device; pictures become floats in the slot's own memory.
+
+        Rows that only pad the batch repeat the last sample: whatever lies there otherwise may be no class id.
+        """
+        padded_rows = [*samples, *[samples[-1]] * (layout.shape.batch - len(samples))]
         for part in layout.staged:
             rows = host_array(slot.host_staged, part)
-            for row, sample in zip(rows, samples, strict=True):
+            for row, sample in zip(rows, padded_rows, strict=True):
                 np.copyto(row.reshape(sample.arrays[part.name].shape), sample.arrays[part.name], casting="same_kind")
         self.cuda.copy_in(slot.device_staged, slot.host_staged, layout.sizes.staged, self.incoming)
         if layout.floats is not None:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import structlog
 
 from service.errors import ShuttingDown
+from service.ranges import stage_range
 from service.result_files import SUFFIXES, ResultFiles, is_result_id
 from service.spool import Backoff, Spool, SpoolLimits
 
@@ -258,7 +259,8 @@ class ResultStore:
 
     def _save(self, waiting: _Waiting) -> None:
         try:
-            self._files.write(waiting.result.body, waiting.sidecar())
+            with stage_range("save", waiting.result.id):
+                self._files.write(waiting.result.body, waiting.sidecar())
         except Exception as error:  # whatever it is, the writer lives on and the result is kept
             self._keep(waiting, error)
         else:

@@ -153,6 +153,7 @@ class FakeStreamEngine(Engine):
         """Larger ones are out of memory."""
         self.poison: list[float] = []
         """Written into the first value of the first row of the next outputs."""
+        self.enqueued: list[BatchShape] = []
         self._cuda = cuda
         self._arithmetic = FakeEngine(manifest)
         self._buffers: dict[str, DeviceBuffer] = {
@@ -172,6 +173,7 @@ class FakeStreamEngine(Engine):
         if self.largest_batch is not None and shape.batch > self.largest_batch:
             raise EngineOutOfMemory(f"no room for {shape.batch}; use smaller batches")
         poison = self.poison.pop(0) if self.poison else None
+        self.enqueued.append(shape)
 
         def work() -> None:
             feed = {spec.name: self._array(spec, shape).copy() for spec in self.manifest.inputs}

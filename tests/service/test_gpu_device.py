@@ -16,6 +16,7 @@ from engines.manifest import Manifest
 from service.device import CpuDevice
 from service.devices import Tiles
 from service.gpu_device import GpuDevice, StreamEngine
+from service.gpu_layout import padded_sizes
 from service.gpu_pixels import GpuPixels
 from service.items import Sample, Size
 
@@ -133,6 +134,25 @@ def test_a_thousand_random_batches_in_flight_together_equal_a_synchronous_refere
         for ticket, wanted in waiting:
             assert_same(gpu.device.collect(ticket), wanted)
         gpu.device.close()
+
+
+def test_batches_are_padded_to_few_sizes_and_what_pads_them_is_a_sample_and_not_returned(
+    gpu: Gpu, fake_manifest: MakeManifest
+) -> None:
+    engine = gpu.engine(manifests(fake_manifest)["label"], BatchShape(8, 64, 128))
+    rng = np.random.default_rng(14)
+    for batch in range(1, 9):
+        samples = random_samples(engine.manifest, rng, batch)
+        assert_same(gpu.device.collect(gpu.device.launch(engine, samples)), CpuDevice().compute(engine, samples))
+    assert [shape.batch for shape in engine.enqueued] == [1, 2, 3, 4, 6, 6, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"),
+    [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (32, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]), (5, [1, 2, 3, 4, 5])],
+)
+def test_sizes_go_up_to_the_largest_batch(most: int, sizes: list[int]) -> None:
+    assert padded_sizes(most) == sizes
 
 
 def test_memory_stops_growing_once_every_slot_has_seen_the_engine(gpu: Gpu, fake_manifest: MakeManifest) -> None:
