@@ -97,4 +97,4 @@ def load_cvcuda() -> Any:
     try:
         return importlib.import_module("cvcuda")
     except ImportError as error:
-        raise EngineUnavailable(f"CV-CUDA does not load ({error}); pip install 'retouch[gpu]'") from error
+        raise EngineUnavailable(f"CV-CUDA does not load ({error}); pip install -e '.[gpu]'") from error
