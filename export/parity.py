@@ -1,4 +1,4 @@
-"""Does a graph compute what torch computes? Measured on the generator's output scale, before clamping."""
+"""Does a graph or a program compute what torch computes? Measured on the generator's output scale, before clamping."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def _fault(case: ParityCase, bars: Bars) -> str | None:
     where = f"{case.backend} on {case.inputs}"
     if not case.finite:
         return f"{where}: NaN or infinity"
-    if case.backend == FP32 and case.max_abs > bars.fp32_max_abs:
+    full = case.backend.endswith("fp32")
+    if full and case.max_abs > bars.fp32_max_abs:
         return f"{where}: differs by {case.max_abs:.2g}, allowed is {bars.fp32_max_abs:g}"
-    wanted = bars.fp32_psnr_db if case.backend == FP32 else bars.fp16_psnr_db
+    wanted = bars.fp32_psnr_db if full else bars.fp16_psnr_db
     if case.psnr_db is not None and case.psnr_db < wanted:
         return f"{where}: {case.psnr_db:.1f} dB, wanted are {wanted:g} dB"
     return None

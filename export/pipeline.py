@@ -1,13 +1,13 @@
 """From a checkpoint to a published model: the only file that knows the order.
 
-read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 ─▶ compare ─▶ publish
+read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 (program) ─▶ compare ─▶ publish
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,14 +16,14 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision
+from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, read_manifest
 from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
-from export.errors import OptionInvalid
+from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
 from export.generators.family import Translation
 from export.lowering import halved
 from export.onnx_graph import OPSET, write_graph
-from export.parity import FP16, FP32, compare, onnx_backend, require_parity, torch_backend
-from export.program import PROGRAM_FILE, write_program
+from export.parity import FP16, FP32, Backend, compare, faults, onnx_backend, require_parity, torch_backend
+from export.program import PROGRAM_FILE, program_backend, write_program
 from export.publish import publish
 from export.recognition import Recognised, recognise
 from export.samples import find_pictures, make_samples
@@ -77,18 +77,50 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
         graphs = _write_graphs(found, net, Path(staging), notify)
         notify("comparing the graphs with torch")
         bars = found.family.bars(found.options)
-        cases = _compare(found, net, graphs, request.images)
+        backends = {name: onnx_backend(path) for name, path in graphs.items()}
+        cases = _compare(found, net, backends, request.images)
         require_parity(cases, bars, f"onnx-{request.precision}")
         files = {ONNX_FILE: graphs[f"onnx-{request.precision}"]}
         if request.program:
-            notify("writing the program")
-            files[PROGRAM_FILE] = _write_program(found, net, request.precision, Path(staging))
+            files[PROGRAM_FILE] = Path(staging) / PROGRAM_FILE
+            cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
         notify("publishing")
         manifest = _manifest(request, found, checkpoints, cases, sha256_of(files[ONNX_FILE]))
         directory, manifest = publish(
             files, request.output, lambda version: manifest.model_copy(update={"version": version})
         )
     return Exported(directory, manifest, (*found.notes, *_translation_notes(translation)))
+
+
+def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
+    """Write program.pt2 into a published model's folder with this host's torch; nothing else there changes.
+
+    Args:
+        directory: models/NAME/VERSION, exported anywhere.
+        checkpoints: the files it was exported from, in the same order.
+        images: pictures to compare the program on.
+        notify: told each step as it begins.
+
+    Returns:
+        The comparison with torch FP32.
+
+    Raises:
+        ExportError: the files are others, or the program is not what torch computes; the folder is as it was before.
+        ManifestInvalid: there is no model in the folder.
+    """
+    manifest = read_manifest(directory)
+    notify("reading the checkpoint")
+    files = [read_checkpoint(path) for path in checkpoints]
+    if _joint_digest(files) != manifest.checkpoint_sha256:
+        raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
+    options = {name: str(value) for name, value in manifest.options.items()}
+    found = recognise([part for file in files for part in file.parts], manifest.generator, options)
+    net = _loaded(found, found.family.translate(found.state, found.options))
+    with tempfile.TemporaryDirectory(prefix=".program-", dir=directory) as staging:
+        path = Path(staging) / PROGRAM_FILE
+        cases = _write_program(found, net, manifest.precision, path, images, notify)
+        path.replace(directory / PROGRAM_FILE)
+    return cases
 
 
 def _check_name(name: str) -> None:
@@ -115,19 +147,26 @@ def _write_graphs(found: Recognised, net: nn.Module, staging: Path, notify: Noti
     return graphs
 
 
-def _write_program(found: Recognised, net: nn.Module, precision: Precision, staging: Path) -> Path:
-    path = staging / PROGRAM_FILE
-    lowered = found.family.lower(net, found.options)
-    write_program(lowered, found.family.interface(found.options), precision, path)
-    return path
+def _write_program(
+    found: Recognised, net: nn.Module, precision: Precision, path: Path, images: Path, notify: Notify
+) -> tuple[ParityCase, ...]:
+    notify("writing the program")
+    write_program(found.family.lower(net, found.options), found.family.interface(found.options), precision, path)
+    notify("comparing the program with torch")
+    cases = _compare(found, net, {f"program-{precision}": program_backend(path)}, images)
+    if wrong := faults(cases, found.family.bars(found.options)):
+        raise ParityFailed(f"no program was written: {'; '.join(wrong)}")
+    return cases
 
 
-def _compare(found: Recognised, net: nn.Module, graphs: Mapping[str, Path], images: Path) -> tuple[ParityCase, ...]:
+def _compare(
+    found: Recognised, net: nn.Module, backends: Mapping[str, Backend], images: Path
+) -> tuple[ParityCase, ...]:
     reference = torch_backend(found.family.wrap(net, found.options).eval())
     samples = make_samples(
         found.family.interface(found.options), find_pictures(images), np.random.default_rng(_MASK_SEED)
     )
-    return compare(reference, {name: onnx_backend(path) for name, path in graphs.items()}, samples)
+    return compare(reference, backends, samples)
 
 
 def _manifest(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,7 @@ import typer
 from engines.errors import EngineUnavailable
 
 if TYPE_CHECKING:
+    from engines.manifest import ParityCase
     from export.pipeline import Exported, ExportRequest
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[1] / "tests" / "data"
@@ -20,7 +22,7 @@ SAMPLE_PICTURES = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
-    name: Annotated[str, typer.Option(help="model name, as in models/NAME")],
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME")] = None,
     generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
     batch_norm: Annotated[
@@ -36,6 +38,12 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     program: Annotated[
         bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
     ] = False,
+    program_only: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="models/NAME/VERSION", help="write program.pt2 alone, with this host's torch, into a model"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
 ) -> None:
     """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
@@ -43,6 +51,11 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     FP32 and FP16 graphs are compared with torch on real pictures first; nothing is published below the bars.
     """
     _require_torch()
+    if program_only is not None:
+        _add_program(program_only, checkpoint, images)
+        return
+    if name is None:
+        raise typer.BadParameter("give the model a name with --name, or --program-only its folder")
     from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
 
     request = ExportRequest(
@@ -87,9 +100,24 @@ def _require_torch() -> None:
 
 
 def _run(request: ExportRequest) -> Exported:
-    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
-
     from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
+
+    with _steps() as notify:
+        return export_model(request, notify)
+
+
+def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:
+    from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
+
+    with _steps() as notify:
+        cases = add_program(directory, checkpoints, images, notify)
+    _print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
+    typer.echo(f"wrote {directory / 'program.pt2'}")
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
     console = Console(stderr=True)
     with console.status("starting") as status:
@@ -98,22 +126,29 @@ def _run(request: ExportRequest) -> Exported:
             status.update(step)
             console.log(step)
 
-        return export_model(request, notify)
+        yield notify
+
+
+def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 (as above)
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=title, caption=caption)
+    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
+        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
+    for case in cases:
+        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
+        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
+    Console().print(table)
 
 
 def _print_report(exported: Exported) -> None:
     from rich.console import Console  # noqa: PLC0415 (as above)
-    from rich.table import Table  # noqa: PLC0415
 
     manifest = exported.manifest
-    table = Table(title=f"{manifest.key}: parity with torch FP32", caption=f"bar {manifest.parity.bar_db:g} dB")
-    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
-        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
-    for case in manifest.parity.cases:
-        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
-        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
+    caption = f"bar {manifest.parity.bar_db:g} dB"
+    _print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
     console = Console()
-    console.print(table)
     options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
     console.print(f"{manifest.generator}: {options}", markup=False)
     for note in exported.notes:

@@ -46,6 +46,23 @@ def test_program_is_written_beside_the_graph_when_asked_for(run, tmp_path):
     assert (tmp_path / "models/tiny/1/program.pt2").is_file()
 
 
+def test_program_is_added_to_a_model_exported_elsewhere(tmp_path, run):
+    assert run("--json").exit_code == 0
+    result = run("--program-only", str(tmp_path / "models/tiny/1"))
+    assert result.exit_code == 0, result.output
+    assert "program-fp16" in result.output
+    assert (tmp_path / "models/tiny/1/program.pt2").is_file()
+    assert not (tmp_path / "models/tiny/2").exists()
+
+
+def test_a_model_needs_a_name_or_a_folder(tmp_path, run):
+    app = typer.Typer()
+    app.command()(export)
+    result = CliRunner().invoke(app, [str(tmp_path / "net.pth")])
+    assert result.exit_code == 2
+    assert "--name" in result.output
+
+
 def test_unknown_options_end_with_the_known_ones(run):
     result = run("--option", "deep=3")
     assert isinstance(result.exception, OptionInvalid)

@@ -7,13 +7,15 @@ import onnx
 import pytest
 import torch
 
+from engines.errors import ManifestInvalid
 from engines.manifest import read_manifest
 from export.checkpoint import sha256_of
-from export.errors import ExportError, LayoutMismatch, OptionInvalid, ParityFailed
+from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
 from export.generators.pconv import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.parity import onnx_backend
-from export.pipeline import ExportRequest, export_model
+from export.pipeline import ExportRequest, add_program, export_model
+from export.program import program_backend, write_program
 
 OPTIONS = PConvOptions(levels=2, width=2)
 
@@ -125,3 +127,50 @@ def test_published_graph_fills_a_hole_of_any_batch(request_):
     exported = export_model(request_, _ignore)
     feed = {"image": np.full((2, 3, 8, 12), 0.5, np.float32), "mask": np.ones((2, 1, 8, 12), np.float32)}
     assert np.isfinite(onnx_backend(exported.directory / "model.onnx")(feed)).all()
+
+
+def test_a_program_is_compared_like_the_graphs_and_published_with_them(request_):
+    exported = export_model(replace(request_, program=True), _ignore)
+    assert _files(exported.directory) == ["card.md", "manifest.json", "model.onnx", "program.pt2"]
+    programs = [case.inputs for case in exported.manifest.parity.cases if case.backend == "program-fp16"]
+    assert {"full mask", "batch of 3"} < set(programs)
+
+
+@pytest.fixture
+def published(request_):
+    return export_model(request_, _ignore).directory
+
+
+def test_a_program_is_added_to_a_published_model_and_nothing_else_changes(published, checkpoint, pictures_dir):
+    before = {path.name: path.read_bytes() for path in published.iterdir()}
+    cases = add_program(published, [checkpoint], pictures_dir, _ignore)
+    assert {case.backend for case in cases} == {"program-fp16"}
+    assert _files(published) == ["card.md", "manifest.json", "model.onnx", "program.pt2"]
+    assert {name: (published / name).read_bytes() for name in before} == before
+    feed = {"image": np.full((2, 3, 8, 12), 0.5, np.float32), "mask": np.ones((2, 1, 8, 12), np.float32)}
+    found, wanted = program_backend(published / "program.pt2")(feed), onnx_backend(published / "model.onnx")(feed)
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+
+
+def test_a_program_of_other_weights_is_not_added(published, tmp_path, make_net, pictures_dir):
+    torch.save(make_net(PConv(), OPTIONS, seed=2).state_dict(), tmp_path / "other.pth")
+    with pytest.raises(CheckpointRefused, match="tiny/1 was not exported from these files"):
+        add_program(published, [tmp_path / "other.pth"], pictures_dir, _ignore)
+    assert _files(published) == ["card.md", "manifest.json", "model.onnx"]
+
+
+def test_a_program_that_is_not_what_torch_computes_is_not_added(published, checkpoint, pictures_dir, monkeypatch):
+    def write_another(net, *rest):
+        for tensor in net.state_dict().values():
+            tensor.mul_(2)
+        write_program(net, *rest)
+
+    monkeypatch.setattr("export.pipeline.write_program", write_another)
+    with pytest.raises(ParityFailed, match=r"no program was written: program-fp16 on ordinary 1: .* dB"):
+        add_program(published, [checkpoint], pictures_dir, _ignore)
+    assert _files(published) == ["card.md", "manifest.json", "model.onnx"]
+
+
+def test_a_folder_without_a_model_gets_no_program(tmp_path, checkpoint, pictures_dir):
+    with pytest.raises(ManifestInvalid, match="cannot be read"):
+        add_program(tmp_path, [checkpoint], pictures_dir, _ignore)

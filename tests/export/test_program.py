@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from export.generators import FAMILIES
 from export.lowering import halved
-from export.parity import torch_backend
-from export.program import write_program
+from export.parity import compare, faults, torch_backend
+from export.program import program_backend, write_program
 from export.samples import find_pictures, make_samples
 
 TINY = {
@@ -45,3 +46,39 @@ def test_half_program_holds_half_weights_and_takes_and_gives_floats(make_net, tm
     assert output.dtype == torch.float32
     assert torch.allclose(output, halved(lowered)(*feed), atol=5e-3)
     assert lowered.blocks["enc_2"].conv.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["pconv", "pix2pix", "dcgan"])
+def test_half_program_meets_the_bars_of_the_half_graph(name, make_net, tmp_path, pictures_dir, small):
+    family = FAMILIES[name]
+    options = family.options.model_validate(TINY[name])
+    net, interface = make_net(family, options), small(family.interface(options))
+    write_program(family.lower(net, options), interface, "fp16", tmp_path / "program.pt2")
+    samples = make_samples(interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1))
+    reference = torch_backend(family.wrap(net, options).eval())
+    cases = compare(reference, {"program-fp16": program_backend(tmp_path / "program.pt2")}, samples)
+    assert faults(cases, family.bars(options)) == []
+
+
+class Recorder(TorchDispatchMode):
+    """The weight types of the convolutions that are computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.convolution.default:
+            self.types.append(args[1].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_processor(make_net, tmp_path, small):
+    family = FAMILIES["dcgan"]
+    options = family.options.model_validate(TINY["dcgan"])
+    lowered = family.lower(make_net(family, options), options)
+    write_program(lowered, family.interface(options), "fp16", tmp_path / "program.pt2")
+    run = program_backend(tmp_path / "program.pt2")
+    with Recorder() as recorder:
+        run({"latent": np.zeros((1, 4), np.float32)})
+    assert recorder.types == [torch.float32] * 5
