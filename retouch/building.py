@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engines.base import BatchShape
+from engines.choice import EngineChoice
 from engines.errors import ModelNotFound, RetouchError
 from engines.listing import list_versions, read_manifest_of
-from engines.load import EngineChoice, EngineOptions, choose, verify_onnx
+from engines.load import EngineOptions, choose, verify_onnx
 from engines.manifest import Manifest
 from engines.trt_build import BuildOptions, ComputeCapability
 from engines.trt_library import load_tensorrt

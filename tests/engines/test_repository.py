@@ -472,23 +472,23 @@ def test_what_is_loaded_serves_on_while_the_folder_or_the_manifest_is_away(
     assert len(workshop.opened) == 1
 
 
+@pytest.mark.parametrize("listable", [False, True], ids=["chmod 0", "chmod r"])
 @pytest.mark.parametrize("hidden", ["", "tiny", "tiny/2"])
 def test_what_is_loaded_serves_on_while_its_folder_may_not_be_read(
-    repository, workshop, publish, tmp_path, monkeypatch, hidden: str
+    repository, publish, tmp_path, monkeypatch, hidden: str, listable: bool
 ):
     publish(version=1)
     publish(version=2)
     repository.scan()
-    hide(monkeypatch, tmp_path / "models" / hidden)
+    hide(monkeypatch, tmp_path / "models" / hidden, listable)
     assert repository.scan() == []
     assert leased(repository, "tiny").version == 2
     monkeypatch.undo()
     assert repository.scan() == []
-    assert len(workshop.opened) == 1
 
 
-def hide(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Refuse to read what is in a folder, as `chmod 0` does for everybody but root."""
+def hide(monkeypatch: pytest.MonkeyPatch, folder: Path, listable: bool) -> None:
+    """Refuse to read what is in a folder, though perhaps not its names, as `chmod` does for everybody but root."""
     stat, iterdir = Path.stat, Path.iterdir
 
     def refuse(path: Path) -> None:
@@ -501,7 +501,8 @@ def hide(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         return stat(path, **options)
 
     def no_iterdir(path: Path) -> Iterator[Path]:
-        refuse(path)
+        if not (listable and path == folder):
+            refuse(path)
         return iterdir(path)
 
     monkeypatch.setattr(Path, "stat", no_stat)
