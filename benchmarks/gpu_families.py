@@ -127,6 +127,7 @@ def _measure_case(
         yield from (Row(case.name, case.size, batch, error="not measured: out of time") for batch in case.batches)
         return
     done = 0
+    bench: _Bench | None = None
     try:
         torch.backends.cudnn.benchmark = case.cudnn_benchmark
         bench = _Bench(case, folder / case.key, arguments.device, arguments.runs)
@@ -140,7 +141,7 @@ def _measure_case(
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield from (Row(case.name, case.size, batch, error=said) for batch in case.batches[done:])
-    bench = None
+    bench = None  # its memory is the next one's
     torch._dynamo.reset()  # noqa: SLF001 -- the public torch.compiler.reset() is this
     gc.collect()
     if arguments.device != "cpu":
