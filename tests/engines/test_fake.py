@@ -169,5 +169,6 @@ def test_a_model_without_a_mask_fills_its_own_hole(make_manifest):
     image = np.zeros((1, 3, 16, 16), np.float32)
     image[:, :, 4:12, 5:13] = 1
     assert not FakeEngine(make_manifest(inputs=[IMAGE], size=size)).infer({"image": image})["output"].any()
+    np.testing.assert_array_equal(FakeEngine(make_manifest(inputs=[IMAGE])).infer({"image": image})["output"], image)
     with pytest.raises(ValueError, match="must lie inside the tile"):
         make_manifest(size={**size, "hole": [4, 5, 17, 13]})

@@ -50,6 +50,19 @@ def test_a_hole_in_the_corner_is_moved_to_the_centre_with_its_context_reflected(
     assert sample.arrays["mask"][32:96, 32:96].all()
 
 
+@pytest.mark.parametrize("hole", [(0, 0, 64, 64), (236, 100, 300, 164), (120, 250, 170, 300), (0, 0, 200, 300)])
+def test_a_tile_that_shows_the_picture_itself_goes_back_to_where_it_came_from(
+    make_fixed: MakeManifest, hole: tuple[int, int, int, int]
+) -> None:
+    mask = mask_of((300, 300), hole)
+    rows, columns = np.mgrid[:300, :300]
+    picture = Picture(np.stack((rows * 0.8, columns * 0.8, 255 - rows * 0.4 - columns * 0.4), axis=2).astype(np.uint8))
+    crops = plan(mask, RULE, "auto")
+    tiles = [inpaint_sample(picture, mask, crop, make_fixed()).arrays["image"] for crop in crops]
+    filled = paste(picture, mask, crops, tiles).pixels.astype(int)
+    assert np.abs(filled - picture.pixels).max() <= 4, "smooth colours survive scaling, in the right place only"
+
+
 @st.composite
 def holes(draw: st.DrawFn) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
     height, width = draw(st.integers(1, 700)), draw(st.integers(1, 700))

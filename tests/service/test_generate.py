@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -100,6 +103,18 @@ def test_only_an_empty_body_may_be_no_form(serve: Serve) -> None:
         assert (file.status_code, file.json()["code"]) == (400, "invalid_request")
         assert "takes no files" in file.json()["detail"]
         assert client.post("/v1/inpaint").status_code == 415
+
+
+def test_a_client_that_announces_a_body_and_leaves_is_counted_as_gone(serve: Serve) -> None:
+    running = serve(generate_model="faces")
+    address = urlsplit(running.url)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    with running.client() as client:
+        end = time.monotonic() + 10
+        while "retouch_cancelled_total 1.0" not in client.get("/metrics").text:
+            assert time.monotonic() < end
+    assert running.service.admission.inside == 0
 
 
 def test_a_job_makes_pictures_too(serve: Serve) -> None:
