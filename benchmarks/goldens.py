@@ -1,8 +1,8 @@
 """The exported graphs of partial convolution and pix2pix against what the public code gave.
 
-Run it as `.venv/bin/python benchmarks/goldens.py SHARED`, where SHARED holds `golden/` and `checkpoints/`. It prints the
-largest difference of torch and of the FP32 graph on the golden's own scale, and the PSNR of the FP16 graph (peak: the
-range of outputs).
+Run it as `.venv/bin/python benchmarks/goldens.py SHARED`, where SHARED holds `golden/` and `checkpoints/`. It prints
+the largest difference of torch and of the FP32 graph on the golden's own scale, and the PSNR of the FP16 graph (peak:
+the range of outputs).
 """
 
 from __future__ import annotations
