@@ -23,6 +23,8 @@ from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
 """Known pixels wanted on every side of a hole (of small tiles an eighth); with less there is little to continue."""
+WORTHWHILE = 2
+"""A small picture is cropped only if that computes this many times fewer pixels: crops know less of the picture."""
 MAX_CROPS = 128
 MAX_TILES = 32
 """Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
@@ -60,8 +62,9 @@ class _Group:
 def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     """The crops that fill a mask.
 
-    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile and no hole is
-    too thick; and crops otherwise. A model with a fixed hole always gets crops, placed on it.
+    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile, no hole is too
+    thick and crops would not cost `WORTHWHILE` times less; and crops otherwise. A model with a fixed hole always gets
+    crops, placed on it.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -70,7 +73,8 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     """
     picture, sides = Size(*mask.shape), _sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
-    if target is None and (strategy == "whole" or (strategy == "auto" and _whole_suits(mask, rule, sides))):
+    resized = isinstance(rule, FixedSize) and rule.fit == "resize"
+    if target is None and (strategy == "whole" or (strategy == "auto" and resized)):
         return [plan_whole(picture, rule)]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context))
 
@@ -83,12 +87,14 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         return _Group(members, hole, context, _stretched(crop, rule))
 
     groups = _merged(_affordable_groups(holes, sides, rule.max_hole_radius or math.inf, group_of), group_of)
+    if target is None and strategy == "auto" and _whole_suits(mask, rule, sides):
+        whole = plan_whole(picture, rule)
+        if _cost(whole) < WORTHWHILE * sum(_cost(group.crop) for group in groups):
+            return [whole]
     return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
 
 
 def _whole_suits(mask: Bool2D, rule: SizeRule, sides: _Sides) -> bool:
-    if isinstance(rule, FixedSize) and rule.fit == "resize":
-        return True
     fits = mask.shape[0] <= sides.largest.height and mask.shape[1] <= sides.largest.width
     return fits and (rule.max_hole_radius is None or largest_radius(mask) <= rule.max_hole_radius)
 

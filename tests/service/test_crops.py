@@ -101,15 +101,32 @@ def test_noise_is_filled_once_too(share: float, seed: int, rule: str) -> None:
     check(mask, plan(mask, RULES[rule], "crop"), RULES[rule])
 
 
-@pytest.mark.parametrize("strategy", ["auto", "whole"])
 @pytest.mark.parametrize(
     ("size", "tile"), [((17, 23), (256, 256)), ((256, 257), (256, 512)), ((512, 100), (512, 256))], ids=str
 )
-def test_a_picture_that_fits_a_tile_is_padded_whole(
-    strategy: Any, size: tuple[int, int], tile: tuple[int, int]
-) -> None:
-    (crop,) = plan(ellipses(size, (5, 5, 2, 2)), PAD, strategy)
+def test_a_picture_that_fits_a_tile_is_padded_whole(size: tuple[int, int], tile: tuple[int, int]) -> None:
+    (crop,) = plan(ellipses(size, (5, 5, 2, 2)), PAD, "whole")
     assert crop == Crop(Box(0, 0, *size), Size(*size), Size(*tile))
+
+
+@pytest.mark.parametrize(
+    ("size", "holes"),
+    [
+        pytest.param((17, 23), [(5, 5, 2, 2)], id="a crop would be no smaller"),
+        pytest.param(
+            (500, 500), [(60, 60, 20, 20), (440, 440, 20, 20), (60, 440, 20, 20)], id="three crops cost as much"
+        ),
+        pytest.param((500, 500), [(250, 250, 120, 120)], id="a large hole"),
+    ],
+)
+def test_a_small_picture_goes_whole_by_itself(size: tuple[int, int], holes: list[tuple[int, int, int, int]]) -> None:
+    (crop,) = plan(ellipses(size, *holes), PAD, "auto")
+    assert crop.box == Box(0, 0, *size)
+
+
+def test_a_small_picture_with_a_small_hole_is_cropped_where_that_computes_half_as_much_or_less() -> None:
+    (crop,) = plan(ellipses((500, 500), (250, 250, 10, 10)), PAD, "auto")
+    assert crop == Crop(Box(122, 122, 378, 378), Size(256, 256), Size(256, 256))
 
 
 def test_a_larger_picture_is_cropped_or_if_asked_scaled_down() -> None:
