@@ -1,4 +1,4 @@
-"""TensorRT plans of models on the GPU that is here: seconds to build and to load, parity, ms and images/s, engine alone.
+"""TensorRT plans on the GPU that is here: seconds to build and to load, parity, ms and images/s, engine alone.
 
 Run it as `python benchmarks/gpu_plans.py MODEL_DIRECTORY …`, with a directory such as models/facades/1.
 """
