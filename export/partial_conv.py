@@ -12,6 +12,22 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 
+def through_levels(net: nn.Module, levels: int, image: Tensor, mask: Tensor) -> Tensor:
+    """Down `enc_1` … `enc_n` of a public U-Net and up `dec_n` … `dec_1`: nearest ×2, then the skip behind it.
+
+    Every block takes and gives features and a mask of the same shape.
+    """
+    features = [(image, mask)]
+    for level in range(1, levels + 1):
+        features.append(net.get_submodule(f"enc_{level}")(*features[-1]))
+    x, m = features.pop()
+    for level in range(levels, 0, -1):
+        skip, skip_mask = features.pop()
+        x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
+        x, m = net.get_submodule(f"dec_{level}")(torch.cat([x, skip], 1), torch.cat([m, skip_mask], 1))
+    return x
+
+
 class PartialConv2d(nn.Module):
     """conv(x·m)/s + b, 0 where s is 0, with s the mask under its own convolution; formula for formula the public layer.
 

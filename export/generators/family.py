@@ -109,6 +109,13 @@ class Family(ABC, Generic[OptionsT]):
         """The same function for the graph; `net` is not changed. Convolutions may afterwards be made half."""
 
 
+def without_statistics(state: State) -> Translation:
+    """Drop running statistics, which instance norms of before 2018 saved and never used."""
+    stale = {key for key in state if key.endswith((".running_mean", ".running_var", ".num_batches_tracked"))}
+    kept = {key: tensor for key, tensor in state.items() if key not in stale}
+    return Translation(kept, dropped=dict.fromkeys(sorted(stale), "unused statistics of an old instance norm"))
+
+
 def image_tensor(name: str, channels: int, *, side: tuple[int, int] | None = None) -> TensorSpec:
     """A float N×C×H×W tensor: dynamic height and width, or fixed to `side` = (height, width)."""
     height, width = side or ("height", "width")

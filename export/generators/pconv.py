@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from engines.manifest import MultipleSize
 from export.generators.family import Family, GeneratorOptions, Interface, State, Translation, image_tensor
 from export.lowering import compute_type
-from export.partial_conv import PartialConv2d, WindowRatio, counts_all_alike, group_counts, masked, with_weight
+from export.partial_conv import (
+    PartialConv2d,
+    WindowRatio,
+    counts_all_alike,
+    group_counts,
+    masked,
+    through_levels,
+    with_weight,
+)
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -85,15 +93,7 @@ class PConvUNet(nn.Module):
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
         """Normalised N×3×H×W image and N×3×H×W mask (1 = valid) to a normalised N×3×H×W image."""
-        features = [(image, mask)]
-        for level in range(1, self.levels + 1):
-            features.append(self.get_submodule(f"enc_{level}")(*features[-1]))
-        x, m = features.pop()
-        for level in range(self.levels, 0, -1):
-            skip, skip_mask = features.pop()
-            x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
-            x, m = self.get_submodule(f"dec_{level}")(torch.cat([x, skip], 1), torch.cat([m, skip_mask], 1))
-        return x
+        return through_levels(self, self.levels, image, mask)
 
 
 class LoweredBlock(nn.Module):

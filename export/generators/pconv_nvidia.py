@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from engines.manifest import MultipleSize
 from export.generators.family import Family, GeneratorOptions, Interface, State, image_tensor
 from export.lowering import compute_type
-from export.partial_conv import group_counts, masked, with_weight
+from export.partial_conv import group_counts, masked, through_levels, with_weight
 
 ALLOCATED = 8
 
@@ -74,15 +74,7 @@ class PConvNvidiaUNet(nn.Module):
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
         """N×3×H×W image and mask (1 = valid) to N×3×H×W."""
-        features = [(image, mask)]
-        for level in range(1, self.levels + 1):
-            features.append(self.get_submodule(f"enc_{level}")(*features[-1]))
-        x, m = features.pop()
-        for level in range(self.levels, 0, -1):
-            skip, skip_mask = features.pop()
-            x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
-            x, m = self.get_submodule(f"dec_{level}")(torch.cat([x, skip], 1), torch.cat([m, skip_mask], 1))
-        return x
+        return through_levels(self, self.levels, image, mask)
 
 
 class LoweredLayer(nn.Module):

@@ -14,7 +14,6 @@ that, the picture's own statistics (exactly an instance norm with the batch norm
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, cast
@@ -33,6 +32,7 @@ from export.generators.family import (
     State,
     Translation,
     image_tensor,
+    without_statistics,
 )
 from export.lowering import TanhScaled, lower_norms
 
@@ -167,11 +167,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
 
     def translate(self, state: State, options: Pix2PixOptions) -> Translation:
         """Instance norms of before 2018 saved running statistics that they did not use."""
-        if options.norm != "instance":
-            return Translation(state)
-        stale = {key for key in state if re.search(r"\.(running_mean|running_var|num_batches_tracked)$", key)}
-        kept = {key: tensor for key, tensor in state.items() if key not in stale}
-        return Translation(kept, dropped=dict.fromkeys(sorted(stale), "unused statistics of an old instance norm"))
+        return without_statistics(state) if options.norm == "instance" else Translation(state)
 
     def interface(self, options: Pix2PixOptions) -> Interface:
         side = 2 ** _DEPTHS[options.net] if options.net in _DEPTHS else None

@@ -33,6 +33,7 @@ from export.generators.family import (
     image_tensor,
     instance_map,
     label_map,
+    without_statistics,
 )
 from export.lowering import compute_type, lower_norms
 
@@ -206,11 +207,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
 
     def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
         """Old files hold running statistics of instance norms, which never used them."""
-        if options.norm != "instance":
-            return Translation(state)
-        stale = {key for key in state if re.search(r"\.(running_mean|running_var|num_batches_tracked)$", key)}
-        kept = {key: tensor for key, tensor in state.items() if key not in stale}
-        return Translation(kept, dropped=dict.fromkeys(sorted(stale), "unused statistics of an old instance norm"))
+        return without_statistics(state) if options.norm == "instance" else Translation(state)
 
     def interface(self, options: Pix2PixHDOptions) -> Interface:
         picture = image_tensor("image", options.image_channels)
