@@ -27,9 +27,9 @@ from service.codec_threads import CodecThreads
 from service.errors import InvalidOption, NotFound, NotReady
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
+from service.saving.store import Reservation, ResultStore, StoredResult
 from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import Settings
-from service.store import Reservation, ResultStore, StoredResult
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
 

@@ -17,7 +17,7 @@ from service.app import OpenEngine
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
 from service.metrics import Metrics
-from service.result_files import ResultFiles
+from service.saving.result_files import ResultFiles
 from service.settings import Settings
 
 log = structlog.get_logger(__name__)

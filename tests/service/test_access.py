@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.store import ResultStore
+from service.saving.store import ResultStore
 
 Serve = Callable[..., Any]
 

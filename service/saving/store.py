@@ -1,8 +1,8 @@
 """Write-behind store of results: a reply never waits for the disk, and an accepted result is never dropped.
 
 Room is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed. A finished
-result is handed over (`put`) and written by threads (service/result_files.py); until it is on disk it is read from
-memory. A failing disk delays a result, with growing pauses between the tries, and never loses it while the process
+result is handed over (`put`) and written by threads (service/saving/result_files.py); until it is on disk it is read
+from memory. A failing disk delays a result, with growing pauses between the tries, and never loses it while the process
 lives.
 """
 
@@ -22,8 +22,8 @@ import structlog
 
 from service.errors import ShuttingDown
 from service.ranges import stage_range
-from service.result_files import SUFFIXES, ResultFiles, is_result_id
-from service.spool import Backoff, Spool, SpoolLimits
+from service.saving.result_files import SUFFIXES, ResultFiles, is_result_id
+from service.saving.spool import Backoff, Spool, SpoolLimits
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from service.errors import Overloaded
-from service.spool import LONGEST_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, Spool, SpoolLimits
+from service.saving.spool import LONGEST_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, Spool, SpoolLimits
 
 
 def fill(spool: Spool, *sizes: int) -> None:

@@ -13,9 +13,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import Overloaded, ShuttingDown
-from service.result_files import ResultFiles
-from service.spool import Backoff, SpoolLimits
-from service.store import Clock, ResultStore, StoredResult
+from service.saving.result_files import ResultFiles
+from service.saving.spool import Backoff, SpoolLimits
+from service.saving.store import Clock, ResultStore, StoredResult
 
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=timezone.utc)
 ROOMY = SpoolLimits(max_items=1000, max_bytes=2**30)

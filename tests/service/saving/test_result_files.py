@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import ServiceError
-from service.result_files import Disk, ResultFiles, is_result_id
+from service.saving.result_files import Disk, ResultFiles, is_result_id
 from service.settings import SettingsInvalid
 
 ID = "ab" + "0" * 30

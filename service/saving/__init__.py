@@ -1,0 +1,1 @@
+"""Results on their way from memory to where they last."""
