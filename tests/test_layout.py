@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("retouch", "service", "engines", "export")
+PACKAGES = ("retouch", "service", "engines", "export", "training")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -1,0 +1,50 @@
+"""`python -m training fit|evaluate|profile`. Each command's module imports torch only when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from engines.errors import RetouchError
+from training.errors import ConfigInvalid
+from training.fit_command import fit
+
+
+class TrainingGroup(TyperGroup):
+    """Turns an error of this project into one line on stderr: exit 2 for a config, as for bad flags, 1 otherwise."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RetouchError as error:
+            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(2 if isinstance(error, ConfigInvalid) else 1) from error
+
+
+app = typer.Typer(
+    name="training",
+    cls=TrainingGroup,
+    help="Train the generators that Retouch serves, and measure them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _commands() -> None:
+    """Train the generators that Retouch serves, and measure them."""
+
+
+app.command()(fit)
+
+
+def main() -> None:
+    """Entry point of `python -m training`."""
+    app(prog_name="python -m training")
+
+
+if __name__ == "__main__":
+    main()
