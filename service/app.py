@@ -242,9 +242,9 @@ def _watch(service: Service) -> None:
     metrics = service.metrics
     metrics.queue_depth.set_function(lambda: len(service.pipeline.batcher))
     metrics.in_flight.set_function(lambda: service.admission.inside)
-    metrics.spool_items.set_function(lambda: service.saving.store.pending)
-    metrics.spool_bytes.set_function(lambda: service.saving.store.pending_bytes)
-    metrics.spool_oldest.set_function(lambda: service.saving.store.oldest_age_s)
+    metrics.spool_items.set_function(lambda: service.store.pending)
+    metrics.spool_bytes.set_function(lambda: service.store.pending_bytes)
+    metrics.spool_oldest.set_function(lambda: service.store.oldest_age_s)
     metrics.ready.set_function(lambda: not service.unready_reasons())
 
 

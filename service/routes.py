@@ -176,10 +176,10 @@ async def get_result(request: Request, result_id: str = Path(description="32 hex
     service: Service = request.state.service
     headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept"}
     if wants_json(joined(request.headers, "accept")):
-        sidecar = await asyncio.to_thread(service.saving.store.sidecar, result_id)
+        sidecar = await asyncio.to_thread(service.store.sidecar, result_id)
         if sidecar is not None:
             return JSONResponse(sidecar, headers=headers)
-    elif (found := await asyncio.to_thread(service.saving.store.get, result_id)) is not None:
+    elif (found := await asyncio.to_thread(service.store.get, result_id)) is not None:
         body, media_type = found
         return Response(body, media_type=media_type, headers=headers)
     raise NotFound(f"no result {result_id[:80]!r}")

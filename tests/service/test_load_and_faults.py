@@ -198,7 +198,7 @@ async def test_a_full_spool_refuses_new_work_and_loses_nothing(
 ) -> None:
     stuck = threading.Event()
     running = serve(spool_max_items=3)
-    disk = running.service.saving.store._files._disk
+    disk = running.service.store._files._disk
     write = type(disk).write
 
     def wait_and_write(self: Any, path: Any, data: bytes) -> None:
@@ -215,7 +215,7 @@ async def test_a_full_spool_refuses_new_work_and_loses_nothing(
         for reply in replies[:3]:  # readable before it is durable
             assert (await client.get(reply.headers["location"])).content == reply.content
         stuck.set()
-        await until(lambda: running.service.saving.store.pending == 0)
+        await until(lambda: running.service.store.pending == 0)
         assert (await client.post("/v1/inpaint", files=files)).status_code == 200
 
 

@@ -166,7 +166,7 @@ def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Fil
         assert sidecar["request_id"] == "r1"
         assert sidecar["model"] == "photos/1"
         assert sidecar["options"]["quality"] == 80
-        running.service.saving.store.flush(10)
+        running.service.store.flush(10)
         assert client.get(location).content == response.content
     assert len(list((tmp_path / "results").rglob("*.png"))) == 1
 
@@ -180,7 +180,7 @@ def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path:
         ).json()
     assert "location" not in response.headers
     assert json["result_url"] is None
-    running.service.saving.store.flush(10)
+    running.service.store.flush(10)
     assert list((tmp_path / "results").rglob("*.png")) == []
 
 
@@ -317,7 +317,7 @@ def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Fi
     with running.client() as client:
         client.post("/v1/inpaint", files=files)
         client.post("/v1/inpaint", files={"image": b"x"})
-        running.service.saving.store.flush(10)
+        running.service.store.flush(10)
         text = client.get("/metrics").text
     for line in (
         'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0',

@@ -133,7 +133,7 @@ def test_json_and_multipart_hold_the_same_each_stored_with_its_sidecar(
         assert (reply.headers["x-seed"], reply.headers["x-model"]) == ("3", "drawing/1")
         stages = [part.split(";")[0] for part in reply.headers["server-timing"].split(", ")]
         assert stages == ["decode", "preprocess", "queue", "infer", "postprocess", "encode"]
-    running.service.saving.store.flush(10)
+    running.service.store.flush(10)
     assert len(list((tmp_path / "results").rglob("*.webp"))) == 6
 
 
@@ -151,7 +151,7 @@ def test_a_spool_without_room_for_all_samples_takes_none(serve: Serve, files: Fi
     with running.client() as client:
         refused = client.post("/v1/inpaint", files=files, data={"model": drawing, "samples": "4"})
         assert (refused.status_code, refused.json()["code"]) == (503, "spool_full")
-        assert running.service.saving.store.pending == 0
+        assert running.service.store.pending == 0
         assert client.post("/v1/inpaint", files=files, data={"model": drawing, "samples": "3"}).status_code == 200
 
 
