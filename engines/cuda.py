@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
+from engines.errors import DeviceLost, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 
 _MISSING = frozenset(
     {
@@ -89,7 +89,7 @@ class Cuda:
         """Call the runtime; returns its result (a tuple where there are several).
 
         Raises:
-            EngineOutOfMemory, EngineDead, EngineUnavailable, EngineFailed: by what the runtime answers.
+            EngineOutOfMemory, DeviceLost, EngineUnavailable, EngineFailed: by what the runtime answers.
         """
         status, *results = getattr(self.runtime, function)(*arguments)
         self.check(function, status)
@@ -293,5 +293,5 @@ def _error(function: str, status: str) -> EngineError:
     if status in _MISSING:
         return EngineUnavailable(f"no usable NVIDIA GPU ({said}); see nvidia-smi")
     if status in _FATAL:
-        return EngineDead(f"the GPU context is lost ({said}); load a new engine")
+        return DeviceLost(f"the GPU context is lost ({said}); start the process again")
     return EngineFailed(f"CUDA refused ({said})")

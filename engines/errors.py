@@ -11,6 +11,7 @@ RetouchError
 │   ├── EngineFailed         this batch failed; the engine lives on
 │   │   └── EngineOutOfMemory  the device has no room for it; a smaller batch may fit
 │   └── EngineDead           the engine cannot be used again; load a new one
+│       └── DeviceLost       nor can any other of this process on that device: the process must end
 ├── ExportError              see export/errors.py
 └── ServiceError             see service/errors.py
 """
@@ -58,3 +59,7 @@ class EngineOutOfMemory(EngineFailed):
 
 class EngineDead(EngineError):
     """The engine cannot be used again; load a new one."""
+
+
+class DeviceLost(EngineDead):
+    """The process has lost the device: no engine works on it any more, a new one neither. Only a new process helps."""

@@ -22,6 +22,7 @@ class ServedModel:
     manifest: Manifest
     engine: Engine
     _replacement: ServedModel | None = field(default=None, init=False, repr=False)
+    _holder: Holder | None = field(default=None, init=False, repr=False)
 
     @property
     def current(self) -> ServedModel:
@@ -30,6 +31,22 @@ class ServedModel:
         while served._replacement is not None:
             served = served._replacement
         return served
+
+    def retain(self) -> bool:
+        """Hold the engine for a batch, whether or not those who lease it stay; False when it is closed already.
+
+        Each True is matched by a `release`, when nothing computes with the engine any more.
+        """
+        return self._holder is None or self._holder.retain()
+
+    def release(self) -> None:
+        """Let go of the engine; may close it."""
+        if self._holder is not None:
+            self._holder.release()
+
+    def held_by(self, holder: Holder) -> None:
+        """Count those who `retain` there; a model that nobody holds is never closed."""
+        self._holder = holder
 
     def replace_by(self, fresh: ServedModel) -> None:
         """Lead whoever asks for `current` to another; the caller sees to it that its engine stays open."""
@@ -45,11 +62,20 @@ class Holder:
         self._leases = 0
         self._retired = False
         self._successor: Holder | None = None
+        served.held_by(self)
 
     def acquire(self) -> bool:
         """Take a lease; False when the engine is retired already."""
         with self._lock:
             if self._retired:
+                return False
+            self._leases += 1
+            return True
+
+    def retain(self) -> bool:
+        """Take a lease beside others, which a retired engine may have too; False when it is closed."""
+        with self._lock:
+            if self._retired and self._leases == 0:
                 return False
             self._leases += 1
             return True

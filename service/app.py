@@ -95,6 +95,11 @@ class Service:
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
         self.pipeline.batcher.close()
 
+    def end_without_device(self) -> None:
+        """The device is lost to this process: answer everyone who waits for it with 503 and drain."""
+        self.begin_draining()
+        self.cut_short()
+
     async def scan_models(self) -> None:
         """Follow the model repository once."""
         await asyncio.to_thread(self.repository.scan)
@@ -262,6 +267,9 @@ async def _supervise(service: Service) -> None:
         await asyncio.sleep(_SUPERVISE_EVERY_S)
         if not service.supervisor.ready and await asyncio.to_thread(service.supervisor.check):
             service.metrics.worker_restarts.inc()
+        if service.supervisor.device_lost is not None:
+            service.end_without_device()
+            return
 
 
 async def _flush(store: ResultStore, drain: Drain) -> None:

@@ -108,7 +108,11 @@ class Batcher:
             raise
 
     def take(self, timeout_s: float | None = None) -> list[Entry] | None:
-        """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread."""
+        """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread.
+
+        The batch retains its model, so that the engine outlives clients that leave while it computes: whoever took the
+        batch releases `batch[0].model` when nothing of it is on the device any more.
+        """
         with self._changed:
             while True:
                 batch = self._form()
@@ -136,18 +140,14 @@ class Batcher:
         batch: list[Entry] = []
         while queue and len(batch) < size:
             entry = queue.popleft()
-            if entry.reply.done():  # the client left while it waited
-                continue
-            if now >= entry.deadline:
-                waited_ms = (now - entry.enqueued_at) * 1e3
-                fail(
-                    [entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more")
-                )
+            if not _is_wanted(entry, now):
                 continue
             model = entry.model.current  # its engine may have died and been replaced while it waited
             if batch and model.engine is not batch[0].model.engine:
                 queue.appendleft(entry)
                 break
+            if not batch and not model.retain():  # the client left just now, and took the last lease along
+                continue
             entry.model = model
             batch.append(entry)
             if entry.on_begun is not None:
@@ -163,6 +163,17 @@ class Batcher:
                 queue.remove(entry)
                 if not queue:
                     del self._queues[entry.key]
+
+
+def _is_wanted(entry: Entry, now: float) -> bool:
+    """Whether somebody still waits for it; whose deadline passed is told so."""
+    if entry.reply.done():  # the client left while it waited
+        return False
+    if now < entry.deadline:
+        return True
+    waited_ms = (now - entry.enqueued_at) * 1e3
+    fail([entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more"))
+    return False
 
 
 def answer_all(answers: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+EXIT_DEVICE_LOST = 75
+"""The process's exit status when it lost its GPU: EX_TEMPFAIL of sysexits.h, start it again."""
 FLUSH_AT_LEAST_S = 5.0
 """Results that are accepted are given this long to reach the disk, even if the requests took all the time."""
 

@@ -14,6 +14,7 @@ import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
 from service.app import OpenEngine
+from service.drain import EXIT_DEVICE_LOST
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
 from service.metrics import Metrics
@@ -30,8 +31,16 @@ _KEEP_ALIVE_S = 75
 """Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; the process's exit status: 0 after a drain that lost nothing, else 1.
+def run(settings: Settings, open_model: OpenEngine | None = None) -> int:
+    """Serve until SIGTERM, SIGINT or the loss of the device.
+
+    Args:
+        settings: all knobs.
+        open_model: loads an engine; by default the one that the settings choose.
+
+    Returns:
+        The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
+        started again because it has lost its GPU, else 1.
 
     Raises:
         SettingsInvalid: the results directory cannot be written to.
@@ -40,9 +49,11 @@ def run(settings: Settings) -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     _raise_open_files_limit()
     ResultFiles(settings.results_dir).prepare()
-    server = DrainingServer(settings)
+    server = DrainingServer(settings, open_model)
     server.run()
     service = service_of(server.app)
+    if service is not None and service.supervisor.device_lost is not None:
+        return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
     return 0 if server.started and clean and not server.force_exit else 1
 

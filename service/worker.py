@@ -2,7 +2,8 @@
 
 While one batch computes, the next is launched, as far as the device overlaps. A batch that fails is answered and the
 thread lives on; one that is too large for the memory is halved. A thread that dies or hangs is noticed by `Supervisor`,
-which answers its batches, loads fresh engines and starts another thread; until then the server is not ready.
+which answers its batches, loads fresh engines and starts another thread; until then the server is not ready. When the
+process has lost the device itself, nothing is started: `Supervisor.device_lost` says so, and the process should end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal, Protocol
 import structlog
 
 from engines.base import Engine
-from engines.errors import EngineDead, EngineError, EngineOutOfMemory
+from engines.errors import DeviceLost, EngineDead, EngineError, EngineOutOfMemory
 from service.batcher import Batcher, Entry, answer_all, fail
 from service.devices import Device, Ticket, Tile
 from service.errors import InferenceFailed, NotReady, ServiceError
@@ -64,6 +65,8 @@ class DeviceWorker:
     device: Device
     observer: BatchObserver
     clock: Callable[[], float]
+    device_lost: DeviceLost | None = field(default=None, init=False)
+    """Set before the thread ends: a fresh engine would not help."""
     _flights: tuple[_Flight, ...] = field(default=(), init=False)
     """Oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
@@ -107,10 +110,15 @@ class DeviceWorker:
                     self._collect(self._flights[0])
                 else:
                     return
+        except DeviceLost as error:  # as below, but there is nothing to load
+            self.device_lost = error
+            log.exception("device lost", batches=len(self._flights))
         except EngineDead:  # what is in flight stays there: the supervisor answers it and loads fresh engines
             log.exception("engine died", batches=len(self._flights))
         finally:
             self._close_device()
+            for flight in self._flights:
+                flight.batch[0].model.release()
 
     def _next_batch(self) -> list[Entry] | None:
         """What to launch now; None when the oldest batch is to be collected first, or the queue is closed."""
@@ -132,6 +140,7 @@ class DeviceWorker:
                 self._flights = (*self._flights, flight)
         if flight not in self._flights:
             fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost", retry_after_s=1))
+            batch[0].model.release()
             return
         try:
             flight.ticket = self.device.launch(flight.engine, flight.samples)
@@ -192,6 +201,7 @@ class DeviceWorker:
         )
         self._progress_at = now
         self._flights = tuple(other for other in self._flights if other is not flight)
+        flight.batch[0].model.release()
 
     def _close_device(self) -> None:
         try:
@@ -218,6 +228,8 @@ class Supervisor:
     clock: Callable[[], float]
     hang_timeout_s: float
     restarts: int = 0
+    device_lost: DeviceLost | None = field(default=None, init=False)
+    """Why no worker is started any more: the process has lost the device, and only another process can have it."""
     worker: DeviceWorker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -229,13 +241,20 @@ class Supervisor:
         return self.worker.state(self.clock(), self.hang_timeout_s) in ("idle", "busy")
 
     def check(self) -> bool:
-        """Replace the worker if it died or hangs; True if it was replaced."""
+        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow."""
+        if self.device_lost is not None:
+            return False
         state = self.worker.state(self.clock(), self.hang_timeout_s)
         if state in ("idle", "busy"):
             return False
-        lost = self.worker.give_up()
+        lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
         log.error("worker lost", state=state, batch_size=len(lost))
-        fail(lost, NotReady(f"the device worker {state}; it is being restarted", code="worker_lost", retry_after_s=1))
+        said = f"the device worker {state}; it is being restarted"
+        if self.device_lost is not None:
+            said = "the server lost its GPU and must be started again; ask another replica"
+        fail(lost, NotReady(said, code="worker_lost", retry_after_s=1))
+        if self.device_lost is not None:
+            return False
         for entry in {id(entry.model.engine): entry for entry in lost}.values():
             self.reload_engine(entry)
         self.worker = self.start_worker()

@@ -73,3 +73,24 @@ def test_idle_engine_needs_no_successor(make_manifest):
     holder.retire(successor)
     successor.retire()
     assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_engine_that_is_retained_outlives_its_leases_and_its_retirement(make_manifest):
+    engine = CountsCloses(make_manifest())
+    holder = Holder(ServedModel(engine.manifest, engine))
+    assert holder.acquire()
+    holder.retire()
+    assert holder.served.retain()
+    holder.release()
+    assert engine.closes == 0
+    holder.served.release()
+    assert engine.closes == 1
+    assert not holder.served.retain()
+
+
+def test_model_that_nobody_holds_can_be_retained_and_is_never_closed(make_manifest):
+    engine = CountsCloses(make_manifest())
+    served = ServedModel(engine.manifest, engine)
+    assert served.retain()
+    served.release()
+    assert engine.closes == 0

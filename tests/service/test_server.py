@@ -10,18 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from service.drain import EXIT_DEVICE_LOST
+
 Files = dict[str, tuple[str, bytes, str]]
 
 
 @contextmanager
-def process(models_dir: Path, tmp_path: Path, **settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process(
+    models_dir: Path,
+    tmp_path: Path,
+    command: Sequence[str] = (sys.executable, "-m", "retouch", "serve"),
+    **settings: str,
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     environ = {
         **os.environ,
         "RETOUCH_PORT": "0",
@@ -31,7 +38,6 @@ def process(models_dir: Path, tmp_path: Path, **settings: str) -> Iterator[tuple
         "RETOUCH_ENGINE_CACHE_DIR": str(tmp_path / "cache"),
         **{f"RETOUCH_{name.upper()}": value for name, value in settings.items()},
     }
-    command = [sys.executable, "-m", "retouch", "serve"]
     server = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None
@@ -126,6 +132,40 @@ async def test_a_drain_that_takes_too_long_answers_503_and_exits_1(
         assert await asyncio.to_thread(server.wait, 20) == 1
     assert answers == {(200, ""), (503, "shutting_down")}
     assert time.monotonic() - started < 8
+
+
+LOSES_ITS_DEVICE = """
+import sys
+from engines.errors import DeviceLost
+from engines.fake import FakeEngine, Raise
+from service.server import run
+from service.settings import load_settings
+
+lost = Raise(DeviceLost("the GPU context is lost"))
+sys.exit(run(load_settings(), lambda _, manifest: FakeEngine(
+    manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None)))
+"""
+"""A server whose engine warms up on blank pictures and loses the device on the first real one."""
+
+
+async def test_a_server_that_loses_its_device_answers_503_and_exits_with_a_status_of_its_own(
+    models_dir: Path, tmp_path: Path, files: Files
+) -> None:
+    with process(models_dir, tmp_path, command=[sys.executable, "-c", LOSES_ITS_DEVICE]) as (server, url):
+        async with aiohttp.ClientSession(url) as session:
+            await ready(session)
+
+            async def post() -> tuple[int, str]:
+                data = aiohttp.FormData()
+                for name, (filename, body, media_type) in files.items():
+                    data.add_field(name, body, filename=filename, content_type=media_type)
+                async with session.post("/v1/inpaint", data=data) as response:
+                    return response.status, (await response.json())["code"]
+
+            answers = await asyncio.gather(*(post() for _ in range(4)))
+        assert await asyncio.to_thread(server.wait, 20) == EXIT_DEVICE_LOST
+    assert {status for status, _ in answers} == {503}
+    assert {code for _, code in answers} <= {"worker_lost", "shutting_down"}
 
 
 def test_a_results_directory_that_cannot_be_used_stops_the_start(models_dir: Path, tmp_path: Path) -> None:

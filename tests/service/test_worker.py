@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from engines.base import Feed
-from engines.errors import EngineDead, EngineFailed
+from engines.errors import DeviceLost, EngineDead, EngineFailed
 from engines.fake import FakeEngine, Fault, Hang, NotANumber, Raise
 from engines.manifest import Manifest
-from engines.served import ServedModel
+from engines.served import Holder, ServedModel
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
 from service.devices import SerialDevice
@@ -183,3 +183,84 @@ async def test_a_busy_worker_is_ready_until_its_batch_is_overdue(bench: Bench) -
     assert supervisor.ready
     release.set()
     await task
+
+
+class ClosesAloud(FakeEngine):
+    """Says when it is closed."""
+
+    def __init__(self, manifest: Manifest, fault: Callable[[Feed], Fault | None]) -> None:
+        super().__init__(manifest, fault=fault)
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_left_and_it_was_replaced(
+    bench: Bench, manifest: Manifest
+) -> None:
+    release = threading.Event()
+    bench.faults.append(Hang(release))
+    engine = ClosesAloud(manifest, bench.engine._fault)
+    holder = Holder(ServedModel(manifest, engine))
+    bench.model = holder.served
+    assert holder.acquire()
+    bench.worker.start()
+    task = asyncio.create_task(bench.submit())
+    await until(lambda: engine.batches == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    holder.release()
+    holder.retire()
+    assert not engine.closed.is_set()
+    release.set()
+    assert await asyncio.to_thread(engine.closed.wait, 5)
+
+
+async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(bench: Bench, manifest: Manifest) -> None:
+    engine = ClosesAloud(manifest, bench.engine._fault)
+    holder = Holder(ServedModel(manifest, engine))
+    fresh, bench.model = bench.model, holder.served
+    gone = asyncio.create_task(bench.submit())
+    await asyncio.sleep(0)
+    holder.retire()
+    bench.model = fresh
+    bench.worker.start()
+    assert (await bench.submit()).batch_size == 1
+    assert (engine.closed.is_set(), engine.batches) == (True, 0)
+    gone.cancel()
+
+
+async def test_a_hung_batch_keeps_its_engine_open_until_it_returns(bench: Bench, manifest: Manifest) -> None:
+    release = threading.Event()
+    bench.faults.append(Hang(release))
+    engine = ClosesAloud(manifest, bench.engine._fault)
+    holder = Holder(ServedModel(manifest, engine))
+    assert holder.acquire()
+    bench.model = holder.served
+    supervisor = supervise(bench, [], hang_timeout_s=0.05)
+    task = asyncio.create_task(bench.submit())
+    await until(supervisor.check)
+    with pytest.raises(NotReady):
+        await task
+    holder.retire()
+    holder.release()
+    assert not engine.closed.is_set()
+    release.set()
+    assert await asyncio.to_thread(engine.closed.wait, 5)
+
+
+async def test_a_lost_device_is_reported_and_nothing_is_started_again(bench: Bench) -> None:
+    reloaded: list[Entry] = []
+    bench.faults.append(Raise(DeviceLost("the GPU context is lost")))
+    supervisor = supervise(bench, reloaded)
+    task = asyncio.create_task(bench.submit())
+    await until(lambda: not supervisor.ready)
+    assert not supervisor.check()
+    with pytest.raises(NotReady, match="lost its GPU") as lost:
+        await task
+    assert (lost.value.code, lost.value.retryable) == ("worker_lost", True)
+    assert isinstance(supervisor.device_lost, DeviceLost)
+    assert not supervisor.check()
+    assert (reloaded, supervisor.restarts, supervisor.ready) == ([], 0, False)
