@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from retouch.client import Filled, Task
 from service.app import open_pipeline
 from service.calls import answer
+from service.engine_room import open_engine_room
 from service.errors import InvalidOption
 from service.items import Call, Reply
 from service.logs import configure_logs
@@ -84,7 +86,7 @@ async def open_embedded_filler(
             "generate": settings.generate_model,
         }
         name, _, _ = (model or defaults[task]).partition("/")
-        async with open_pipeline(settings, only={name}) as pipeline:
+        async with open_pipeline(settings, partial(open_engine_room, only={name})) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 
 

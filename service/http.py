@@ -13,8 +13,10 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service import access, routes
-from service.app import OpenEngine, Service, open_service
+from service.app import Service, open_service
+from service.engine_room import open_engine_room
 from service.errors import ServiceError
+from service.room import OpenRoom
 from service.settings import Settings
 
 HEADER_TIMEOUT_S = 20.0
@@ -25,12 +27,12 @@ MAX_HEADER_BYTES = 64 * 1024
 """Of one request, all lines together; more is answered 400 and the connection closed."""
 
 
-def create_app(settings: Settings, open_model: OpenEngine | None = None, version: str = "0") -> FastAPI:
+def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> FastAPI:
     """The application; its service lives as long as the ASGI lifespan and is found in `request.state.service`."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        async with open_service(settings, open_model) as service:
+        async with open_service(settings, open_room) as service:
             app.state.service = service
             yield {"service": service}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_BUCKETS_S = (
@@ -66,6 +68,10 @@ class Metrics:
             registry=self.registry,
         )
         self.ready = Gauge("retouch_ready", "1 while /readyz answers 200", registry=self.registry)
+
+    def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
+        """Let a gauge read the state whenever it is scraped."""
+        gauge.set_function(read)
 
     def batch_done(self, model: str, size: int, infer_s: float) -> None:
         """A batch was computed (called on the device worker's thread)."""

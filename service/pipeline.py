@@ -17,16 +17,14 @@ from typing import Any
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
-from engines.repository import ModelRepository
-from engines.served import ServedModel
 from service import codec, latents, tasks
 from service.admission import Admission
-from service.batcher import Batcher
 from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.errors import InvalidOption, NotFound, NotReady
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
+from service.room import Leased, Models, Submits
 from service.saving.store import Reservation, ResultStore, StoredResult
 from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import Settings
@@ -58,8 +56,8 @@ class Pipeline:
     """Turns uploads into replies. Used on the event loop; everything it needs is handed in."""
 
     settings: Settings
-    repository: ModelRepository
-    batcher: Batcher
+    models: Models
+    batcher: Submits
     store: ResultStore
     admission: Admission
     metrics: Metrics
@@ -118,7 +116,7 @@ class Pipeline:
                 async with self.decoded.share(order.decoded_bytes):
                     return await self._fulfil(order, model, room, call)
 
-    async def _fulfil(self, order: _Order, model: ServedModel, room: list[Reservation], call: Call) -> Reply:
+    async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
         timings, seed = Timings(), self._seed(order, model.manifest)
         prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
@@ -147,7 +145,7 @@ class Pipeline:
             return None
         return self.new_seed() if order.seed is None else order.seed
 
-    async def _submit_all(self, rows: list[Sample], model: ServedModel, call: Call) -> list[Computed]:
+    async def _submit_all(self, rows: list[Sample], model: Leased, call: Call) -> list[Computed]:
         if len(rows) == 1:
             return [await self.batcher.submit(rows[0], model, call.deadline, call.on_begun)]
         waiting = [asyncio.ensure_future(self.batcher.submit(row, model, call.deadline, call.on_begun)) for row in rows]
@@ -181,10 +179,10 @@ class Pipeline:
                 self.store.put(reservation, StoredResult(picture.result_id, picture.body, reply.media_type, sidecar))
 
     @asynccontextmanager
-    async def _model(self, reference: str, task: Task) -> AsyncIterator[ServedModel]:
+    async def _model(self, reference: str, task: Task) -> AsyncIterator[Leased]:
         name, _, version = reference.partition("/")
         with ExitStack() as stack:
-            lease = self.repository.lease(name, int(version) if version else None)
+            lease = self.models.lease(name, int(version) if version else None)
             try:  # an older version is loaded on its first lease, which blocks
                 served = await asyncio.to_thread(stack.enter_context, lease) if version else stack.enter_context(lease)
             except ModelNotFound as error:

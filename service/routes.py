@@ -200,7 +200,7 @@ async def get_models(request: Request) -> ModelsReply:
                 manifest=status.manifest,
                 takes=takes(status.manifest) if status.manifest else None,
             )
-            for status in service.repository.statuses()
+            for status in service.models.statuses()
         ]
     )
 

@@ -13,11 +13,12 @@ import structlog
 import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
-from service.app import OpenEngine
 from service.drain import EXIT_DEVICE_LOST
+from service.engine_room import open_engine_room
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
 from service.metrics import Metrics
+from service.room import OpenRoom
 from service.saving.result_files import ResultFiles
 from service.settings import Settings
 
@@ -31,12 +32,12 @@ _KEEP_ALIVE_S = 75
 """Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
-def run(settings: Settings, open_model: OpenEngine | None = None) -> int:
+def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
     """Serve until SIGTERM, SIGINT or the loss of the device.
 
     Args:
         settings: all knobs.
-        open_model: loads an engine; by default the one that the settings choose.
+        open_room: what computes; by default in this process.
 
     Returns:
         The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
@@ -49,10 +50,10 @@ def run(settings: Settings, open_model: OpenEngine | None = None) -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     _raise_open_files_limit()
     ResultFiles(settings.results_dir).prepare()
-    server = DrainingServer(settings, open_model)
+    server = DrainingServer(settings, open_room)
     server.run()
     service = service_of(server.app)
-    if service is not None and service.supervisor.device_lost is not None:
+    if service is not None and service.room.lost.is_set():
         return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
     return 0 if server.started and clean and not server.force_exit else 1
@@ -64,8 +65,8 @@ class DrainingServer(uvicorn.Server):
     A second signal ends at once.
     """
 
-    def __init__(self, settings: Settings, open_model: OpenEngine | None = None) -> None:
-        self.app = create_app(settings, open_model, version("retouch"))
+    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
+        self.app = create_app(settings, open_room, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False

@@ -73,7 +73,7 @@ def _measure_all(settings: Settings, job: Job, console: Any) -> tuple[str, list[
     from engines.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- loads pydantic
     from retouch.bench.pipeline_run import Row, measure  # noqa: PLC0415 -- loads the service
     from retouch.bench.pipeline_variants import variants_for  # noqa: PLC0415 -- the same
-    from service.app import engine_opener  # noqa: PLC0415 -- the same
+    from service.engine_room import engine_opener  # noqa: PLC0415 -- the same
     from service.logs import configure_logs  # noqa: PLC0415 -- the same
 
     configure_logs(settings)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,9 +16,10 @@ from engines.base import BatchShape, Engine
 from engines.errors import RetouchError
 from engines.manifest import Manifest
 from retouch.bench.pipeline_variants import Variant
-from service.app import engine_opener, open_pipeline
+from service.app import open_pipeline
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice, Ticket, Tiles
+from service.engine_room import engine_opener, open_engine_room
 from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_layout import batch_shape_of
 from service.items import Call, Reply, Sample
@@ -193,8 +195,10 @@ async def _opened(settings: Settings, job: Job, watch: Watch) -> AsyncIterator[P
                 use_graphs(variant.graphs)
             return engine
 
-        async with open_pipeline(own, open_model, watch.open) as pipeline:
-            refused = [status.reason for status in pipeline.repository.statuses() if status.reason]
+        async with open_pipeline(
+            own, partial(open_engine_room, open_model=open_model, open_device=watch.open)
+        ) as pipeline:
+            refused = [status.reason for status in pipeline.models.statuses() if status.reason]
             if refused:
                 raise RetouchError(f"{job.model} cannot be served: {refused[0]}")
             yield pipeline

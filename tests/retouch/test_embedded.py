@@ -42,7 +42,7 @@ def make(
 
     async def run() -> tuple[Filled, list[str]]:
         async with open_embedded_filler(flags, task, model, timeout_s=timeout_s) as filler:
-            statuses = filler.pipeline.repository.statuses()
+            statuses = filler.pipeline.models.statuses()
             return await filler.fill(task, parts, options), [status.name for status in statuses]
 
     return asyncio.run(run())

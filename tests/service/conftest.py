@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 @contextmanager
 def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: bool) -> Iterator[Running]:
-    from service.server import DrainingServer  # noqa: PLC0415 -- see above
+    from service.engine_room import open_engine_room  # noqa: PLC0415 -- see above
+    from service.server import DrainingServer  # noqa: PLC0415
 
     engines: list[FakeEngine] = []
 
@@ -131,7 +133,7 @@ def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: b
         engines.append(fake(manifest))
         return engines[-1]
 
-    server = DrainingServer(settings, open_model)
+    server = DrainingServer(settings, partial(open_engine_room, open_model=open_model))
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

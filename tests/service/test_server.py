@@ -136,13 +136,15 @@ async def test_a_drain_that_takes_too_long_answers_503_and_exits_1(
 
 LOSES_ITS_DEVICE = """
 import sys
+from functools import partial
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine, Raise
+from service.engine_room import open_engine_room
 from service.server import run
 from service.settings import load_settings
 
 lost = Raise(DeviceLost("the GPU context is lost"))
-sys.exit(run(load_settings(), lambda _, manifest: FakeEngine(
+sys.exit(run(load_settings(), partial(open_engine_room, open_model=lambda _, manifest: FakeEngine(
     manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None)))
 """
 """A server whose engine warms up on blank pictures and loses the device on the first real one."""

@@ -1,0 +1,178 @@
+"""What computes: the models, the queue before the device, the worker that owns it, and who keeps them alive.
+
+It is in the server's own process, or in one of its own behind shared memory; the pipeline cannot tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from engines.base import BatchShape, Engine
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest
+from engines.repository import ModelRepository
+from service.batcher import Batcher, BatchPolicy, Entry
+from service.device import CpuDevice
+from service.devices import Device, RoutingDevice, SerialDevice
+from service.gpu_device import StreamEngine, open_gpu_device
+from service.gpu_layout import padded_sizes
+from service.metrics import Metrics
+from service.settings import Settings
+from service.worker import DeviceWorker, Supervisor
+
+log = structlog.get_logger(__name__)
+
+OpenEngine = Callable[[Path, Manifest], Engine]
+OpenDevice = Callable[[], Device]
+_SUPERVISE_EVERY_S = 0.1
+_JOIN_TIMEOUT_S = 5.0
+"""A worker that still computes after this is left behind: its thread is a daemon."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineRoom:
+    """Models, queue and worker in this process."""
+
+    settings: Settings
+    models: ModelRepository
+    batcher: Batcher
+    supervisor: Supervisor
+    metrics: Metrics
+    loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def ready(self) -> bool:
+        return self.supervisor.ready
+
+    async def scan(self) -> None:
+        """Follow the model repository once."""
+        await asyncio.to_thread(self.models.scan)
+        if not self.loaded.is_set():
+            self.loaded.set()
+            gc.collect()
+            gc.freeze()  # models and modules stay for good: keep the collector out of the hot path
+
+    async def follow_models(self) -> None:
+        """Follow it until cancelled."""
+        while True:
+            try:
+                await self.scan()
+            except Exception:  # a folder that cannot be read now may be readable later; what is loaded serves on
+                log.exception("model repository could not be read")
+            await asyncio.sleep(self.settings.model_poll_s)
+
+    async def supervise(self) -> None:
+        """Replace workers that die or hang, until the device is lost."""
+        while not self.lost.is_set():
+            await asyncio.sleep(_SUPERVISE_EVERY_S)
+            if not self.supervisor.ready and await asyncio.to_thread(self.supervisor.check):
+                self.metrics.worker_restarts.inc()
+            if self.supervisor.device_lost is not None:
+                self.lost.set()
+
+
+@asynccontextmanager
+async def open_engine_room(
+    settings: Settings,
+    metrics: Metrics,
+    open_model: OpenEngine | None = None,
+    open_device: OpenDevice | None = None,
+    only: Collection[str] | None = None,
+) -> AsyncIterator[EngineRoom]:
+    """A room in this process; models are loading when it is handed out.
+
+    Args:
+        settings: all knobs.
+        metrics: told of every batch.
+        open_model: loads an engine; by default the one that the settings choose.
+        open_device: what computes batches; by default whatever suits each engine.
+        only: the names of the models to load; None for all.
+    """
+    clock = time.monotonic
+    async with AsyncExitStack() as stack:
+        models = ModelRepository(
+            settings.models_dir,
+            open_model or engine_opener(settings),
+            warm_up_shapes=partial(_warm_up_shapes, settings),
+            only=only,
+        )
+        stack.callback(models.close)
+        batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
+        metrics.watch(metrics.queue_depth, batcher.__len__)
+        supervisor = Supervisor(
+            start_worker=partial(_start_worker, batcher, open_device or _any_device, metrics, clock),
+            reload_engine=partial(_reload_engine, models),
+            clock=clock,
+            hang_timeout_s=settings.hang_timeout_s,
+        )
+        stack.push_async_callback(_join, supervisor)
+        stack.callback(batcher.close)
+        room = EngineRoom(settings, models, batcher, supervisor, metrics)
+        for loop in (room.follow_models(), room.supervise()):
+            stack.push_async_callback(cancelled, asyncio.create_task(loop))
+        yield room
+
+
+def engine_opener(settings: Settings) -> OpenEngine:
+    """Loads the engines that the settings choose."""
+    options = EngineOptions(
+        choice=settings.engine,
+        threads=settings.engine_threads,
+        cache_dir=settings.engine_cache_dir,
+        fake_batch_s=settings.fake_batch_ms / 1e3,
+        max_batch=settings.max_batch_size,
+    )
+    return lambda directory, manifest: open_engine(directory, manifest, options)
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
+    """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
+
+    Of the others, whose shapes cost less to begin with and more to run: every tile size once, and the largest batch.
+    """
+    buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
+    largest = min(settings.max_batch_size, manifest.max_batch)
+    if isinstance(engine, StreamEngine):
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_sizes(largest)]
+    return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
+
+
+def _any_device() -> Device:
+    return RoutingDevice(SerialDevice(CpuDevice()), open_gpu_device)
+
+
+def _start_worker(
+    batcher: Batcher, open_device: OpenDevice, metrics: Metrics, clock: Callable[[], float]
+) -> DeviceWorker:
+    worker = DeviceWorker(batcher, open_device(), metrics, clock)
+    worker.start()
+    return worker
+
+
+def _reload_engine(models: ModelRepository, entry: Entry) -> None:
+    manifest = entry.model.manifest
+    try:
+        models.reload(manifest.name, manifest.version, instead_of=entry.model.engine)
+    except Exception:  # the old engine stays; the next batch shows whether it works, the supervisor lives on
+        log.exception("engine could not be reloaded", model=manifest.key)
+
+
+async def _join(supervisor: Supervisor) -> None:
+    await asyncio.to_thread(supervisor.worker.join, _JOIN_TIMEOUT_S)
