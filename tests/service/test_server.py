@@ -145,7 +145,7 @@ from service.settings import load_settings
 
 lost = Raise(DeviceLost("the GPU context is lost"))
 sys.exit(run(load_settings(), partial(open_engine_room, open_model=lambda _, manifest: FakeEngine(
-    manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None)))
+    manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None))))
 """
 """A server whose engine warms up on blank pictures and loses the device on the first real one."""
 
