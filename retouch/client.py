@@ -106,10 +106,11 @@ class HttpFiller:
             ServerUnreachable: no answer.
             RequestRefused: the server answered with a problem, or was still busy at the last try.
         """
-        attempt = 0
+        attempt, request_id = 0, ""
         while True:
             attempt += 1
-            response = await self._post(task, parts, options)
+            response = await self._post(task, parts, options, request_id)
+            request_id = response.headers.get("X-Request-ID", "")  # a busy server keeps room for who comes back with it
             if response.status_code == httpx.codes.OK:
                 headers = response.headers
                 return Filled(_bodies(response), headers.get("X-Model", ""), headers.get("X-Engine", ""))
@@ -118,11 +119,14 @@ class HttpFiller:
                 raise _refusal(response, attempt)
             await self._sleep(pause_s)
 
-    async def _post(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> httpx.Response:
+    async def _post(
+        self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str], request_id: str
+    ) -> httpx.Response:
         files: dict[str, tuple[str | None, bytes | str]] = {name: (name, data) for name, data in parts.items()}
         fields = {name: (None, value) for name, value in options.items()}  # multipart even where there is no file
+        headers = {**_ACCEPT, "X-Request-ID": request_id} if request_id else _ACCEPT
         try:
-            return await self._client.post(f"/v1/{task}", files={**files, **fields}, headers=_ACCEPT)
+            return await self._client.post(f"/v1/{task}", files={**files, **fields}, headers=headers)
         except httpx.TimeoutException as error:
             raise ServerUnreachable(f"{self._client.base_url} did not answer in time; raise --timeout") from error
         except httpx.TransportError as error:

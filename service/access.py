@@ -80,7 +80,10 @@ class Access:
         except Cancelled:
             state["service"].metrics.cancelled.inc()
         except asyncio.CancelledError:  # the drain's time is over
-            return ShuttingDown("the server shut down before this request was answered; ask another replica")
+            return ShuttingDown(
+                "the server shut down before this request was answered; ask another replica",
+                retry_after_s=state["service"].ready_in_s(),
+            )
         except Exception:  # whatever it is, the client gets an answer and the log the traceback
             log.exception("request failed", request_id=state["request_id"], path=scope["path"])
             return ServiceError("the server failed for a reason of its own; the log has the details")
@@ -109,6 +112,8 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     problem = _as_service_error(error)
     state = request.scope["state"]
     state["code"] = problem.code
+    if problem.status == 503 and problem.retry_after_s is None:
+        problem.retry_after_s = state["service"].ready_in_s()
     if problem.status in (503, 504):
         state["service"].metrics.rejected.labels(problem.code).inc()
     response = problem_response(problem, state["request_id"], request.url.path)

@@ -1,27 +1,48 @@
 """Admission before work: a bounded house, a predicted wait, a computed Retry-After.
 
 Decided when a request's header has arrived, before its body is read, so that a full house costs nothing, and once more
-when the body has been read.
+when the body has been read. Clients share the house evenly and higher priorities wait for fewer (fairness.py); who
+comes back when told to is let in before newcomers (appointments.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from service.errors import DeadlineExceeded, Overloaded, ShuttingDown
+from service.appointments import Appointments
+from service.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
+from service.fairness import ANYONE, Flow, ahead
+from service.pace import Pace
 
-_SMOOTHING = 0.1
-"""Weight of the newest request in the mean service time: about the last twenty count."""
+_MARGIN = 1.25
+"""Predictions are that much longer than measured: an accepted request must keep its deadline."""
+_KEPT_SHARE = 4
+"""A quarter: of the house for those who come back, and beyond the house for clients that hold less than their share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request's header says."""
+
+    allowed_s: float
+    """Its deadline, from now."""
+    asked_by_client: bool = False
+    """Whether the client named that deadline itself."""
+    flow: Flow = ANYONE
+    request_id: str = ""
+    """By which the client is known when it comes back."""
 
 
 @dataclass(slots=True)
 class Place:
     """A request's place in the house, taken when its header came; it counts as waiting once its body is read."""
 
+    flow: Flow
     arrived: bool = False
 
 
@@ -34,44 +55,34 @@ class Admission:
     """Requests whose bodies are being read: slow clients take no place of those that could be computed."""
     codec_wait_s: Callable[[], float] = lambda: 0.0
     """How long an upload that comes now would wait to be decoded."""
+    clock: Callable[[], float] = lambda: 0.0
+    pace: Pace = field(default_factory=Pace)
+    appointments: Appointments = field(default_factory=Appointments)
     inside: int = 0
     """Requests that are computed or wait for it."""
     uploading: int = 0
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    service_s: float = 0.0
-    """Smoothed seconds of device time that one request costs; 0 until the first has been served."""
-
-    @property
-    def predicted_wait_s(self) -> float:
-        """How long a request that arrives now would wait for its turn."""
-        return self.inside * self.service_s + self.codec_wait_s()
-
-    def observe(self, device_s: float) -> None:
-        """A request was served and took that much of the device's time."""
-        weight = _SMOOTHING if self.service_s else 1.0
-        self.service_s += weight * (device_s - self.service_s)
+    waiting: Counter[Flow] = field(default_factory=Counter)
+    """Those inside, by whose they are."""
 
     @contextmanager
-    def admit(self, allowed_s: float, *, asked_by_client: bool) -> Iterator[Place]:
+    def admit(self, ask: Ask) -> Iterator[Place]:
         """Let a request in when its header has come; it leaves when the block ends.
-
-        Args:
-            allowed_s: the request's deadline, from now.
-            asked_by_client: whether the client named that deadline itself.
 
         Raises:
             ShuttingDown: the server drains.
             Overloaded: the house is full, or the queue is longer than the server's own deadline.
-            DeadlineExceeded: the client's own deadline would pass before its turn.
+            DeadlineExceeded: the client's own deadline would pass before its answer.
         """
-        self._check(allowed_s, asked_by_client)
-        place = Place()
+        if (refusal := self._refusal(ask, self.clock())) is not None:
+            raise refusal
+        place = Place(ask.flow)
         self.uploading += 1
         try:
             yield place
         finally:
             if place.arrived:
-                self.inside -= 1
+                self._leave(place.flow)
             else:
                 self.uploading -= 1
 
@@ -81,37 +92,74 @@ class Admission:
         Raises:
             ShuttingDown, Overloaded: as `admit`; the house filled or began to drain in the meantime.
         """
-        self._check_room()
+        if self.draining.is_set():
+            raise ShuttingDown("the server is shutting down; ask another replica")
+        if self.inside >= self._places(place.flow):
+            raise self._full()
         place.arrived = True
         self.uploading -= 1
         self.inside += 1
+        self.waiting[place.flow] += 1
 
     async def until_draining(self) -> None:
         """Return when the server begins to drain."""
         await self.draining.wait()
 
+    def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
+        """How long a request that this flow sends now would wait for its turn."""
+        return self.codec_wait_s() + ahead(flow, self.waiting) * self.pace.request_s(self.clock())
+
     def retry_after_s(self) -> int:
         """Whole seconds until the queue of now has been served: its length times the measured service time."""
-        return max(1, math.ceil(self.predicted_wait_s))
+        return max(1, math.ceil(self.inside * self.pace.request_s(self.clock()) + self.codec_wait_s()))
 
-    def _check(self, allowed_s: float, asked_by_client: bool) -> None:
-        self._check_room()
-        if self.uploading >= self.max_uploads:
-            raise Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
-        wait_s = self.predicted_wait_s
-        if wait_s <= allowed_s:
-            return
-        retry_after_s = math.ceil(wait_s - allowed_s)
-        if asked_by_client:
-            raise DeadlineExceeded(
-                f"the queue is {wait_s * 1e3:.0f} ms long and {allowed_s * 1e3:.0f} ms were allowed; allow more",
-                retry_after_s=retry_after_s,
-            )
-        raise Overloaded(f"the queue is {wait_s:.1f} s long", retry_after_s=retry_after_s)
-
-    def _check_room(self) -> None:
+    def _refusal(self, ask: Ask, now: float) -> ServiceError | None:
+        """Why the request is not let in; None if it is."""
         if self.draining.is_set():
-            raise ShuttingDown("the server is shutting down; ask another replica", retry_after_s=1)
-        if self.inside >= self.max_requests:
-            wait_s = self.retry_after_s()
-            raise Overloaded(f"all {self.max_requests} places are taken; retry in {wait_s} s", retry_after_s=wait_s)
+            return ShuttingDown("the server is shutting down; ask another replica")
+        if self.uploading >= self.max_uploads:
+            return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
+        request_s, who = self.pace.request_s(now), (ask.flow.client, ask.request_id)
+        wait_s = _MARGIN * (ahead(ask.flow, self.waiting) * request_s + self.codec_wait_s()) + self.pace.own_s
+        places = self._places(ask.flow)
+        kept = 0.0 if self.appointments.redeem(who, now) else self._kept(ask.allowed_s, request_s, now)
+        spare_s = ask.allowed_s - wait_s - kept * request_s
+        if self.inside + kept < places and (spare_s >= 0 or not self.inside):
+            return None
+        until_s = max(-spare_s, (self.inside + kept - places) * request_s)
+        pause_s = self.appointments.book(who, until_s, request_s, now)
+        if self.inside + kept >= places:
+            return self._full(pause_s)
+        queue = f"the answer would take {wait_s * 1e3:.0f} ms"
+        if ask.asked_by_client:
+            return DeadlineExceeded(
+                f"{queue} and {ask.allowed_s * 1e3:.0f} ms were allowed; allow more, or come back with this "
+                f"request's X-Request-ID in {pause_s} s",
+                retry_after_s=pause_s,
+            )
+        return Overloaded(f"{queue}; come back with this X-Request-ID in {pause_s} s", retry_after_s=pause_s)
+
+    def _kept(self, allowed_s: float, request_s: float, now: float) -> float:
+        """Places that are not for newcomers; a part of those only that the deadline leaves."""
+        usable = min(self.max_requests, allowed_s / request_s) if request_s else self.max_requests
+        return min(self.appointments.expected(now), usable / _KEPT_SHARE)
+
+    def _places(self, flow: Flow) -> int:
+        """How many may be inside for this flow to be let in: a few more for one that holds less than its share."""
+        held = self.waiting.get(flow, 0)
+        flows = len(self.waiting) + (not held)
+        below = flows > 1 and (held + 1) * flows <= self.max_requests
+        return self.max_requests + (self.max_requests // _KEPT_SHARE if below else 0)
+
+    def _full(self, pause_s: int | None = None) -> Overloaded:
+        pause_s = pause_s or self.retry_after_s()
+        return Overloaded(
+            f"all places are taken; come back with this request's X-Request-ID in {pause_s} s", retry_after_s=pause_s
+        )
+
+    def _leave(self, flow: Flow) -> None:
+        self.inside -= 1
+        self.waiting[flow] -= 1
+        if not self.waiting[flow]:
+            del self.waiting[flow]
+        self.pace.left(self.inside, self.clock())

@@ -19,9 +19,10 @@ from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.drain import Drain
 from service.engine_room import cancelled, open_engine_room
-from service.health import Vitals, unready_reasons
+from service.health import Outage, Vitals, unready_reasons
 from service.jobs import Jobs
 from service.metrics import Metrics
+from service.pace import Pace
 from service.pipeline import Pipeline
 from service.room import Models, OpenRoom, Room
 from service.saving.result_files import ResultFiles
@@ -30,6 +31,8 @@ from service.saving.store import ResultStore
 from service.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+_LOOK_EVERY_S = 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +46,7 @@ class Service:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     drain: Drain
+    outage: Outage
 
     @property
     def admission(self) -> Admission:
@@ -65,6 +69,12 @@ class Service:
         draining, loaded = self.admission.draining.is_set(), self.room.loaded.is_set()
         return unready_reasons(Vitals(draining, loaded, self.room.ready, self.models.statuses()))
 
+    def ready_in_s(self) -> float:
+        """Seconds until work should be taken again; of a server that drains: until the next one in its place does."""
+        if self.admission.draining.is_set():
+            return self.admission.retry_after_s() + self.outage.startup_s
+        return self.outage.remaining_s(self.clock())
+
     def begin_draining(self) -> None:
         """Refuse new work from now on; what is inside is finished."""
         self.drain.begin()
@@ -75,6 +85,12 @@ class Service:
         self.drain.cut = self.admission.inside
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
         self.room.batcher.close()
+
+    async def watch_outage(self) -> None:
+        """Learn how long it takes to become ready."""
+        while True:
+            self.outage.observe(not self.unready_reasons(), self.clock())
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_without_device(self) -> None:
         """Once the device is lost to this process: answer everyone who waits for it with 503 and drain."""
@@ -118,7 +134,13 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         models=room.models,
         batcher=room.batcher,
         store=store,
-        admission=Admission(settings.max_queue_size, settings.max_uploads, lambda: codec_threads.predicted_wait_s),
+        admission=Admission(
+            settings.max_queue_size,
+            settings.max_uploads,
+            lambda: codec_threads.predicted_wait_s,
+            clock,
+            Pace(settings.max_batch_size),
+        ),
         metrics=metrics,
         codec_threads=codec_threads,
         decoded=Budget(int(settings.max_decoded_mb * 2**20)),
@@ -134,8 +156,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         _new_id,
         pipeline.admission.retry_after_s,
     )
-    service = Service(settings, pipeline, room, jobs, clock, _new_id, drain)
-    stack.push_async_callback(cancelled, asyncio.create_task(service.end_without_device()))
+    service = Service(settings, pipeline, room, jobs, clock, _new_id, drain, Outage(clock()))
+    for watch in (service.end_without_device(), service.watch_outage()):
+        stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
     return service
 

@@ -3,18 +3,20 @@
 `BatchPolicy` decides and does nothing else; `Batcher` is the queue between the event loop, which submits, and the
 device worker, which takes. A batch is formed at the moment the worker is free, so that it is as full as it can be
 and holds nobody whose client left or whose deadline passed. No sleeps in the path: a lone request never waits.
+Who comes first is decided by `fairness`: clients in turn, higher priorities more often.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from engines.repository import ServedModel
 from service.errors import DeadlineExceeded, ServiceError, ShuttingDown
+from service.fairness import ANYONE, FIRST, FairOrder, Flow, Turn
 from service.items import Computed, Sample
 
 Key = Hashable
@@ -31,6 +33,10 @@ class Entry:
     loop: asyncio.AbstractEventLoop
     reply: asyncio.Future[Computed]
     on_begun: Callable[[], None] | None = None
+    turn: Turn = FIRST
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.turn < other.turn
 
     @property
     def key(self) -> Key:
@@ -43,7 +49,8 @@ class Waiting:
     """What the policy sees of one queue."""
 
     key: Key
-    oldest_at: float
+    turn: Turn
+    """Of its first entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,8 @@ class BatchPolicy:
     max_batch_size: int
 
     def pick(self, waiting: Sequence[Waiting]) -> Key | None:
-        """The queue whose oldest entry has waited longest: no tile size starves another."""
-        return min(waiting, key=lambda queue: queue.oldest_at).key if waiting else None
+        """The queue whose first entry's turn is next: no tile size starves another."""
+        return min(waiting, key=lambda queue: queue.turn).key if waiting else None
 
     def size(self, model_max_batch: int, samples: int = 1) -> int:
         """Most rows in one batch of a model; each of `samples` pictures, which take memory like rows."""
@@ -67,7 +74,9 @@ class Batcher:
     def __init__(self, policy: BatchPolicy, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
-        self._queues: dict[Key, deque[Entry]] = {}
+        self._order = FairOrder()
+        self._queues: dict[Key, list[Entry]] = {}
+        """Heaps: the next turn is first."""
         self._changed = threading.Condition()
         self._closed = False
 
@@ -79,7 +88,12 @@ class Batcher:
             return sum(len(queue) for queue in self._queues.values())
 
     async def submit(
-        self, sample: Sample, model: ServedModel, deadline: float, on_begun: Callable[[], None] | None = None
+        self,
+        sample: Sample,
+        model: ServedModel,
+        deadline: float,
+        on_begun: Callable[[], None] | None = None,
+        flow: Flow = ANYONE,
     ) -> Computed:
         """Queue one sample and wait for its tile. Cancelling the caller withdraws it before the engine sees it.
 
@@ -88,6 +102,7 @@ class Batcher:
             model: leased by the caller until this returns.
             deadline: on the batcher's clock, in seconds.
             on_begun: called on the event loop when the sample is taken into a batch.
+            flow: whose turn it takes.
 
         Raises:
             DeadlineExceeded: the deadline passed while it was queued; it was not computed.
@@ -99,7 +114,8 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")
-            self._queues.setdefault(entry.key, deque()).append(entry)
+            entry.turn = self._order.next(flow)
+            heapq.heappush(self._queues.setdefault(entry.key, []), entry)
             self._changed.notify()
         try:
             return await entry.reply
@@ -131,7 +147,7 @@ class Batcher:
         fail(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
 
     def _form(self) -> list[Entry]:
-        waiting = [Waiting(key, queue[0].enqueued_at) for key, queue in self._queues.items()]
+        waiting = [Waiting(key, queue[0].turn) for key, queue in self._queues.items()]
         key = self._policy.pick(waiting)
         if key is None:
             return []
@@ -139,15 +155,16 @@ class Batcher:
         size = self._policy.size(queue[0].model.manifest.max_batch, queue[0].sample.samples)
         batch: list[Entry] = []
         while queue and len(batch) < size:
-            entry = queue.popleft()
+            entry = heapq.heappop(queue)
             if not _is_wanted(entry, now):
                 continue
             model = entry.model.current  # its engine may have died and been replaced while it waited
             if batch and model.engine is not batch[0].model.engine:
-                queue.appendleft(entry)
+                heapq.heappush(queue, entry)
                 break
             if not batch and not model.retain():  # the client left just now, and took the last lease along
                 continue
+            self._order.begin(entry.turn)
             entry.model = model
             batch.append(entry)
             if entry.on_begun is not None:
@@ -161,6 +178,7 @@ class Batcher:
             queue = self._queues.get(entry.key)
             if queue and entry in queue:
                 queue.remove(entry)
+                heapq.heapify(queue)
                 if not queue:
                     del self._queues[entry.key]
 

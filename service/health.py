@@ -19,6 +19,34 @@ class Vitals:
     models: Sequence[ModelStatus]
 
 
+@dataclass(slots=True)
+class Outage:
+    """How long the server has not been able to work, and how long that usually takes: while it starts, and later."""
+
+    since: float
+    startup_s: float = 0.0
+    """From start to ready; 0 until it was."""
+    usual_s: float = 0.0
+    """The last time that it took to become ready."""
+    over: bool = False
+
+    def observe(self, ready: bool, now: float) -> None:
+        """Look at the server; called often."""
+        if ready and not self.over:
+            self.usual_s = now - self.since
+            self.startup_s = self.startup_s or self.usual_s
+        elif not ready and self.over:
+            self.since = now
+        self.over = ready
+
+    def remaining_s(self, now: float) -> float:
+        """Seconds until it should be over: as long as the last, or, where that was longer ago, as long again."""
+        if self.over:
+            return self.usual_s
+        lasted_s = now - self.since
+        return self.usual_s - lasted_s if self.usual_s > lasted_s else lasted_s
+
+
 def unready_reasons(vitals: Vitals) -> list[str]:
     """Why the server cannot take work now; empty when it can."""
     reasons = []

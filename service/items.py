@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.fairness import ANYONE, Flow
+
 ImageFormat = Literal["png", "jpeg", "webp"]
 MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
@@ -127,6 +129,8 @@ class Call:
     """On the server's monotonic clock, in seconds."""
     deadline: float
     """The same clock: after it nobody needs the answer."""
+    flow: Flow = ANYONE
+    """Whose turn it takes in the queue."""
     on_begun: Callable[[], None] | None = None
     """Told, on the event loop, when the first batch with a sample of this call is formed."""
 

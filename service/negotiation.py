@@ -1,4 +1,4 @@
-"""What a request's headers ask for: format, JSON, asynchrony, deadline, its id. All pure."""
+"""What a request's headers ask for: format, JSON, asynchrony, deadline, priority, its id. All pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from starlette.datastructures import Headers
 
 from service.errors import InvalidOption
+from service.fairness import NORMAL_PRIORITY, PRIORITY_NAMES
 from service.items import ImageFormat
 
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
@@ -75,6 +76,22 @@ def asked_timeout_s(text: str | None) -> float | None:
     if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidOption(f"X-Request-Timeout-Ms is {text[:40]!r}; send milliseconds in (0, {MAX_TIMEOUT_MS:.0f}]")
     return timeout_ms / 1e3
+
+
+def asked_priority(text: str | None) -> int:
+    """The level that X-Priority asks for, 0 … 9 with the highest first; the normal one where there is none.
+
+    Raises:
+        InvalidOption: it is neither a name nor a digit.
+    """
+    if text is None:
+        return NORMAL_PRIORITY
+    named = PRIORITY_NAMES.get(text.strip().lower())
+    if named is not None:
+        return named
+    if not re.fullmatch(r"[0-9]", text.strip()):
+        raise InvalidOption(f"X-Priority is {text[:40]!r}; send {', '.join(PRIORITY_NAMES)}, or 0 (last) to 9 (first)")
+    return int(text)
 
 
 def acceptable_request_id(text: str | None) -> str | None:

@@ -9,7 +9,7 @@ run on the codec threads, the engine on the device worker's, saving on the store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -147,13 +147,16 @@ class Pipeline:
 
     async def _submit_all(self, rows: list[Sample], model: Leased, call: Call) -> list[Computed]:
         if len(rows) == 1:
-            return [await self.batcher.submit(rows[0], model, call.deadline, call.on_begun)]
-        waiting = [asyncio.ensure_future(self.batcher.submit(row, model, call.deadline, call.on_begun)) for row in rows]
+            return [await self._submit(rows[0], model, call)]
+        waiting = [asyncio.ensure_future(self._submit(row, model, call)) for row in rows]
         try:
             return list(await asyncio.gather(*waiting))
         finally:
             for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
                 one.cancel()
+
+    def _submit(self, row: Sample, model: Leased, call: Call) -> Coroutine[Any, Any, Computed]:
+        return self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow)
 
     async def _finish(
         self, prepared: Prepared, order: _Order, manifest: Manifest, computed: list[Computed], timings: Timings
@@ -205,7 +208,8 @@ class Pipeline:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
 
     def _observe(self, computed: list[Computed], timings: Timings) -> None:
-        self.admission.observe(sum(done.infer_s / done.batch_size for done in computed))
+        own_s = sum(timings.stages.values()) - timings.stages["queue"]
+        self.admission.pace.learn(((done.batch_size, done.infer_s) for done in computed), own_s)
         for stage, seconds in timings.stages.items():
             self.metrics.stage.labels(stage).observe(seconds)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from engines.served import ModelStatus
+from service.fairness import ANYONE, Flow
 from service.items import Computed, Sample
 from service.metrics import Metrics
 from service.settings import Settings
@@ -46,7 +47,12 @@ class Submits(Protocol):
     """The seam between requests and whatever computes them: see `Batcher`, which is one."""
 
     async def submit(
-        self, sample: Sample, model: Any, deadline: float, on_begun: Callable[[], None] | None = None
+        self,
+        sample: Sample,
+        model: Any,
+        deadline: float,
+        on_begun: Callable[[], None] | None = None,
+        flow: Flow = ANYONE,
     ) -> Computed:
         """The tile of one sample; `model` is what `Models.lease` of the same room gave."""
 

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service import openapi
+from service.admission import Ask
 from service.app import Service
 from service.calls import answer, until_gone
 from service.errors import (
@@ -25,9 +26,10 @@ from service.errors import (
     ShuttingDown,
     UploadTimeout,
 )
+from service.fairness import Flow
 from service.items import Call, Reply
 from service.jobs import Job
-from service.negotiation import asked_timeout_s, joined, wanted_format, wants_job, wants_json
+from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job, wants_json
 from service.pipeline import Pipeline
 from service.replies import image_response, job_response, result_url
 from service.schemas import (
@@ -94,8 +96,10 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     accept, later = joined(request.headers, "accept"), wants_job(joined(request.headers, "prefer"))
     asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
     allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
+    flow = Flow(_client(request), asked_priority(request.headers.get("x-priority")))
     with ExitStack() as house:
-        place = house.enter_context(service.admission.admit(allowed_s, asked_by_client=asked_s is not None))
+        ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
+        place = house.enter_context(service.admission.admit(ask))
         if reasons := service.unready_reasons():
             raise NotReady("; ".join(reasons))
         form = await _read_form(request, endpoint, allowed_s)
@@ -105,13 +109,19 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
             options = options.model_copy(update={"format": wanted_format(accept)})
         for name in endpoint.required:
             form.file(name)  # a missing part is refused now, not by the job
-        call = Call(request.state.request_id, received_at, received_at + allowed_s)
+        call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
         if later:
             work = partial(endpoint.run, service.pipeline, form, options)
             return _start_job(service, options, work, call, house)
         left_s = call.deadline - service.clock()
         reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
     return image_response(reply, call.request_id, accept)
+
+
+def _client(request: Request) -> str:
+    """Who shares the house: whoever was authenticated, else the address."""
+    client = getattr(request.state, "client", None)
+    return str(client) if client else request.client.host if request.client else ""
 
 
 async def _read_form(request: Request, endpoint: _Endpoint, allowed_s: float) -> Form:
@@ -128,7 +138,7 @@ async def _read_form(request: Request, endpoint: _Endpoint, allowed_s: float) ->
         raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
     except Cancelled:
         if service.admission.draining.is_set():
-            raise ShuttingDown("the server is shutting down; ask another replica", retry_after_s=1) from None
+            raise ShuttingDown("the server is shutting down; ask another replica") from None
         raise
 
 

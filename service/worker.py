@@ -139,7 +139,7 @@ class DeviceWorker:
             if not self._given_up:
                 self._flights = (*self._flights, flight)
         if flight not in self._flights:
-            fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost", retry_after_s=1))
+            fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost"))
             batch[0].model.release()
             return
         try:
@@ -252,7 +252,7 @@ class Supervisor:
         said = f"the device worker {state}; it is being restarted"
         if self.device_lost is not None:
             said = "the server lost its GPU and must be started again; ask another replica"
-        fail(lost, NotReady(said, code="worker_lost", retry_after_s=1))
+        fail(lost, NotReady(said, code="worker_lost"))
         if self.device_lost is not None:
             return False
         for entry in {id(entry.model.engine): entry for entry in lost}.values():

@@ -3,57 +3,96 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
 
-from service.admission import Admission
+from service.admission import Admission, Ask
 from service.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
+from service.fairness import ANYONE, Flow
+from service.pace import Pace
+
+PATIENT = Ask(60.0)
 
 
-def busy(inside: int, service_s: float, max_requests: int = 100) -> Admission:
-    return Admission(max_requests, inside=inside, service_s=service_s)
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def paced(service_s: float) -> Pace:
+    pace = Pace(1)
+    if service_s:
+        pace.learn([(1, service_s)], 1e-9)
+    return pace
+
+
+def house(max_requests: int = 100, service_s: float = 0.0, clock: Clock | None = None, max_uploads: int = 1024):
+    return Admission(max_requests, max_uploads, clock=clock or Clock(), pace=paced(service_s))
+
+
+def enter(stack: ExitStack, admission: Admission, count: int, flow: Flow = ANYONE, allowed_s: float = 1e6) -> None:
+    for _ in range(count):
+        admission.arrive(stack.enter_context(admission.admit(Ask(allowed_s, flow=flow))))
 
 
 def fail_inside(admission: Admission, body_is_read: bool) -> None:
-    with admission.admit(60, asked_by_client=False) as place:
+    with admission.admit(PATIENT) as place:
         if body_is_read:
             admission.arrive(place)
         raise ValueError("bad")
 
 
+def refused(admission: Admission, ask: Ask) -> ServiceError:
+    with pytest.raises(ServiceError) as refusal, admission.admit(ask):
+        pass
+    return refusal.value
+
+
+def is_let_in(admission: Admission, ask: Ask) -> bool:
+    try:
+        with admission.admit(ask) as place:
+            admission.arrive(place)
+    except ServiceError:
+        return False
+    return True
+
+
 def test_a_place_is_held_for_as_long_as_the_request_is_inside() -> None:
-    admission = Admission(2)
-    with admission.admit(60, asked_by_client=False) as place:
+    admission = house(2)
+    with admission.admit(PATIENT) as place:
         assert (admission.uploading, admission.inside) == (1, 0)
         admission.arrive(place)
         assert (admission.uploading, admission.inside) == (0, 1)
-    assert (admission.uploading, admission.inside) == (0, 0)
+    assert (admission.uploading, admission.inside, admission.waiting) == (0, 0, {})
 
 
 def test_a_place_is_given_back_when_the_request_fails() -> None:
-    admission = Admission(2)
+    admission = house(2)
     for body_is_read in (False, True):
         with pytest.raises(ValueError, match="bad"):
             fail_inside(admission, body_is_read)
-    assert (admission.uploading, admission.inside) == (0, 0)
+    assert (admission.uploading, admission.inside, admission.waiting) == (0, 0, {})
 
 
 def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
-    admission = Admission(1, max_uploads=3, service_s=10.0)
+    admission = house(1, service_s=10.0, max_uploads=3)
     with ExitStack() as uploads:
         for _ in range(3):
-            uploads.enter_context(admission.admit(1.0, asked_by_client=True))
-        assert admission.predicted_wait_s == 0
-        with pytest.raises(Overloaded, match="3 uploads"), admission.admit(60, asked_by_client=False):
-            pass
-    with admission.admit(1.0, asked_by_client=True) as place:
+            uploads.enter_context(admission.admit(Ask(1.0, asked_by_client=True)))
+        assert admission.predicted_wait_s() == 0
+        assert "3 uploads" in str(refused(admission, PATIENT))
+    with admission.admit(Ask(1.0, asked_by_client=True)) as place:
         admission.arrive(place)
-        assert admission.predicted_wait_s == 10
+        assert admission.predicted_wait_s() == 10
 
 
 def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
-    admission = Admission(1)
-    with admission.admit(60, asked_by_client=False) as first, admission.admit(60, asked_by_client=False) as second:
+    admission = house(1)
+    with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second:
         admission.arrive(first)
         with pytest.raises(Overloaded):
             admission.arrive(second)
@@ -61,25 +100,28 @@ def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
 
 
 def test_the_wait_for_the_decoders_counts_too() -> None:
-    admission = Admission(10, codec_wait_s=lambda: 7.0)
-    with pytest.raises(DeadlineExceeded), admission.admit(5.0, asked_by_client=True):
-        pass
+    admission = Admission(10, codec_wait_s=lambda: 7.0, clock=Clock())
+    with ExitStack() as stack:
+        enter(stack, admission, 1)
+        assert isinstance(refused(admission, Ask(5.0, asked_by_client=True)), DeadlineExceeded)
 
 
 def test_a_server_that_begins_to_drain_refuses_bodies_that_are_being_read() -> None:
-    admission = Admission(10)
-    with admission.admit(60, asked_by_client=False) as place:
+    admission = house(10)
+    with admission.admit(PATIENT) as place:
         admission.draining.set()
         with pytest.raises(ShuttingDown):
             admission.arrive(place)
 
 
-def test_a_full_house_refuses_and_says_when_its_queue_will_be_served() -> None:
-    admission = busy(inside=10, service_s=0.5, max_requests=10)
-    with pytest.raises(Overloaded) as refusal, admission.admit(60, asked_by_client=False):
-        pass
-    assert refusal.value.retry_after_s == 5
-    assert admission.inside == 10
+def test_a_full_house_refuses_and_says_when_there_will_be_room() -> None:
+    admission = house(10, 0.5)
+    with ExitStack() as stack:
+        enter(stack, admission, 10)
+        refusal = refused(admission, PATIENT)
+        assert isinstance(refusal, Overloaded)
+        assert refusal.retry_after_s == 1
+        assert admission.inside == 10
 
 
 @pytest.mark.parametrize(
@@ -87,30 +129,88 @@ def test_a_full_house_refuses_and_says_when_its_queue_will_be_served() -> None:
     [pytest.param(True, DeadlineExceeded, id="the client's own: 504"), pytest.param(False, Overloaded, id="ours: 503")],
 )
 def test_a_queue_longer_than_the_deadline_refuses_at_arrival(asked_by_client: bool, error: type[ServiceError]) -> None:
-    with pytest.raises(error) as refusal, busy(10, 0.5).admit(2.0, asked_by_client=asked_by_client):
-        pass
-    assert refusal.value.retry_after_s == 3
+    admission = house(100, 0.5)
+    with ExitStack() as stack:
+        enter(stack, admission, 10)
+        refusal = refused(admission, Ask(2.0, asked_by_client))
+        assert isinstance(refusal, error)
+        assert refusal.retry_after_s is not None
+        assert 3 <= refusal.retry_after_s <= 5
 
 
 def test_a_queue_shorter_than_the_deadline_lets_in() -> None:
-    with busy(10, 0.5).admit(5.0, asked_by_client=True):
-        pass
+    admission = house(100, 0.5)
+    with ExitStack() as stack:
+        enter(stack, admission, 10)
+        assert is_let_in(admission, Ask(7.0, asked_by_client=True))
+
+
+def test_an_empty_house_lets_in_whatever_it_learned() -> None:
+    assert is_let_in(house(10, 100.0), Ask(0.1, asked_by_client=True))
 
 
 def test_a_draining_server_refuses_with_another_code_than_a_full_one() -> None:
-    admission = Admission(10)
+    admission = house(10)
     admission.draining.set()
-    with pytest.raises(ShuttingDown), admission.admit(60, asked_by_client=False):
-        pass
+    assert isinstance(refused(admission, PATIENT), ShuttingDown)
 
 
-def test_the_service_time_is_learned_from_the_first_request_and_then_smoothed() -> None:
-    admission = Admission(10)
-    admission.observe(0.2)
-    assert admission.service_s == pytest.approx(0.2)
-    admission.observe(1.2)
-    assert admission.service_s == pytest.approx(0.3)
+def test_a_quiet_client_is_let_in_where_a_busy_one_is_not() -> None:
+    admission = house(100, 0.1)
+    with ExitStack() as stack:
+        enter(stack, admission, 50, Flow("busy"))
+        assert not is_let_in(admission, Ask(2.0, flow=Flow("busy")))
+        assert is_let_in(admission, Ask(2.0, flow=Flow("quiet")))
+
+
+def test_a_higher_priority_is_let_in_where_the_normal_one_is_not() -> None:
+    admission = house(100, 0.1)
+    with ExitStack() as stack:
+        enter(stack, admission, 50)
+        assert not is_let_in(admission, Ask(2.0))
+        assert is_let_in(admission, Ask(2.0, flow=Flow("", 8)))
+
+
+def test_a_house_full_of_one_client_has_a_few_places_for_others() -> None:
+    admission = house(8)
+    with ExitStack() as stack:
+        enter(stack, admission, 8, Flow("busy"))
+        enter(stack, admission, 2, Flow("quiet"))
+        assert not is_let_in(admission, Ask(60.0, flow=Flow("busy")))
+        assert not is_let_in(admission, Ask(60.0, flow=Flow("quiet")))
+        assert admission.inside == 10
+
+
+def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
+    clock = Clock()
+    admission = house(40, 0.1, clock)
+    with ExitStack() as stack:
+        with ExitStack() as crowd:
+            enter(crowd, admission, 40)
+            refusals = {name: refused(admission, Ask(60.0, request_id=str(name))) for name in range(5)}
+        enter(stack, admission, 35)
+        pause_s = refusals[4].retry_after_s
+        assert pause_s is not None
+        clock.now += pause_s
+        assert not is_let_in(admission, Ask(60.0, request_id="new"))
+        assert is_let_in(admission, Ask(60.0, request_id="4"))
+
+
+def test_what_is_kept_for_those_who_do_not_come_back_is_a_part_only() -> None:
+    clock = Clock()
+    admission = house(40, 0.1, clock)
+    with ExitStack() as stack:
+        with ExitStack() as crowd:
+            enter(crowd, admission, 40)
+            for name in range(400):
+                refused(admission, Ask(60.0, request_id=str(name)))
+        clock.now += 5
+        enter(stack, admission, 30)
+        assert not is_let_in(admission, PATIENT)
 
 
 def test_retry_after_is_never_less_than_a_second() -> None:
-    assert busy(1, 0.001).retry_after_s() == 1
+    admission = house(10, 0.001)
+    with ExitStack() as stack:
+        enter(stack, admission, 1)
+        assert admission.retry_after_s() == 1

@@ -13,6 +13,7 @@ from engines.manifest import Manifest
 from engines.served import ServedModel
 from service.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
 from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.fairness import Flow, Turn
 from service.items import Computed, Sample, Size
 
 
@@ -53,11 +54,13 @@ async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float])
     ("waiting", "expected"),
     [
         pytest.param([], None, id="nothing waits"),
-        pytest.param([Waiting("a", 2.0), Waiting("b", 1.0)], "b", id="the oldest is first"),
-        pytest.param([Waiting("a", 1.0)], "a", id="a lone request does not wait for company"),
+        pytest.param(
+            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], "b", id="the next turn is first"
+        ),
+        pytest.param([Waiting("a", Turn(1.0, -5, 1))], "a", id="a lone request does not wait for company"),
     ],
 )
-def test_the_queue_whose_oldest_entry_waited_longest_is_served(waiting: list[Waiting], expected: str | None) -> None:
+def test_the_queue_whose_first_entry_is_next_is_served(waiting: list[Waiting], expected: str | None) -> None:
     assert BatchPolicy(8).pick(waiting) == expected
 
 
@@ -244,6 +247,24 @@ async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_t
         assert batch is not None
         sizes.append([entry.sample.samples for entry in batch])
         answer_all(computed(batch))
-    assert sizes == [[3, 3], [3], [1]], "eight pictures are the most"
+    assert sizes == [[3, 3], [1], [3]], "eight pictures are the most"
     await asyncio.gather(*tasks)
     assert BatchPolicy(4).size(32, samples=8) == 1, "a row is never divided"
+
+
+async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_another() -> None:
+    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    crowd = [(sample(), served, 9.0, None, Flow("busy"))] * 100
+    tasks = await queued(batcher, *crowd)
+    first = batcher.take(0)
+    assert first is not None
+    answer_all(computed(first))
+    tasks += await queued(batcher, (sample(128), served, 9.0, None, Flow("quiet")))
+    second = batcher.take(0)
+    third = batcher.take(0)
+    assert second is not None
+    assert third is not None
+    assert sample(128).tile in {entry.sample.tile for entry in (*second, *third)}
+    answer_all([*computed(second), *computed(third)])
+    batcher.close()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.repository import ModelStatus
-from service.health import Vitals, unready_reasons
+from service.health import Outage, Vitals, unready_reasons
 
 WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
 
@@ -27,3 +27,19 @@ def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> 
         "no model can be served (photos/2: sha256 differs)",
     ]
     assert unready_reasons(replace(WELL, models=[refused, *WELL.models])) == []
+
+
+def test_a_server_that_starts_says_as_long_again() -> None:
+    outage = Outage(since=100.0)
+    outage.observe(False, 103.0)
+    assert outage.remaining_s(104.0) == 4.0
+
+
+def test_a_later_outage_should_take_as_long_as_the_last() -> None:
+    outage = Outage(since=100.0)
+    outage.observe(True, 108.0)
+    outage.observe(False, 200.0)
+    assert outage.remaining_s(203.0) == 5.0
+    assert outage.remaining_s(230.0) == 30.0
+    outage.observe(True, 202.0)
+    assert (outage.startup_s, outage.usual_s) == (8.0, 2.0)

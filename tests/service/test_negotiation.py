@@ -7,6 +7,7 @@ import pytest
 from service.errors import InvalidOption
 from service.negotiation import (
     acceptable_request_id,
+    asked_priority,
     asked_timeout_s,
     wanted_format,
     wants_job,
@@ -90,3 +91,16 @@ def test_a_clients_request_id_is_kept_only_if_it_is_safe_to_log(given: str | Non
 )
 def test_several_results_are_json_unless_multipart_is_wanted_more(accept: str, expected: bool) -> None:
     assert wants_multipart(accept) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [(None, 5), ("high", 8), (" Normal ", 5), ("low", 2), ("0", 0), ("9", 9), ("7", 7)]
+)
+def test_a_priority_is_a_name_or_a_digit(text: str | None, level: int) -> None:
+    assert asked_priority(text) == level
+
+
+@pytest.mark.parametrize("text", ["", "10", "-1", "urgent", "5.0", "٣"])
+def test_any_other_priority_is_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="X-Priority"):
+        asked_priority(text)

@@ -1,0 +1,89 @@
+"""When refused clients are to come back, so that they find room then. Pure: time comes in.
+
+Every refusal books the next free moment of the service and tells it as `Retry-After`. Who comes back with the same
+`X-Request-ID` when due is let in before newcomers. Nobody has to come: what is kept for them is limited, and shrinks
+with the share of them that really comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+_FILL = 0.85
+"""Share of the service that is promised to those who come back; the rest covers what the measured pace misses."""
+_EARLY_S = 0.5
+"""Clocks and timers differ: who comes so much too soon has come in time."""
+_VALID_S = 15
+"""Who has not come so long after the moment is not expected any more."""
+_LONGEST_S = 300
+_SMOOTHING = 0.01
+
+
+@dataclass(slots=True)
+class Appointments:
+    """The book. Used on the event loop only."""
+
+    shown: float = 1.0
+    """Smoothed share of the booked who come."""
+    _free_at: float = 0.0
+    _due: dict[Hashable, int] = field(default_factory=dict)
+    """In whole seconds; in the order of booking."""
+    _expected: Counter[int] = field(default_factory=Counter)
+    """How many of a second are still to come."""
+    _swept_to: int = 0
+
+    def book(self, who: Hashable, wait_s: float, request_s: float, now: float) -> int:
+        """Whole seconds until there is room for one more.
+
+        Args:
+            who: will be known by this.
+            wait_s: until there could be room, booked or not.
+            request_s: what each request costs the service.
+            now: the time.
+        """
+        self._sweep(now)
+        if (due := self._due.get(who)) is not None and due > now:
+            return max(1, math.ceil(due - now))
+        free_at = max(self._free_at, now + wait_s)
+        self._free_at = min(free_at + request_s * max(self.shown, 0.05) / _FILL, now + _LONGEST_S)
+        pause_s = max(1, math.ceil(free_at - now))
+        due = math.floor(now + pause_s)
+        self._due[who] = due
+        self._expected[due] += 1
+        return pause_s
+
+    def redeem(self, who: Hashable, now: float) -> bool:
+        """Whether that one has an appointment now; it is used up."""
+        due = self._due.get(who)
+        if due is None or now < due - _EARLY_S:
+            return False
+        self._sweep(now)
+        if self._due.pop(who, None) is None:
+            return False
+        self._count(due, 1)
+        self.shown += _SMOOTHING * (1.0 - self.shown)
+        return True
+
+    def expected(self, now: float) -> float:
+        """How many will come within this second and the next."""
+        second = math.floor(now)
+        return self.shown * (self._expected[second] + self._expected[second + 1])
+
+    def _count(self, due: int, gone: int) -> None:
+        self._expected[due] -= gone
+        if self._expected[due] <= 0:
+            del self._expected[due]
+
+    def _sweep(self, now: float) -> None:
+        """Forget who has not come."""
+        limit = math.floor(now) - _VALID_S
+        if limit <= self._swept_to:
+            return
+        self._swept_to = limit
+        for who in [who for who, due in self._due.items() if due < limit]:
+            del self._due[who]
+        for due in [due for due in self._expected if due < limit]:
+            self.shown *= (1.0 - _SMOOTHING) ** self._expected.pop(due)

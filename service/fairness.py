@@ -1,0 +1,78 @@
+"""Whose turn it is: clients share the engine evenly, and a higher priority gets a larger share. Pure.
+
+Start-time fair queuing (Goyal, Vin, Cheng: "Start-time Fair Queuing", IEEE/ACM Trans. Networking 5(5), 1997). A flow is
+one client at one priority. While it has nothing waiting it loses nothing, so a lone request of a quiet client comes
+before the hundreds of a busy one; and as every share is greater than zero, no priority is starved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+HIGHEST_PRIORITY = 9
+NORMAL_PRIORITY = 5
+PRIORITY_NAMES = {"low": 2, "normal": NORMAL_PRIORITY, "high": 8}
+
+
+class Flow(NamedTuple):
+    """Who asks, and how urgently: requests of one flow are served in their order."""
+
+    client: str = ""
+    """API key or address."""
+    priority: int = NORMAL_PRIORITY
+    """0 … 9, the highest first; each level has twice the share of the one below."""
+
+    @property
+    def weight(self) -> float:
+        """Share of the engine, against 1.0 for the normal priority."""
+        return 2.0 ** (self.priority - NORMAL_PRIORITY)
+
+
+ANYONE = Flow()
+
+
+class Turn(NamedTuple):
+    """Position in the order of service: the smallest is next."""
+
+    start: float
+    lower: int
+    """Of two that may start together, the higher priority is first."""
+    number: int
+
+
+FIRST = Turn(0.0, 0, 0)
+
+
+@dataclass(slots=True)
+class FairOrder:
+    """Hands out turns. `begin` must be told whose turn has come, so that who was idle cannot save up a claim."""
+
+    _now: float = 0.0
+    """Virtual time: the start of the last turn that came."""
+    _number: int = 0
+    _ends: dict[Flow, float] = field(default_factory=dict)
+
+    def next(self, flow: Flow) -> Turn:
+        """The turn of a request that arrives now."""
+        start = max(self._now, self._ends.get(flow, 0.0))
+        self._ends[flow] = start + 1.0 / flow.weight
+        self._number += 1
+        return Turn(start, -flow.priority, self._number)
+
+    def begin(self, turn: Turn) -> None:
+        """That turn has come."""
+        if turn.start > self._now:
+            self._now = turn.start
+            if len(self._ends) > 1024:  # only flows whose last turn is still to come matter
+                self._ends = {flow: end for flow, end in self._ends.items() if end > self._now}
+
+
+def ahead(flow: Flow, waiting: Mapping[Flow, int]) -> float:
+    """How many of the waiting requests are served before one that this flow sends now."""
+    own = waiting.get(flow, 0)
+    if len(waiting) == (1 if own else 0):
+        return own
+    turns = (own + 1) / flow.weight
+    return own + sum(min(count, turns * other.weight) for other, count in waiting.items() if other != flow)
