@@ -7,9 +7,11 @@ torch may not load in an older one. What was compiled is kept for the next start
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +19,21 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from engines.base import BatchShape, Engine, Feed, Outputs
+from engines.cuda import Stream
 from engines.decisions import DecisionCache
-from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
+from engines.errors import (
+    DeviceLost,
+    EngineDead,
+    EngineError,
+    EngineFailed,
+    EngineOutOfMemory,
+    EngineUnavailable,
+)
 from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import Manifest, TensorSpec
 from engines.plan_cache import PlanCache
-from engines.tensors import tensor_shape
+from engines.tensors import largest_batch, tensor_shape
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +45,16 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Compiled:
-    """One shape: memory that stays where it is, what computes on it, and the recording of that."""
+    """One shape: where its batch lies in the engine's memory, what computes on it, and the recording of that."""
 
     inputs: dict[str, torch.Tensor]
+    output: torch.Tensor
     module: Any
-    output: torch.Tensor | None = None
     graph: Any = None
+
+    def run(self) -> None:
+        """Compute kernel by kernel."""
+        self.output.copy_(self.module(*self.inputs.values()))
 
 
 class InductorEngine(Engine):
@@ -77,14 +91,41 @@ class InductorEngine(Engine):
         stat = _stat(directory / PROGRAM_FILE)  # before torch is imported, which takes seconds
         self._torch = _import_torch(device)
         self._backend = backend
-        self._most = min(max_batch, manifest.max_batch)
+        self._largest = min(max_batch, manifest.max_batch)
+        self.most = largest_batch(manifest, max_batch)
+        self._memory = {spec.name: self._zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)}
+        self._graphs = True
+        self._pool: Any = None
+        self._streams: dict[int, Any] = {}
         self._shapes: dict[BatchShape, _Compiled] = {}
         self._facts = self._describe(stat)
         self._artifacts = PlanCache(cache_dir / "inductor")
         if (kept := self._artifacts.get(self._facts)) is not None:
             self._torch.compiler.load_cache_artifacts(kept)
         self._program: Any = _load_program(self._torch, directory / PROGRAM_FILE, manifest, device)
-        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self._most)
+        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self._largest)
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        return {name: tensor.data_ptr() for name, tensor in self._memory.items()}
+
+    def use_graphs(self, on: bool) -> None:
+        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        self._graphs = on
+
+    def enqueue(self, shape: BatchShape, stream: Stream) -> None:
+        """Compute what lies in device memory, on that stream; waits only where a shape is compiled.
+
+        The batch is padded to a power of two with whatever the memory holds of earlier ones.
+
+        Raises:
+            EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
+        """
+        with self._errors():
+            compiled = self._compiled(shape)
+            with self._torch.cuda.stream(self._stream(stream)):
+                self._launch(compiled)
 
     def warm_up(self, shapes: Iterable[BatchShape]) -> None:
         super().warm_up(shapes)
@@ -92,36 +133,50 @@ class InductorEngine(Engine):
             self._artifacts.put(self._facts, saved[0])
 
     def infer(self, feed: Feed) -> Outputs:
-        if self._program is None:
-            raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
-        shape = batch_shape(self.manifest, feed)
-        try:
-            with self._torch.inference_mode():
-                return {"output": self._run(shape, feed)}
-        except Exception as error:  # torch raises RuntimeError and its kin; what they mean is in the text
-            raise _translated(self._torch, error, self.manifest.key) from error
+        with self._errors():
+            return {"output": self._run(batch_shape(self.manifest, feed), feed)}
 
     def close(self) -> None:
         self._shapes.clear()
-        self._program = None
+        self._streams.clear()
+        self._memory.clear()
+        self._program = self._pool = None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Nothing runs on a closed engine; torch raises RuntimeError and its kin: what they mean is in the text."""
+        if self._program is None:
+            raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
+        try:
+            with self._torch.inference_mode():
+                yield
+        except EngineError:
+            raise
+        except Exception as error:
+            raise _translated(self._torch, error, self.manifest.key) from error
 
     def _run(self, shape: BatchShape, feed: Feed) -> Any:
-        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), max(self._most, shape.batch)))
-        compiled = self._shapes.get(padded) or self._compile(padded)
+        compiled = self._compiled(shape)
         for name, array in feed.items():
             compiled.inputs[name][: shape.batch].copy_(self._torch.from_numpy(array))
-        if compiled.graph is not None:
+        self._launch(compiled)
+        return compiled.output[: shape.batch].cpu().numpy()
+
+    def _launch(self, compiled: _Compiled) -> None:
+        if compiled.graph is not None and self._graphs:
             compiled.graph.replay()
         else:
-            compiled.output = compiled.module(*compiled.inputs.values())
-        assert compiled.output is not None  # noqa: S101 -- set by the call above or by the recording
-        return compiled.output[: shape.batch].contiguous().cpu().numpy()
+            compiled.run()
+
+    def _compiled(self, shape: BatchShape) -> _Compiled:
+        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), max(self._largest, shape.batch)))
+        return self._shapes.get(padded) or self._compile(padded)
 
     def _compile(self, shape: BatchShape) -> _Compiled:
         """A module of its own for each shape: static shapes make the fastest code, and need no recompilation."""
-        inputs = {str(spec.name): self._allocate(spec, shape) for spec in self.manifest.inputs}
+        inputs = {str(spec.name): self._view(spec, shape) for spec in self.manifest.inputs}
         module = self._torch.compile(self._program.module(), dynamic=False, backend=self._backend)
-        compiled = _Compiled(inputs, module)
+        compiled = _Compiled(inputs, self._view(self.manifest.output, shape), module)
         if self.device != "cpu":
             self._record(compiled)
         self._shapes[shape] = compiled
@@ -133,17 +188,33 @@ class InductorEngine(Engine):
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):  # compiles and tunes, which cannot be recorded
             for _ in range(3):
-                compiled.module(*compiled.inputs.values())
-        torch.cuda.current_stream(self.device).wait_stream(side)
+                compiled.run()
+        side.synchronize()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()  # one for all: they never run at once
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            compiled.output = compiled.module(*compiled.inputs.values())
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            compiled.run()
         compiled.graph = graph
 
-    def _allocate(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
-        dtype = getattr(self._torch, spec.dtype)
-        zeros: torch.Tensor = self._torch.zeros(tensor_shape(spec, shape), dtype=dtype, device=self.device)
-        return zeros.to(memory_format=self._torch.channels_last) if zeros.dim() == 4 else zeros
+    def _stream(self, stream: Stream) -> Any:
+        handle = int(stream.handle)
+        if handle not in self._streams:
+            self._streams[handle] = self._torch.cuda.ExternalStream(handle, device=self.device)
+        return self._streams[handle]
+
+    def _view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+        """The start of a tensor's memory as a batch; memory of its own for a batch that does not fit."""
+        wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
+        count = math.prod(wanted)
+        if count > memory.numel():
+            return self._zeros(spec, shape).view(wanted)
+        return memory[:count].view(wanted)
+
+    def _zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+        """Flat memory for a tensor of a batch."""
+        count = math.prod(tensor_shape(spec, shape))
+        zeros: torch.Tensor = self._torch.zeros(count, dtype=getattr(self._torch, spec.dtype), device=self.device)
+        return zeros
 
     def _describe(self, stat: os.stat_result) -> dict[str, Any]:
         on_gpu = self.device != "cpu"
@@ -192,9 +263,18 @@ def _translated(torch: Any, error: Exception, key: str) -> EngineError:
     said = f"{key} on inductor: {_one_line(error)}"
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return EngineOutOfMemory(f"{said}; use smaller batches")
-    if "CUDA error" in str(error):  # the context is lost, and every later call fails too
-        return EngineDead(f"{said}; load a new engine")
+    if "CUDA error" in str(error) and not _still_works(torch):
+        return DeviceLost(f"{said}; start the process again")
     return EngineFailed(said)
+
+
+def _still_works(torch: Any) -> bool:
+    """Whether the device answers: after some errors every later call fails too."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # any failure of the simplest call is the answer
+        return False
+    return True
 
 
 def _next_power_of_2(number: int) -> int:

@@ -85,7 +85,7 @@ def _inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> En
 
 def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return OnnxRuntimeCudaEngine(
-        directory, manifest, gpu=options.gpu, cache_dir=options.cache_dir, max_batch=options.max_batch
+        directory, manifest, cuda=open_cuda(options.gpu), cache_dir=options.cache_dir, max_batch=options.max_batch
     )
 
 

@@ -1,9 +1,19 @@
-"""The manifest's symbolic dimensions, made numbers."""
+"""The manifest's symbolic dimensions, made numbers, and how large they get."""
 
 from __future__ import annotations
 
 from engines.base import BatchShape
-from engines.manifest import TensorSpec
+from engines.manifest import Manifest, TensorSpec
+
+MOST_SAMPLES = 8
+"""Of one row, that a request may ask for."""
+
+
+def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:
+    """What a GPU engine's memory holds: that many rows of the largest tile, and all the samples of one row."""
+    height, width = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
+    rows = min(max_batch, manifest.max_batch)
+    return BatchShape(max(rows, MOST_SAMPLES) if manifest.samples_together else rows, height, width)
 
 
 def tensor_shape(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:

@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import numpy as np
 import structlog
 
 from engines.base import BatchShape, Engine, Feed, Outputs
-from engines.cuda import Cuda, DeviceBuffer, PinnedBuffer, Stream
+from engines.cuda import Cuda, Stream
 from engines.decisions import DecisionCache
+from engines.device_io import DeviceIo
 from engines.errors import EngineDead, EngineError, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.gate import require_parity
-from engines.manifest import Manifest, TensorSpec
+from engines.manifest import Manifest
 from engines.plan_cache import PlanCache
-from engines.tensors import tensor_shape
+from engines.tensors import largest_batch
 from engines.trt_build import BuildOptions
 from engines.trt_library import TensorRt
 from engines.trt_plans import PlanSource, plan_facts
@@ -69,14 +69,10 @@ class TrtEngine(Engine):
             source = PlanSource(library, directory, manifest, options, cache_dir, self._facts)
             self._runtime = self._resources.enter_context(closing(self._load(source)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
-            largest = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
-            self.most = most = BatchShape(min(options.max_batch, manifest.max_batch), *largest)
-            self._io: dict[str, tuple[DeviceBuffer, PinnedBuffer]] = {
-                spec.name: self._allocate(spec, most) for spec in (*manifest.inputs, manifest.output)
-            }
-            self._addresses = {name: device.address for name, (device, _) in self._io.items()}
+            self.most = largest_batch(manifest, options.max_batch)
+            self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
             verdicts = DecisionCache(cache_dir / "precision")
-            self.note = require_parity(self, directory, self._facts, verdicts, most.batch)
+            self.note = require_parity(self, directory, self._facts, verdicts, self.most.batch)
         except BaseException:
             self.close()
             raise
@@ -84,7 +80,7 @@ class TrtEngine(Engine):
     @property
     def addresses(self) -> dict[str, int]:
         """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
-        return dict(self._addresses)
+        return self._io.addresses
 
     def use_graphs(self, on: bool) -> None:
         """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
@@ -96,7 +92,7 @@ class TrtEngine(Engine):
         Raises:
             EngineFailed: the shape is in no profile, or TensorRT refuses it.
         """
-        self._runtime.enqueue(shape, self._addresses, stream)
+        self._runtime.enqueue(shape, self._io.addresses, stream)
 
     def warm_up(self, shapes: Iterable[BatchShape]) -> None:
         super().warm_up(shapes)
@@ -107,17 +103,7 @@ class TrtEngine(Engine):
         if self._closed:
             raise EngineDead(f"{self.manifest.key} on trt is closed; load a new engine")
         shape = batch_shape(self.manifest, feed)
-        self._cuda.use()  # the thread that loads an engine is not the one that runs it
-        for name, array in feed.items():
-            device, pinned = self._io[name]
-            np.copyto(pinned.array(array.shape, str(array.dtype)), array)
-            self._cuda.copy_in(device, pinned, array.nbytes, self._stream)
-        self.enqueue(shape, self._stream)
-        device, pinned = self._io["output"]
-        output = pinned.array(tensor_shape(self.manifest.output, shape), self.manifest.output.dtype)
-        self._cuda.copy_out(pinned, device, output.nbytes, self._stream)
-        self._stream.synchronise()
-        return {"output": output}
+        return {"output": self._io.infer(feed, shape, self._stream, lambda: self.enqueue(shape, self._stream))}
 
     def close(self) -> None:
         if self._closed:
@@ -141,8 +127,3 @@ class TrtEngine(Engine):
     def _open(self, source: PlanSource, plan: bytes) -> TrtRuntime:
         compiled = self._runtime_caches.get(self._facts) or b""
         return TrtRuntime(source.library, self._cuda, plan, self.manifest, source.options.max_batch, compiled)
-
-    def _allocate(self, spec: TensorSpec, most: BatchShape) -> tuple[DeviceBuffer, PinnedBuffer]:
-        nbytes = int(np.prod(tensor_shape(spec, most))) * np.dtype(spec.dtype).itemsize
-        device = self._resources.enter_context(closing(self._cuda.device_buffer(nbytes)))
-        return device, self._resources.enter_context(closing(self._cuda.pinned_buffer(nbytes)))

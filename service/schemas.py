@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.manifest import Manifest, Task
+from engines.tensors import MOST_SAMPLES
 from service.items import ImageFormat, MaskMode, Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
@@ -41,7 +42,9 @@ class InpaintOptions(_Options):
     strategy: Strategy = Field(
         "auto", description="crop round the holes, send the whole picture, or decide by its size"
     )
-    samples: int = Field(1, ge=1, le=8, description="how many different results; over 1 for models that draw only")
+    samples: int = Field(
+        1, ge=1, le=MOST_SAMPLES, description="how many different results; over 1 for models that draw only"
+    )
     seed: Seed | None = _SEED
 
 

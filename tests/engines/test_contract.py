@@ -34,7 +34,9 @@ def open_trt(directory: Path, manifest: Manifest, cache: Path) -> Engine:
 
 
 def open_bound_onnxrt(directory: Path, manifest: Manifest, cache: Path) -> Engine:
-    return OnnxRuntimeCudaEngine(directory, manifest, cache_dir=cache, provider="CPUExecutionProvider")
+    return OnnxRuntimeCudaEngine(
+        directory, manifest, cuda=Cuda(FakeRuntime()), cache_dir=cache, provider="CPUExecutionProvider"
+    )
 
 
 OPENERS: dict[str, Callable[[Path, Manifest, Path], Engine]] = {

@@ -11,17 +11,20 @@ import onnxruntime
 import pytest
 
 from engines.base import BatchShape, blank_feed
-from engines.errors import EngineFailed, EngineUnavailable, ParityTooLow
+from engines.cuda import Cuda, DeviceBuffer
+from engines.errors import DeviceLost, EngineDead, EngineFailed, EngineOutOfMemory, EngineUnavailable, ParityTooLow
 from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
 from engines.parity import Verdict
+from service.gpu_device import StreamEngine
 
 from .conftest import SEVERAL_SAMPLES, conv_graph, several_samples_graph
+from .fake_cuda import FakeRuntime, Status
 
 
 def open_bound(directory: Path, cache: Path, **options: Any) -> OnnxRuntimeCudaEngine:
-    given = {"provider": "CPUExecutionProvider", **options}
+    given = {"provider": "CPUExecutionProvider", "cuda": Cuda(FakeRuntime()), **options}
     return OnnxRuntimeCudaEngine(directory, read_manifest(directory), cache_dir=cache, **given)
 
 
@@ -38,16 +41,20 @@ def test_missing_library_is_named(publish, tmp_path, monkeypatch):
 
 
 def test_provider_that_does_not_start_is_not_served_by_the_processor_in_silence(publish, tmp_path, monkeypatch):
+    device = FakeRuntime()
+
     class FallsBack(onnxruntime.InferenceSession):
         def __init__(self, path: Path, options: Any, providers: list[Any]) -> None:
             ((provider, provider_options),) = providers
             assert (provider, provider_options["enable_cuda_graph"]) == ("CUDAExecutionProvider", "1")
+            assert int(provider_options["user_compute_stream"]) in device.queues
             super().__init__(path, options, providers=["CPUExecutionProvider"])
 
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", FallsBack)
     with pytest.raises(EngineUnavailable, match="does not start here"):
-        open_bound(publish(onnx_model=conv_graph()), tmp_path, provider="CUDAExecutionProvider")
+        open_bound(publish(onnx_model=conv_graph()), tmp_path, provider="CUDAExecutionProvider", cuda=Cuda(device))
+    assert device.alive == 0
 
 
 def test_unparsable_graph_is_unavailable_by_name(publish, tmp_path):
@@ -65,9 +72,9 @@ def test_size_that_the_graph_does_not_take_fails_the_batch_only(publish, tmp_pat
 def test_memory_of_a_shape_is_bound_once(publish, tmp_path):
     engine = open_bound(publish(onnx_model=conv_graph()), tmp_path)
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
-    bound = engine._bound[BatchShape(1, 16, 16)]
+    bound = engine._bound[BatchShape(1, 16, 16), True]
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
-    assert engine._bound[BatchShape(1, 16, 16)] is bound
+    assert engine._bound[BatchShape(1, 16, 16), True] is bound
 
 
 def test_parity_is_in_the_note_and_remembered_by_what_it_depends_on(publish, tmp_path):
@@ -92,3 +99,75 @@ def test_several_samples_of_each_row_are_bound_as_a_shape_of_their_own(publish, 
         feed = {**blank_feed(engine.manifest, BatchShape(batch, 16, 16, samples))}
         feed["latent"] = np.random.default_rng(samples).random(feed["latent"].shape, np.float32)
         np.testing.assert_array_equal(engine.infer(feed)["output"], reference.infer(feed)["output"])
+
+
+def test_pipeline_may_fill_the_device_memory_itself(publish, tmp_path):
+    device = FakeRuntime()
+    cuda = Cuda(device)
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=cuda)
+    feed = {**blank_feed(engine.manifest, BatchShape(2, 16, 16))}
+    feed["image"] = np.random.default_rng(0).random(feed["image"].shape, np.float32)
+    wanted = engine.infer(feed)["output"].copy()
+    assert isinstance(engine, StreamEngine)
+    stream = cuda.stream()
+    pinned = cuda.pinned_buffer(wanted.nbytes)
+    pinned.array(wanted.shape, "float32")[...] = 0
+    cuda.copy_in(DeviceBuffer(cuda, engine.addresses["output"], wanted.nbytes), pinned, wanted.nbytes, stream)
+    engine.enqueue(BatchShape(2, 16, 16), stream)
+    cuda.copy_out(pinned, DeviceBuffer(cuda, engine.addresses["output"], wanted.nbytes), wanted.nbytes, stream)
+    stream.synchronise()
+    np.testing.assert_array_equal(pinned.array(wanted.shape, "float32"), wanted)
+
+
+def test_closed_engine_gives_everything_back(publish, tmp_path):
+    device = FakeRuntime()
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=Cuda(device))
+    engine.close()
+    assert device.alive == 0
+    with pytest.raises(EngineDead, match="closed"):
+        engine.enqueue(BatchShape(1, 16, 16), Cuda(device).stream())
+
+
+class FailingSession:
+    """A session whose runs fail as ONNX Runtime's do."""
+
+    def __init__(self, session: Any, said: str) -> None:
+        self.io_binding, self._said = session.io_binding, said
+
+    def run_with_iobinding(self, *_: Any) -> None:
+        raise RuntimeError(self._said)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "raised"),
+    [
+        ("bfc_arena.cc: Failed to allocate memory for requested buffer of size 9", None, EngineOutOfMemory),
+        ("CUDNN_STATUS_BAD_PARAM", None, EngineFailed),
+        ("CUDA failure 700: an illegal memory access", Status.cudaErrorIllegalAddress, DeviceLost),
+    ],
+    ids=["memory", "batch", "context"],
+)
+def test_errors_say_what_can_be_done(publish, tmp_path, said, status, raised):
+    device = FakeRuntime()
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=Cuda(device))
+    engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
+    session, engine._session = engine._session, FailingSession(engine._session, said)
+    stream = Cuda(device).stream()
+    engine._on_gpu = True  # else the stream is waited for before the run
+    if status is not None:
+        device.fail["cudaStreamSynchronize"] = status
+    with pytest.raises(raised, match="context is lost" if status else said):
+        engine.enqueue(BatchShape(1, 16, 16), stream)
+    engine._session, engine._on_gpu = session, False
+    assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
+
+
+def test_graphs_can_be_left_out(publish, tmp_path):
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path)
+    feed = blank_feed(engine.manifest, BatchShape(1, 16, 16))
+    wanted = engine.infer(feed)["output"].copy()
+    engine.use_graphs(False)
+    np.testing.assert_array_equal(engine.infer(feed)["output"], wanted)
+    graphs = [bound.options.get_run_config_entry("gpu_graph_id") for bound in engine._bound.values()]
+    assert graphs[-1] == "-1"
+    assert "-1" not in graphs[:-1]

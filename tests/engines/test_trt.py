@@ -318,7 +318,7 @@ def test_pipeline_may_fill_the_device_memory_itself(ten, directory):
     stream = cuda.stream()
     engine.enqueue(BatchShape(2, 16, 16), stream)
     stream.synchronise()
-    device, pinned = engine._io["output"]
+    device, pinned = engine._io._buffers["output"]
     assert engine.addresses["output"] == device.address
     cuda.copy_out(pinned, device, wanted.nbytes, stream)
     stream.synchronise()
