@@ -25,8 +25,7 @@ from service.metrics import Metrics
 from service.pace import Pace
 from service.pipeline import Pipeline
 from service.room import Models, OpenRoom, Room
-from service.saving.result_files import ResultFiles
-from service.saving.spool import SpoolLimits
+from service.saving.building import open_store
 from service.saving.store import ResultStore
 from service.settings import Settings
 
@@ -123,11 +122,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clock, metrics = time.monotonic, Metrics()
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
-    limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
-    store = ResultStore(ResultFiles(settings.results_dir), limits, threads=settings.save_threads, observer=metrics)
-    store.start()
     drain = Drain(settings.drain_timeout_s, clock)
-    stack.push_async_callback(_flush, store, drain)
+    store = await stack.enter_async_context(open_store(settings, metrics, drain, _new_id))
     room = await stack.enter_async_context(open_room(settings, metrics))
     pipeline = Pipeline(
         settings=settings,
@@ -171,14 +167,6 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
-
-
-async def _flush(store: ResultStore, drain: Drain) -> None:
-    flush_s = drain.flush_s
-    drain.unsaved = await asyncio.to_thread(store.flush, flush_s)
-    if drain.unsaved:
-        log.error("results not saved in time", left=drain.unsaved, waited_s=flush_s)
-    await asyncio.to_thread(store.close)
 
 
 def _new_id() -> str:

@@ -25,7 +25,8 @@ from service.errors import InvalidOption, NotFound, NotReady
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
 from service.room import Leased, Models, Submits
-from service.saving.store import Reservation, ResultStore, StoredResult
+from service.saving.results import Reservation, StoredResult
+from service.saving.store import ResultStore
 from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import Settings
 from service.takes import refusal
@@ -136,7 +137,8 @@ class Pipeline:
             seed=seed,
             timings=timings,
         )
-        self._save(reply, room, order, call)
+        if room:
+            await self.codec_threads.finish(self._save, reply, room, order, call)
         return reply
 
     def _seed(self, order: _Order, manifest: Manifest) -> int | None:
@@ -176,6 +178,7 @@ class Pipeline:
         return bodies
 
     def _save(self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call) -> None:
+        """Spool every picture; what fails here was not promised yet."""
         for index, (picture, reservation) in enumerate(zip(reply.pictures, room, strict=False)):
             if picture.result_id:
                 sidecar = _sidecar(reply, index, order.options, call)

@@ -10,22 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from service.errors import ServiceError
+from service.saving.storage import SUFFIXES, Kept, Storage, object_name
 from service.settings import SettingsInvalid
 
 INCOMING = ".incoming"
-SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
-_RESULT_ID = re.compile(r"[0-9a-f]{32}")
-
-
-def is_result_id(text: str) -> bool:
-    """Whether `text` is 32 hexadecimal digits (uuid4().hex); nothing else ever becomes part of a path."""
-    return _RESULT_ID.fullmatch(text) is not None
 
 
 class Disk:
@@ -51,8 +44,8 @@ class Disk:
             os.close(descriptor)
 
 
-class ResultFiles:
-    """Writes and reads results under one directory. All methods block on the disk; all are thread-safe."""
+class ResultFiles(Storage):
+    """Results under one directory."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory
@@ -82,61 +75,37 @@ class ResultFiles:
             ) from error
 
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
-        """Make a result durable. Doing it again, after a failure or a crash, is allowed.
-
-        Args:
-            body: the encoded image.
-            sidecar: with at least `id` and `media_type`.
-
-        Raises:
-            OSError: the disk is full or failing; nothing half written can be seen.
-        """
+        """See `Storage`."""
         result_id: str = sidecar["id"]
-        shard = self._shard(result_id)
+        image = self._directory / object_name(result_id, SUFFIXES[sidecar["media_type"]])
+        shard = image.parent
         try:
             self._make_durable(shard)
-            self._publish(body, shard / (result_id + SUFFIXES[sidecar["media_type"]]))
-            self._publish(json.dumps(sidecar, indent=1).encode(), shard / f"{result_id}.json")
+            self._publish(body, image)
+            self._publish(json.dumps(sidecar, indent=1).encode(), image.with_suffix(".json"))
         except OSError:
             self._durable_shards.discard(shard.name)  # it may have been deleted under us: look again
             raise
 
-    def read(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, or None where there is no such result.
+    def entries(self) -> Iterator[Kept]:
+        """See `Storage`."""
+        for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
+            with os.scandir(shard) as files:
+                for file in files:
+                    with suppress(FileNotFoundError):  # deleted since it was listed
+                        stat = file.stat()
+                        yield Kept(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
 
-        Raises:
-            ServiceError: it is there and cannot be read.
-        """
-        sidecar = self.read_sidecar(result_id)
-        if sidecar is None:
-            return None
-        media_type: str = sidecar["media_type"]
-        body = self._read(result_id, SUFFIXES[media_type])
-        return None if body is None else (body, media_type)
+    def delete(self, name: str) -> None:
+        """See `Storage`."""
+        (self._directory / name).unlink(missing_ok=True)
 
-    def read_sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """The sidecar, or None where there is no such result.
-
-        Raises:
-            ServiceError: it is there and cannot be read.
-        """
-        text = self._read(result_id, ".json")
-        if text is None:
-            return None
-        damaged = f"the sidecar of result {result_id} is damaged; ask for the image again"
+    def load(self, name: str) -> bytes | None:
+        """See `Storage`."""
         try:
-            sidecar: Any = json.loads(text)
-            json.dumps(sidecar, ensure_ascii=False, allow_nan=False).encode()  # else it could not be sent either
-        except (ValueError, RecursionError) as error:
-            raise ServiceError(damaged) from error
-        if not isinstance(sidecar, dict) or sidecar.get("media_type") not in list(SUFFIXES):
-            raise ServiceError(damaged)
-        return sidecar
-
-    def _shard(self, result_id: str) -> Path:
-        if not is_result_id(result_id):
-            raise ValueError(f"{result_id!r} is no result id: give 32 hexadecimal digits, as of uuid4().hex")
-        return self._directory / result_id[:2]
+            return (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def _make_durable(self, shard: Path) -> None:
         self._incoming.mkdir(parents=True, exist_ok=True)
@@ -155,14 +124,3 @@ class ResultFiles:
                 temporary.unlink(missing_ok=True)
             raise
         self._disk.sync_directory(target.parent)
-
-    def _read(self, result_id: str, suffix: str) -> bytes | None:
-        path = self._shard(result_id) / (result_id + suffix)
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ServiceError(
-                f"result {result_id} cannot be read ({error.strerror or error}); try again later"
-            ) from error

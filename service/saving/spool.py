@@ -92,11 +92,15 @@ class Spool:
     def fill(self, estimate: int, size: int) -> None:
         """Turn a promise into a waiting result of `size` bytes, which may exceed the estimate: it was accepted."""
         self.release(estimate)
+        self.inherit(size)
+
+    def inherit(self, size: int) -> None:
+        """A waiting result of a dead process, which was promised room there."""
         self.waiting_items += 1
         self.waiting_bytes += size
 
     def drain(self, size: int, now: float) -> None:
-        """A waiting result is on disk."""
+        """A waiting result is durable."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
         self._saved.append(_Saved(now, size))

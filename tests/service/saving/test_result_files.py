@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from service.errors import ServiceError
-from service.saving.result_files import Disk, ResultFiles, is_result_id
+from service.saving.result_files import Disk, ResultFiles
+from service.saving.storage import is_result_id
 from service.settings import SettingsInvalid
 
 ID = "ab" + "0" * 30

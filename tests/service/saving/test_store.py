@@ -8,18 +8,28 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
 
 from service.errors import Overloaded, ShuttingDown
+from service.saving.owners import Owner
 from service.saving.result_files import ResultFiles
+from service.saving.results import Clock, StoredResult
 from service.saving.spool import Backoff, SpoolLimits
-from service.saving.store import Clock, ResultStore, StoredResult
+from service.saving.spool_files import SpoolFiles
+from service.saving.store import ResultStore
 
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=timezone.utc)
 ROOMY = SpoolLimits(max_items=1000, max_bytes=2**30)
 QUICK = Backoff(first_s=0.001, longest_s=0.002)
+
+
+def open_store(storage: ResultFiles, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
+    """A store with its spool in the same folder, as the server has it."""
+    spool_files = SpoolFiles(Owner(files_directory(storage), lambda: uuid4().hex))
+    return ResultStore(storage, spool_files, limits, **options)
 
 
 class SlowFiles(ResultFiles):
@@ -94,7 +104,7 @@ def test_a_result_is_readable_at_once_and_on_disk_after_a_flush(files: SlowFiles
         "model": "photos/1",
         "timings": {"infer": 0.01},
     }
-    with ResultStore(files, ROOMY, clock=clock) as store:
+    with open_store(files, ROOMY, clock=clock) as store:
         put(store, result(1))
         assert store.get(f"{1:032x}") == (b"image", "image/png")
         assert store.sidecar(f"{1:032x}") == expected
@@ -113,17 +123,17 @@ def files_directory(files: ResultFiles) -> Path:
 
 
 def test_a_restarted_store_serves_what_an_earlier_one_saved(tmp_path: Path) -> None:
-    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+    with open_store(ResultFiles(tmp_path), ROOMY) as store:
         put(store, result(1, b"one"), result(2, b"two", "image/jpeg"))
         assert store.flush(20) == 0
-    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+    with open_store(ResultFiles(tmp_path), ROOMY) as store:
         assert store.get(f"{1:032x}") == (b"one", "image/png")
         assert store.get(f"{2:032x}") == (b"two", "image/jpeg")
         assert store.get(f"{3:032x}") is None
 
 
 def test_a_full_spool_refuses_new_work_and_keeps_what_it_accepted(files: SlowFiles) -> None:
-    with ResultStore(files, SpoolLimits(max_items=2, max_bytes=100)) as store:
+    with open_store(files, SpoolLimits(max_items=2, max_bytes=100)) as store:
         first, second = store.reserve(5), store.reserve(5)
         with pytest.raises(Overloaded) as refused:
             store.reserve(5)
@@ -142,7 +152,7 @@ def test_a_full_spool_refuses_new_work_and_keeps_what_it_accepted(files: SlowFil
 
 
 def test_a_request_that_fails_gives_its_room_back_once(files: SlowFiles) -> None:
-    store = ResultStore(files, SpoolLimits(max_items=1, max_bytes=100))
+    store = open_store(files, SpoolLimits(max_items=1, max_bytes=100))
     with pytest.raises(RuntimeError, match="engine"), store.reserve(5):
         raise RuntimeError("engine")
     reservation = store.reserve(5)
@@ -154,7 +164,7 @@ def test_a_request_that_fails_gives_its_room_back_once(files: SlowFiles) -> None
 
 
 def test_leaving_the_block_after_put_does_not_free_the_room_twice(files: SlowFiles) -> None:
-    with ResultStore(files, SpoolLimits(max_items=1, max_bytes=100)) as store:
+    with open_store(files, SpoolLimits(max_items=1, max_bytes=100)) as store:
         with store.reserve(5) as reservation:
             store.put(reservation, result(1))
         with pytest.raises(Overloaded):
@@ -168,7 +178,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
     counts = Counts()
     with (
         capture_logs() as lines,
-        ResultStore(files, SpoolLimits(3, 1000), observer=counts, backoff=QUICK) as store,
+        open_store(files, SpoolLimits(3, 1000), observer=counts, backoff=QUICK) as store,
     ):
         put(store, result(1), result(2), result(3))
         eventually(lambda: counts.failures >= 10)
@@ -176,7 +186,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         assert store.get(f"{2:032x}") == (b"image", "image/png")
         with pytest.raises(Overloaded):
             store.reserve(5)
-        assert [line["event"] for line in lines] == ["saving failed; results are kept in memory and tried again"]
+        assert [line["event"] for line in lines] == ["saving failed; results are kept in the spool and tried again"]
         assert "No space left" in lines[0]["error"]
 
         files.error = None
@@ -190,7 +200,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
 def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
     files.gate.set()
     files.error = RuntimeError("a bug")
-    with ResultStore(files, ROOMY, threads=1, backoff=QUICK) as store:
+    with open_store(files, ROOMY, threads=1, backoff=QUICK) as store:
         put(store, result(1))
         eventually(lambda: files.tries >= 3)
         files.error = None
@@ -201,7 +211,7 @@ def test_flush_does_not_wait_for_the_pause_of_a_failing_disk(files: SlowFiles) -
     files.gate.set()
     files.error = OSError("unplugged")
     counts = Counts()
-    with ResultStore(files, ROOMY, threads=1, observer=counts, backoff=AnHour(first_s=0.001)) as store:
+    with open_store(files, ROOMY, threads=1, observer=counts, backoff=AnHour(first_s=0.001)) as store:
         put(store, result(1))
         eventually(lambda: counts.failures == 1)
         assert store.flush(0.05) == 1
@@ -211,7 +221,7 @@ def test_flush_does_not_wait_for_the_pause_of_a_failing_disk(files: SlowFiles) -
 
 
 def test_flush_returns_what_is_left_when_the_time_is_up(files: SlowFiles) -> None:
-    with ResultStore(files, ROOMY) as store:
+    with open_store(files, ROOMY) as store:
         put(store, result(1), result(2), result(3))
         assert store.flush(0.01) == 3
         files.gate.set()
@@ -221,7 +231,7 @@ def test_flush_returns_what_is_left_when_the_time_is_up(files: SlowFiles) -> Non
 def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> None:
     times = {"now": 0.0}
     counts = Counts()
-    with ResultStore(files, ROOMY, observer=counts, clock=Clock(now=lambda: times["now"])) as store:
+    with open_store(files, ROOMY, observer=counts, clock=Clock(now=lambda: times["now"])) as store:
         assert store.oldest_age_s == 0.0
         put(store, result(1))
         times["now"] = 2.0
@@ -237,7 +247,7 @@ def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> 
 
 @pytest.mark.parametrize("bad", ["../../../../etc/passwd", "x" * 32, "", "A" * 32])
 def test_a_bad_id_is_no_result_and_cannot_be_stored(tmp_path: Path, bad: str) -> None:
-    with ResultStore(ResultFiles(tmp_path), ROOMY) as store:
+    with open_store(ResultFiles(tmp_path), ROOMY) as store:
         assert store.get(bad) is None
         assert store.sidecar(bad) is None
         with store.reserve(1) as reservation, pytest.raises(ValueError, match="cannot store"):
@@ -246,7 +256,7 @@ def test_a_bad_id_is_no_result_and_cannot_be_stored(tmp_path: Path, bad: str) ->
 
 
 def test_what_cannot_be_saved_is_refused_at_put_and_the_reservation_stays_open(files: SlowFiles) -> None:
-    with ResultStore(files, ROOMY) as store:
+    with open_store(files, ROOMY) as store:
         reservation = store.reserve(5)
         with pytest.raises(ValueError, match="image/gif"):
             store.put(reservation, result(1, media_type="image/gif"))
@@ -261,7 +271,7 @@ def test_what_cannot_be_saved_is_refused_at_put_and_the_reservation_stays_open(f
 
 
 def test_changing_the_sidecar_after_put_changes_nothing(files: SlowFiles) -> None:
-    with ResultStore(files, ROOMY) as store:
+    with open_store(files, ROOMY) as store:
         one = result(1)
         put(store, one)
         one.sidecar["timings"]["infer"] = "later"
@@ -273,7 +283,7 @@ def test_changing_the_sidecar_after_put_changes_nothing(files: SlowFiles) -> Non
 
 
 def test_a_closed_store_accepts_nothing(tmp_path: Path) -> None:
-    store = ResultStore(ResultFiles(tmp_path), ROOMY).start()
+    store = open_store(ResultFiles(tmp_path), ROOMY).start()
     reservation = store.reserve(5)
     store.close()
     store.close()
@@ -284,11 +294,11 @@ def test_a_closed_store_accepts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_store_that_was_never_started_can_be_closed(tmp_path: Path) -> None:
-    ResultStore(ResultFiles(tmp_path), ROOMY).close()
+    open_store(ResultFiles(tmp_path), ROOMY).close()
 
 
 def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
-    store = ResultStore(files, ROOMY, threads=1).start()
+    store = open_store(files, ROOMY, threads=1).start()
     put(store, result(1))
     eventually(lambda: files.tries == 1)
     begun = time.monotonic()
@@ -297,7 +307,7 @@ def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
 
 
 def test_many_threads_store_and_read_at_once(tmp_path: Path) -> None:
-    with ResultStore(ResultFiles(tmp_path), ROOMY, threads=3) as store:
+    with open_store(ResultFiles(tmp_path), ROOMY, threads=3) as store:
         missing: list[int] = []
 
         def client(first: int) -> None:
@@ -316,8 +326,8 @@ def test_many_threads_store_and_read_at_once(tmp_path: Path) -> None:
         assert len(list(tmp_path.glob("??/*.png"))) == len(list(tmp_path.glob("??/*.json"))) == 100
 
 
-async def test_put_never_blocks_the_event_loop(files: SlowFiles) -> None:
-    with ResultStore(files, ROOMY, threads=1) as store:
+async def test_put_waits_for_no_slow_storage(files: SlowFiles) -> None:
+    with open_store(files, ROOMY, threads=1) as store:
         begun = time.monotonic()
         put(store, *(result(n, bytes(1_000_000)) for n in range(20)))
         assert time.monotonic() - begun < 1
@@ -325,3 +335,64 @@ async def test_put_never_blocks_the_event_loop(files: SlowFiles) -> None:
         assert body == (bytes(1_000_000), "image/png")
         files.gate.set()
         assert await asyncio.to_thread(store.flush, 20) == 0
+
+
+def test_a_result_is_readable_through_another_process_before_it_is_durable(files: SlowFiles) -> None:
+    with open_store(files) as here, open_store(ResultFiles(files_directory(files))) as there:
+        put(here, result(1))
+        assert there.get(f"{1:032x}") == (b"image", "image/png")
+        assert there.sidecar(f"{1:032x}") == here.sidecar(f"{1:032x}")
+        files.gate.set()
+        assert here.flush(20) == 0
+        assert there.get(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_what_a_store_leaves_is_saved_by_the_next(files: SlowFiles) -> None:
+    store = open_store(files).start()
+    put(store, result(1), result(2))
+    store.close(timeout_s=0.01)
+    with open_store(ResultFiles(files_directory(files))) as after:
+        assert after.get(f"{2:032x}") == (b"image", "image/png")
+        assert after.flush(20) == 0
+        assert (after.pending, after.pending_bytes) == (0, 0)
+    assert ResultFiles(files_directory(files)).read(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_a_living_store_takes_up_what_a_dead_one_left(files: SlowFiles) -> None:
+    dying = open_store(files).start()
+    with open_store(ResultFiles(files_directory(files))) as heir:
+        put(dying, result(1))
+        assert heir.inherit() == 0
+        dying.close(timeout_s=0.01)
+        assert heir.inherit() == 1
+        assert heir.flush(20) == 0
+        assert heir.get(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_a_result_that_the_disk_does_not_take_is_kept_in_memory(
+    files: SlowFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with open_store(files) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(SpoolFiles, "write", full)
+            put(store, result(1))
+        assert store.get(f"{1:032x}") == (b"image", "image/png")
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert store.get(f"{1:032x}") == (b"image", "image/png")
+
+
+def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
+    with capture_logs() as lines, open_store(files, threads=1) as store:
+        put(store, result(1))
+        eventually(lambda: files.tries == 1)  # the writer waits with the first in its hands
+        put(store, result(2), result(3))
+        store._spooled.remove(f"{2:032x}")
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert store.get(f"{2:032x}") is None
+        assert store.get(f"{3:032x}") is not None
+    assert [line["result"] for line in lines] == [f"{2:032x}"]

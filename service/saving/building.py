@@ -1,0 +1,60 @@
+"""Builds the store of results from the settings, looks after it while the server runs, and flushes it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+
+from service.drain import Drain
+from service.saving.owners import Owner
+from service.saving.result_files import ResultFiles
+from service.saving.results import SaveObserver
+from service.saving.spool import SpoolLimits
+from service.saving.spool_files import SpoolFiles
+from service.saving.store import ResultStore
+from service.settings import Settings
+
+_log = structlog.get_logger(__name__)
+_INHERIT_EVERY_S = 2.0
+"""How long the results of a process that died wait for another one to take them up."""
+
+
+@asynccontextmanager
+async def open_store(
+    settings: Settings, observer: SaveObserver, drain: Drain, new_id: Callable[[], str]
+) -> AsyncIterator[ResultStore]:
+    """The store that the settings choose. At the end it is flushed, within what is left of the drain.
+
+    Raises:
+        SettingsInvalid: results could not be saved as the settings say.
+    """
+    limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
+    spool_files = SpoolFiles(Owner(settings.results_dir, new_id))
+    storage = ResultFiles(settings.results_dir)
+    store = ResultStore(storage, spool_files, limits, threads=settings.save_threads, observer=observer)
+    await asyncio.to_thread(store.start)
+    inheriting = asyncio.create_task(_inherit(store))
+    try:
+        yield store
+    finally:
+        inheriting.cancel()
+        with suppress(asyncio.CancelledError):
+            await inheriting
+        await _flush(store, drain)
+
+
+async def _inherit(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_INHERIT_EVERY_S)
+        await asyncio.to_thread(store.inherit)
+
+
+async def _flush(store: ResultStore, drain: Drain) -> None:
+    flush_s = drain.flush_s
+    drain.unsaved = await asyncio.to_thread(store.flush, flush_s)
+    if drain.unsaved:
+        _log.error("results not saved in time; the next start takes them up", left=drain.unsaved, waited_s=flush_s)
+    await asyncio.to_thread(store.close)

@@ -1,0 +1,63 @@
+"""What is handed to the store of results, and what it hands out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Protocol
+
+
+class SaveObserver(Protocol):
+    """Told about every save, from the writer threads; must not block."""
+
+    def saved(self, lag_s: float) -> None:
+        """A result became durable `lag_s` seconds after `put`."""
+
+    def save_failed(self) -> None:
+        """One try failed; the result is kept and tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where time comes from."""
+
+    now: Callable[[], float] = time.monotonic
+    """Seconds, for lags and rates."""
+    wall: Callable[[], datetime] = field(default=lambda: datetime.now(timezone.utc))
+    """For the sidecar's `created`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A finished reply.
+
+    id: 32 hexadecimal digits (uuid4().hex).
+    sidecar: JSON values; the store adds id, created, media_type, bytes and sha256.
+    """
+
+    id: str
+    body: bytes
+    media_type: str
+    sidecar: dict[str, Any]
+
+
+class Reservation:
+    """Room promised in the spool; `put` uses it, `release` or leaving its `with` block gives an unused one back."""
+
+    def __init__(self, estimate: int, release: Callable[[Reservation], None]) -> None:
+        self.estimate = estimate
+        self.open = True
+        """Neither used nor given back; changed under the store's lock only."""
+        self._release = release
+
+    def release(self) -> None:
+        """Give the room back; does nothing when it was used or given back already."""
+        self._release(self)
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,95 @@
+"""The spool on disk: whole or not there, and readable from every process that shares the folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.saving.owners import SPOOL, Owner
+from service.saving.spool_files import Spooled, SpoolFiles
+
+ID, OTHER = f"{1:032x}", f"{2:032x}"
+BODY = bytes(range(256)) * 400
+SIDECAR = {"id": ID, "media_type": "image/png"}
+
+
+def spool(root: Path, name: str) -> SpoolFiles:
+    files = SpoolFiles(Owner(root, lambda: name))
+    files.open()
+    return files
+
+
+def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    here.write(ID, BODY, SIDECAR)
+    here.sync(ID)
+    assert here.read(ID) == there.read(ID) == Spooled(BODY, SIDECAR)
+    here.remove(ID)
+    here.remove(ID)
+    here.sync(ID)
+    assert here.read(ID) is there.read(ID) is None
+
+
+def test_what_a_dead_process_left_is_inherited_once_and_stays_readable(tmp_path: Path) -> None:
+    dead, heir, late = spool(tmp_path, "dead"), spool(tmp_path, "heir"), spool(tmp_path, "late")
+    dead.write(ID, BODY, SIDECAR)
+    assert list(heir.inherit()) == [], "it lives"
+    dead.close()
+    assert late.read(ID) == Spooled(BODY, SIDECAR)
+    assert list(heir.inherit()) == [(ID, Spooled(BODY, SIDECAR))]
+    assert list(late.inherit()) == []
+    assert late.read(ID) == heir.read(ID) == Spooled(BODY, SIDECAR)
+    assert not (tmp_path / SPOOL / "dead").exists()
+
+
+@pytest.mark.parametrize("length", [0, 10, 60, 5000])
+def test_a_torn_result_is_not_inherited_but_removed_and_told(tmp_path: Path, length: int) -> None:
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    dead.write(OTHER, BODY, SIDECAR)
+    os.truncate(tmp_path / SPOOL / "dead" / ID, length)
+    dead.close()
+    with capture_logs() as lines:
+        assert [result_id for result_id, _ in heir.inherit()] == [OTHER]
+    assert [line["result"] for line in lines] == [ID]
+    assert heir.read(ID) is None
+
+
+def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:
+    files = spool(tmp_path, "here")
+    files.write(ID, BODY, SIDECAR)
+    path = tmp_path / SPOOL / "here" / ID
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert files.read(ID) is None
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, room = spool(tmp_path, "here"), [1000]
+    writev = os.writev
+
+    def until_full(descriptor: int, pieces: list[memoryview]) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = b"".join(pieces)[: room[0]]
+        room[0] -= len(taken)
+        return writev(descriptor, [taken])
+
+    monkeypatch.setattr(os, "writev", until_full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write(ID, BODY, SIDECAR)
+    assert [path.name for path in (tmp_path / SPOOL / "here").iterdir()] == ["lock"]
+    room[0] = 10**6
+    files.write(ID, BODY, SIDECAR)
+    assert files.read(ID) == Spooled(BODY, SIDECAR)
+
+
+def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, pieces: writev(fd, [b"".join(pieces)[:777]]))
+    files = spool(tmp_path, "here")
+    files.write(ID, BODY, SIDECAR)
+    assert files.read(ID) == Spooled(BODY, SIDECAR)
