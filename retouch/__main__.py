@@ -13,6 +13,7 @@ from retouch.build_command import build
 from retouch.doctor_command import doctor
 from retouch.export_command import export
 from retouch.fill_command import generate, inpaint, translate
+from retouch.keys_command import keys_app
 from retouch.models_command import models
 from retouch.serve_command import make_serve_command
 from service.settings import SettingsInvalid
@@ -45,6 +46,7 @@ app.command()(export)
 app.command()(build)
 app.command()(models)
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
 app.command()(doctor)
 
 

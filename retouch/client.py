@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from engines.errors import RetouchError
+from retouch.api_key import key_headers
 
 Task = Literal["inpaint", "translate", "generate"]
 _BUSY = {429, 503}
@@ -193,7 +194,9 @@ async def open_http_filler(
 
     Raises:
         ServerUnreachable: `url` is no http(s) address.
+        KeyFileUnreadable: the API key should come from a file that cannot be read.
     """
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-    async with httpx.AsyncClient(base_url=checked_url(url), timeout=timeout_s, limits=limits) as client:
+    address, headers = checked_url(url), key_headers()
+    async with httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout_s, limits=limits) as client:
         yield HttpFiller(client, RetryPolicy(retries), sleep)

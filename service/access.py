@@ -32,6 +32,14 @@ log = structlog.get_logger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
 """Logged and counted when a client hangs up before its answer; never sent."""
+_REJECTIONS = frozenset({401, 403, 429, 503, 504})
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""On every reply: what is stored here came from strangers, and no browser shall take it for a page of ours."""
 
 
 @dataclass(slots=True)
@@ -61,6 +69,8 @@ class Access:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
                 outcome.status, outcome.started = message["status"], True
                 outcome.model = headers.get("x-model", "")
             await send(message)
@@ -104,6 +114,7 @@ class Access:
             duration_ms=round(seconds * 1e3, 2),
             **({"model": outcome.model} if outcome.model else {}),
             **({"code": state["code"]} if "code" in state else {}),
+            **({"client": client.id} if (client := state.get("client")) and client.name else {}),
         )
 
 
@@ -114,7 +125,7 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     state["code"] = problem.code
     if problem.status == 503 and problem.retry_after_s is None:
         problem.retry_after_s = state["service"].ready_in_s()
-    if problem.status in (503, 504):
+    if problem.status in _REJECTIONS:
         state["service"].metrics.rejected.labels(problem.code).inc()
     response = problem_response(problem, state["request_id"], request.url.path)
     if isinstance(error, HTTPException) and error.headers:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 
 import structlog
 
@@ -18,6 +19,7 @@ from service.admission import Admission
 from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.drain import Drain
+from service.edge.clients import Clients
 from service.engine_room import cancelled, open_engine_room
 from service.health import Outage, Vitals, unready_reasons
 from service.jobs import Jobs
@@ -46,6 +48,7 @@ class Service:
     new_id: Callable[[], str]
     drain: Drain
     outage: Outage
+    clients: Clients
 
     @property
     def admission(self) -> Admission:
@@ -105,6 +108,9 @@ async def open_service(settings: Settings, open_room: OpenRoom = open_engine_roo
     Args:
         settings: all knobs.
         open_room: what computes; by default in this process.
+
+    Raises:
+        KeysInvalid: the key file cannot be read.
     """
     async with AsyncExitStack() as stack:
         yield await _build(settings, open_room, stack)
@@ -120,6 +126,8 @@ async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_ro
 
 async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
     clock, metrics = time.monotonic, Metrics()
+    clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
+    clients.load()
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock)
@@ -148,12 +156,12 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         settings.max_jobs,
         settings.job_ttl_s,
         clock,
-        lambda: datetime.now(timezone.utc),
+        _now,
         _new_id,
         pipeline.admission.retry_after_s,
     )
-    service = Service(settings, pipeline, room, jobs, clock, _new_id, drain, Outage(clock()))
-    for watch in (service.end_without_device(), service.watch_outage()):
+    service = Service(settings, pipeline, room, jobs, clock, _new_id, drain, Outage(clock()), clients)
+    for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
     return service
@@ -167,6 +175,10 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 def _new_id() -> str:

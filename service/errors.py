@@ -4,12 +4,15 @@ ServiceError
 ├── InvalidImage          the bytes are not an image we can decode            400
 ├── SizesDiffer           mask and image differ in size                       400
 ├── InvalidRequest        the body is not what the endpoint takes             400
+├── Unauthorised          no key, or one that is not known or holds no more   401
+├── Forbidden             the key has not the scope                         403
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
 ├── UploadTimeout         the body did not come in time                       408
 ├── TooLarge              too many bytes or pixels                            413
 ├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
 ├── InvalidOption         an option is unknown or out of range                422
+├── TooManyRequests       over this key's rate or quota; see `retry_after_s`  429
 ├── InferenceFailed       this batch failed; the engine lives on              500
 ├── Overloaded            queue or spool is full; see `retry_after_s`         503
 ├── NotReady              models are loading or the worker is restarting      503
@@ -74,6 +77,18 @@ class InvalidRequest(ServiceError):
     status, title, default_code = 400, "Invalid request", "invalid_request"
 
 
+class Unauthorised(ServiceError):
+    """No key (`no_key`), or one that is not known, was revoked or has expired; nothing else was looked at."""
+
+    status, title, default_code = 401, "Unauthorised", "no_key"
+
+
+class Forbidden(ServiceError):
+    """The key is known and its scopes do not cover this."""
+
+    status, title, default_code = 403, "Forbidden", "forbidden"
+
+
 class NotFound(ServiceError):
     """No such result, job, model or path."""
 
@@ -108,6 +123,12 @@ class InvalidOption(ServiceError):
     """An option is unknown or out of range, or the mask selects nothing or everything."""
 
     status, title, default_code = 422, "Invalid option", "invalid_option"
+
+
+class TooManyRequests(ServiceError):
+    """Over the key's rate (`rate_limited`) or its quota of the day (`quota_exhausted`)."""
+
+    status, title, default_code, retryable = 429, "Too many requests", "rate_limited", True
 
 
 class InferenceFailed(ServiceError):

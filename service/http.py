@@ -10,10 +10,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service import access, routes
+from service import access, docs_page, routes
 from service.app import Service, open_service
+from service.edge.authorisation import Authorisation
 from service.engine_room import open_engine_room
 from service.errors import ServiceError
 from service.room import OpenRoom
@@ -25,6 +27,18 @@ MAX_IGNORED_BYTES = 16 * 2**20
 """Of bodies that were refused before they were read; a connection that sends more is closed."""
 MAX_HEADER_BYTES = 64 * 1024
 """Of one request, all lines together; more is answered 400 and the connection closed."""
+WRITE_TIMEOUT_S = 60.0
+"""A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
+_CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST", "DELETE"],
+    "allow_headers": ["Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"],
+    "expose_headers": [
+        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
+        *("Server-Timing", "Location", "Retry-After"),
+    ],
+    "max_age": 600,
+}
+"""Never with credentials: keys are sent in a header, and cookies mean nothing here."""
 
 
 def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> FastAPI:
@@ -41,12 +55,19 @@ def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, versi
         version=version,
         summary="Fills holes in images and translates images with trained generators.",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     app.include_router(routes.router)
+    app.include_router(docs_page.router)
     for error in (ServiceError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, access.reply_with_problem)
+    app.add_middleware(Authorisation)
+    if settings.cors_origins:
+        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+        app.add_middleware(CORSMiddleware, allow_origins=origins, **_CORS)
     app.add_middleware(access.Access)
     return app
 
@@ -62,6 +83,8 @@ class LimitedHttp(HttpToolsProtocol):
 
     _header_timer: asyncio.TimerHandle | None = None
     """Runs while a header is awaited."""
+    _write_timer: asyncio.TimerHandle | None = None
+    """Runs while the client does not take what is sent to it."""
     _ignored_bytes = 0
     """Of this connection's bodies, received after their request had been answered."""
     _unparsed_bytes = 0
@@ -77,6 +100,7 @@ class LimitedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._header_came()
+        self._written()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -115,6 +139,17 @@ class LimitedHttp(HttpToolsProtocol):
                 self.transport.abort()
         super().on_body(body)
 
+    def pause_writing(self) -> None:
+        """The client takes less than is sent to it."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client took most of it."""
+        self._written()
+        super().resume_writing()
+
     def _await_header(self) -> None:
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
@@ -123,3 +158,8 @@ class LimitedHttp(HttpToolsProtocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+    def _written(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fastapi.responses import Response
@@ -43,6 +44,10 @@ _PARAMETERS = [
         "description": "`respond-async`: 202 and a job to poll",
     },
 ]
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -51,6 +56,34 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {"model": Problem, "description": titles[status], "content": {PROBLEM_TYPE: {}}} for status in statuses
     }
+
+
+def secured(document: dict[str, Any], public: Collection[str]) -> dict[str, Any]:
+    """The document, with how keys are sent and what a call without a good one is answered.
+
+    Args:
+        document: as FastAPI makes it.
+        public: paths that need no key.
+    """
+    refusals = {
+        str(status): {
+            "description": answer["description"],
+            "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status, answer in problems(401, 403, 429).items()
+    }
+    paths = {
+        path: calls if path in public else {method: _refusable(call, refusals) for method, call in calls.items()}
+        for path, calls in document["paths"].items()
+    }
+    components = {**document["components"], "securitySchemes": _SECURITY_SCHEMES}
+    return {**document, "paths": paths, "components": components}
+
+
+def _refusable(call: dict[str, Any], refusals: dict[str, Any]) -> dict[str, Any]:
+    """A call that a server with keys answers to those alone who have one; without keys everyone is answered (`{}`)."""
+    schemes: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
+    return {**call, "responses": {**call["responses"], **refusals}, "security": [{}, *schemes]}
 
 
 def image_call(

@@ -91,4 +91,6 @@ def problem_response(error: ServiceError, request_id: str, path: str) -> Respons
     headers: dict[str, Any] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="retouch"'
     return JSONResponse(error.problem(request_id, path), error.status, headers, PROBLEM_TYPE)

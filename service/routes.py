@@ -96,7 +96,7 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     accept, later = joined(request.headers, "accept"), wants_job(joined(request.headers, "prefer"))
     asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
     allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
-    flow = Flow(_client(request), asked_priority(request.headers.get("x-priority")))
+    flow = Flow(request.state.client.id, asked_priority(request.headers.get("x-priority")))
     with ExitStack() as house:
         ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
         place = house.enter_context(service.admission.admit(ask))
@@ -116,12 +116,6 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
         left_s = call.deadline - service.clock()
         reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
     return image_response(reply, call.request_id, accept)
-
-
-def _client(request: Request) -> str:
-    """Who shares the house: whoever was authenticated, else the address."""
-    client = getattr(request.state, "client", None)
-    return str(client) if client else request.client.host if request.client else ""
 
 
 async def _read_form(request: Request, endpoint: _Endpoint, allowed_s: float) -> Form:

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 from importlib.metadata import version
+from pathlib import Path
 from types import FrameType
 
 import structlog
@@ -14,6 +15,8 @@ import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
 from service.drain import EXIT_DEVICE_LOST
+from service.edge.authorisation import check_exposure
+from service.edge.keys import read_keys
 from service.engine_room import open_engine_room
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
@@ -44,8 +47,12 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
         started again because it has lost its GPU, else 1.
 
     Raises:
-        SettingsInvalid: the results directory cannot be written to.
+        SettingsInvalid: the results directory cannot be written to, or strangers could use the server.
+        KeysInvalid: the key file cannot be read.
     """
+    check_exposure(settings)
+    if settings.keys_file:
+        read_keys(Path(settings.keys_file))
     configure_logs(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     _raise_open_files_limit()

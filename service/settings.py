@@ -23,6 +23,8 @@ else:
 
 PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+KEY_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
+"""A client's, and no settings of the server; on one machine both may be set."""
 
 
 class SettingsInvalid(RetouchError):
@@ -39,6 +41,10 @@ class Settings(BaseModel):
     metrics_port: int = Field(
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
     )
+
+    keys_file: str = Field("", description="API keys, as `retouch keys` makes them; empty: nobody is asked for one")
+    allow_anonymous: bool = Field(False, description="listen on a public address although nobody is asked for a key")
+    cors_origins: str = Field("", description="origins, with commas, whose pages may call the API; empty: none")
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
     model_poll_s: float = Field(2.0, gt=0, description="seconds between looks for new model versions")
@@ -101,9 +107,8 @@ def load_settings(
         SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.
     """
     known = {PREFIX + name.upper(): name for name in Settings.model_fields}
-    unknown = sorted(
-        name for name in environ if name.startswith(PREFIX) and name not in known and name != CONFIG_VARIABLE
-    )
+    expected = {*known, CONFIG_VARIABLE, *KEY_VARIABLES}
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in expected)
     if unknown:
         raise SettingsInvalid(
             f"unknown environment settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"

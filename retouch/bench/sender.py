@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import httpx
 
+from retouch.api_key import key_headers
 from retouch.bench.load import NO_REPLY, Answer, Payload
 from retouch.client import checked_url, problem_code
 
@@ -49,9 +50,11 @@ async def open_sender(url: str) -> AsyncIterator[HttpSender]:
 
     Raises:
         ServerUnreachable: `url` is no http(s) address.
+        KeyFileUnreadable: the API key should come from a file that cannot be read.
     """
     address = checked_url(url)
     async with aiohttp.ClientSession(
+        headers=key_headers(),
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from retouch.__main__ import app
 
-COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor"]
+COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor", "keys"]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from retouch.bench.load import allow_open_files
 from service import http
 from service.http import MAX_HEADER_BYTES
 
@@ -28,6 +32,13 @@ def exchange(url: str, *pieces: bytes) -> bytes:
             return connection.recv(65536)
         except ConnectionResetError:
             return b""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
 
 
 BEGIN = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
@@ -93,3 +104,69 @@ def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             connection.sendall(b"x" * 40_000_000)
+
+
+def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_not_come(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "HEADER_TIMEOUT_S", 0.3)
+    running = serve()
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.settimeout(0.02)
+        end = time.monotonic() + 20
+        for byte in itertools.cycle(b"X-Slow: 1\r\n"):
+            assert time.monotonic() < end, "it was never cut off"
+            try:
+                connection.sendall(bytes([byte]))
+                if connection.recv(65536) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                break
+
+
+def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "WRITE_TIMEOUT_S", 0.2)
+    running = serve()
+    connections = running.server.server_state.connections
+    parts = urlsplit(running.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((parts.hostname, parts.port))
+        asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"  # 1.5 MB each
+        connection.sendall(asked * 20)
+        wait_until(lambda: len(connections) == 1)
+        wait_until(lambda: not connections)
+
+
+def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "WRITE_TIMEOUT_S", 5.0)
+    running = serve()
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = b""
+        while piece := connection.recv(32_768):
+            received += piece
+            time.sleep(0.001)
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head.lower()
+
+
+def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
+    allow_open_files()
+    running = serve()
+    parts = urlsplit(running.url)
+    with ExitStack() as stack:
+        for number in range(1000):
+            connection = stack.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=10))
+            if number % 2:
+                connection.sendall(BEGIN)  # half a header
+        wait_until(lambda: len(running.server.server_state.connections) == 1000)
+        with running.client() as client:
+            for _ in range(20):
+                assert client.post("/v1/inpaint", files=files).status_code == 200
+        assert len(running.server.server_state.connections) >= 1000
+    wait_until(lambda: not running.server.server_state.connections)

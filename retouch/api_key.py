@@ -1,0 +1,31 @@
+"""The key that a client of ours sends: from the environment, where neither a process list nor a history shows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from engines.errors import RetouchError
+from service.settings import KEY_VARIABLES
+
+
+class KeyFileUnreadable(RetouchError):
+    """The file that should hold the key cannot be read."""
+
+
+def key_headers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The header with the key of RETOUCH_API_KEY, or of the file RETOUCH_API_KEY_FILE; none where neither is set.
+
+    Raises:
+        KeyFileUnreadable: there is no such file.
+    """
+    variable, file_variable = KEY_VARIABLES
+    key = environ.get(variable)
+    if key is None and file_variable in environ:
+        path = Path(environ[file_variable])
+        try:
+            key = path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyFileUnreadable(f"{file_variable} is {path}: {error}") from error
+    return {"X-API-Key": key.strip()} if key else {}
