@@ -7,9 +7,28 @@ from typing import Annotated
 
 import typer
 
-from training.errors import ConfigInvalid
 
+def fit(
+    config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds those of the shipped models")],
+    override: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's")
+    ] = None,
+    stop_after_seconds: Annotated[
+        float | None, typer.Option(min=0, help="save and end after so long; the same command goes on from there")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU if there is one")] = None,
+) -> None:
+    """Train a generator; a run that was cut, or killed, goes on where its last checkpoint stands.
 
-def fit(config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds examples")]) -> None:
-    """Train a generator; the same command continues a run that was cut."""
-    raise ConfigInvalid(f"{config}: fit is not written yet")
+    Under torchrun, one process a GPU, the same batch is spread over all of them.
+    """
+    from training.config import load_config  # noqa: PLC0415 (loads torch)
+    from training.fit import fit as train  # noqa: PLC0415
+    from training.runtime import started  # noqa: PLC0415
+
+    loaded = load_config(config, override or ())
+    with started(loaded, device) as runtime:
+        outcome = train(loaded, runtime, stop_after_seconds)
+    if runtime.leads:
+        what = "finished" if outcome.finished else "stopped; the same command goes on"
+        typer.echo(f"step {outcome.step} of {outcome.total}: {what}; weights in {outcome.generator}")

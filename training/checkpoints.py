@@ -1,0 +1,83 @@
+"""Checkpoints that are either whole or not there, and tied to the config that made them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from export.generators.family import State
+from training.config import FitConfig
+from training.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from pydantic.main import IncEx
+
+CHECKPOINT_FILE = "checkpoint.pt"
+_FREE_TO_CHANGE: dict[str, bool | set[str]] = {
+    "output": True,
+    "log_every": True,
+    "checkpoint_every": True,
+    "sheet_every": True,
+    "sheet_pictures": True,
+    "half_weights": True,
+    "data": {"threads", "validation", "validation_limit", "path"},
+    "features": True,
+}
+"""Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""
+
+
+def config_digest(config: FitConfig) -> str:
+    """What a run must keep when it goes on."""
+    return hashlib.sha256(config.model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE)).encode()).hexdigest()
+
+
+def save_atomically(value: object, path: Path) -> None:
+    """torch.save beside the file, flushed to the disk, then renamed over it: a kill leaves the old one or the new."""
+    temporary = path.with_name(f".{path.name}.partial")
+    with temporary.open("wb") as file:
+        torch.save(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def save_checkpoint(directory: Path, config: FitConfig, step: int, state: dict[str, Any]) -> None:
+    """`step` is the next one to take."""
+    save_atomically({"step": step, "config": config_digest(config), "trainee": state}, directory / CHECKPOINT_FILE)
+
+
+def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[int, dict[str, Any]] | None:
+    """The next step and the trainee's state; None where the run has not begun.
+
+    Raises:
+        CheckpointMismatch: the file is damaged, or of another config.
+    """
+    path = directory / CHECKPOINT_FILE
+    if not path.exists():
+        return None
+    try:
+        saved = torch.load(path, map_location=device, weights_only=True)
+        step, digest, state = int(saved["step"]), saved["config"], saved["trainee"]
+    except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, OSError) as error:
+        raise CheckpointMismatch(f"{path}: not a checkpoint of this program ({error}); remove it") from error
+    if digest != config_digest(config):
+        raise CheckpointMismatch(
+            f"{path}: begun under other knobs; give another output, or remove the folder to begin anew"
+        )
+    return step, state
+
+
+def save_generator(directory: Path, name: str, state: State, *, half: bool) -> Path:
+    """The public state dict as NAME.pth, FP16 if wanted; running statistics and counters stay as they are."""
+    narrow = {
+        key: tensor.half() if half and tensor.is_floating_point() and "running_" not in key else tensor
+        for key, tensor in state.items()
+    }
+    path = directory / f"{name}.pth"
+    save_atomically({key: tensor.cpu().contiguous() for key, tensor in narrow.items()}, path)
+    return path

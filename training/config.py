@@ -1,0 +1,219 @@
+"""Every knob of a training run, read from a TOML file; unknown names stop the start. docs/training.md explains them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from export.generators.pconv import PConvOptions
+from export.generators.pix2pix import Pix2PixOptions
+from training.errors import ConfigInvalid
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Layout = Literal["folder", "shards", "celeba", "places", "pairs"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(_Section):
+    """What is trained on, and how it is cut."""
+
+    path: Path = Field(description="folder of pictures, of tar shards, of side-by-side pairs, or of a public data set")
+    layout: Layout = Field("folder", description="how the folder is laid out")
+    split: Literal["train", "val"] = Field("train", description="celeba, places: which part of the data set")
+    direction: Literal["AtoB", "BtoA"] = Field("AtoB", description="pairs: A is the left half; BtoA has it as the aim")
+    load_side: int = Field(288, ge=8, description="pictures are shrunk to this shorter side; pairs are resized to it")
+    crop: int = Field(256, ge=8, description="side of a training crop; smaller pictures are enlarged to it")
+    flip: bool = Field(True, description="mirror half of the crops left to right")
+    scale: tuple[float, float] = Field((1.0, 1.0), description="a crop shows this many times its side, at random")
+    limit: int = Field(0, ge=0, description="use only the first so many pictures; 0: all")
+    threads: int = Field(0, ge=0, description="threads that decode; 0: as many as cores")
+    validation: Path | None = Field(
+        None, description="folder of pictures (or pairs) to report PSNR on; never trained on"
+    )
+    validation_limit: int = Field(64, ge=1, description="how many of them")
+
+    @model_validator(mode="after")
+    def _fits(self) -> DataConfig:
+        low, high = self.scale
+        if not 0.25 <= low <= high <= 4:
+            raise ValueError(f"data.scale {self.scale}: two numbers from 0.25 to 4, the smaller first")
+        if self.load_side < self.crop:
+            raise ValueError(f"data.load_side {self.load_side} is smaller than data.crop {self.crop}")
+        return self
+
+
+class MasksConfig(_Section):
+    """Holes to train on."""
+
+    coverage: tuple[float, float] = Field((0.05, 0.55), description="smallest and largest part of a crop in the hole")
+    folder: Path | None = Field(None, description="pictures of masks, bright = hole, used beside the drawn ones")
+    folder_share: float = Field(0.25, ge=0, le=1, description="part of the batch whose masks come from the folder")
+
+    @model_validator(mode="after")
+    def _fits(self) -> MasksConfig:
+        low, high = self.coverage
+        if not 0 < low <= high < 1:
+            raise ValueError(f"masks.coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        return self
+
+
+class PhaseConfig(_Section):
+    """A stretch of steps under one set of knobs."""
+
+    steps: int = Field(ge=1, description="optimiser steps in this phase")
+    batch: int = Field(ge=1, description="pictures a step, over all GPUs together")
+    learning_rate: float = Field(gt=0, description="after the warm-up")
+    final_learning_rate: float = Field(0.0, ge=0, description="at the end; a cosine leads there")
+    warm_up: int = Field(0, ge=0, description="steps of linear rise from zero")
+    hold: float = Field(0.0, ge=0, lt=1, description="part of the phase at full rate before the cosine begins")
+
+
+class PConvPhase(PhaseConfig):
+    """A stretch of steps of a partial-convolution net, with the weights of its losses (0: not even computed)."""
+
+    hole: float = Field(6.0, ge=0, description="mean |difference| inside the hole, [0, 1] scale")
+    valid: float = Field(1.0, ge=0, description="mean |difference| outside")
+    log_mse: float = Field(0.0, ge=0, description="log of the hole's mean squared difference: what PSNR measures")
+    perceptual: float = Field(0.0, ge=0, description="mean |difference| of VGG16 features at pool1, pool2, pool3")
+    style: float = Field(0.0, ge=0, description="mean |difference| of their Gram matrices; textures appear above ~50")
+    total_variation: float = Field(0.0, ge=0, description="mean |difference| of neighbours in and beside the hole")
+    features_of_output: bool = Field(False, description="features of the raw output too, as in the paper; costs a half")
+    freeze_encoder_norm: bool = Field(False, description="batch norms of the encoder keep their running statistics")
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether VGG16 takes part."""
+        return self.perceptual > 0 or self.style > 0
+
+
+class Pix2PixPhase(PhaseConfig):
+    """A stretch of steps of pix2pix."""
+
+    l1: float = Field(100.0, ge=0, description="mean |difference| on the [-1, 1] scale")
+    adversarial: float = Field(1.0, ge=0, description="what the discriminator says; 0: no discriminator is trained")
+
+
+class FitConfig(_Section):
+    """What all runs share."""
+
+    output: Path = Field(description="run directory: checkpoint.pt, generator.pth, log.jsonl, sheets, TensorBoard")
+    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order, crops and masks")
+    precision: Precision = Field("bf16", description="what convolutions compute in; fp16 scales its losses")
+    channels_last: bool = Field(True, description="tensors in NHWC order, which tensor cores read")
+    compile: bool = Field(True, description="torch.compile for nets with their losses; off on a CPU unless asked for")
+    deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
+    betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
+    ema_decay: float = Field(0.999, ge=0, lt=1, description="of the averaged weights, which are what is saved; 0: none")
+    initial: Path | None = Field(None, description="a generator's weights to begin with; else random ones")
+    log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl; the only waits for the device")
+    checkpoint_every: int = Field(2000, ge=1, description="steps between checkpoints")
+    sheet_every: int = Field(2000, ge=1, description="steps between sample sheets and validations")
+    sheet_pictures: int = Field(8, ge=1, le=64, description="rows of a sample sheet")
+    half_weights: bool = Field(True, description="generator.pth holds FP16 tensors, half the size")
+    data: DataConfig
+
+
+class PConvConfig(FitConfig):
+    """A partial-convolution U-Net (Liu et al. 2018)."""
+
+    model: Literal["pconv"]
+    generator: PConvOptions = Field(default_factory=lambda: PConvOptions.model_validate({}))
+    masks: MasksConfig = Field(default_factory=lambda: MasksConfig.model_validate({}))
+    features: Path | None = Field(None, description="VGG16 features.0 to .14 (safetensors, torchvision's layout)")
+    phase: list[PConvPhase] = Field(min_length=1, description="one [[phase]] after another")
+
+    @model_validator(mode="after")
+    def _fits(self) -> PConvConfig:
+        if self.data.crop % 2**self.generator.levels:
+            raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
+        if self.features is None and any(phase.needs_features for phase in self.phase):
+            raise ValueError("perceptual and style losses need VGG16: give the file's path as features = …")
+        if self.data.layout == "pairs":
+            raise ValueError("data.layout pairs is for pix2pix")
+        return self
+
+
+class Pix2PixConfig(FitConfig):
+    """pix2pix (Isola et al. 2017): conditional GAN + L1."""
+
+    model: Literal["pix2pix"]
+    generator: Pix2PixOptions = Field(default_factory=lambda: Pix2PixOptions.model_validate({"dropout": True}))
+    betas: tuple[float, float] = Field((0.5, 0.999), description="of Adam")
+    gan: Literal["vanilla", "lsgan"] = Field("vanilla", description="cross entropy, or least squares")
+    discriminator_width: int = Field(64, ge=1, le=512, description="channels of the PatchGAN's first layer")
+    discriminator_layers: int = Field(3, ge=1, le=6, description="3: each output sees 70×70 pixels")
+    phase: list[Pix2PixPhase] = Field(min_length=1, description="one [[phase]] after another")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Pix2PixConfig:
+        if self.data.layout != "pairs":
+            raise ValueError("pix2pix trains on data.layout = 'pairs'")
+        if self.generator.in_channels != 3 or self.generator.out_channels != 3:
+            raise ValueError("pairs are RGB: generator.in_channels and out_channels are 3")
+        return self
+
+
+AnyConfig = PConvConfig | Pix2PixConfig
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
+    """The file's knobs, with `section.knob=value` overrides (values in TOML, or bare words) laid over them.
+
+    Raises:
+        ConfigInvalid: the file is missing or not TOML, or a knob is unknown or does not fit; the message names it.
+    """
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: cannot be read ({error.strerror}); is the path right?") from error
+    except ValueError as error:
+        raise ConfigInvalid(f"{path}: not TOML ({error})") from error
+    for override in overrides:
+        _lay_over(values, override)
+    adapter: TypeAdapter[AnyConfig] = TypeAdapter(Annotated[AnyConfig, Field(discriminator="model")])
+    try:
+        return adapter.validate_python(values)
+    except ValidationError as error:
+        raise ConfigInvalid(f"{path}: {_explained(error)}") from error
+
+
+def _lay_over(values: dict[str, Any], override: str) -> None:
+    name, separator, text = override.partition("=")
+    *sections, knob = name.split(".")
+    if not separator or not knob:
+        raise ConfigInvalid(f"{override!r}: write KNOB=VALUE, as in --set data.path=photos")
+    place: Any = values
+    try:
+        for section in sections:
+            place = place[int(section)] if isinstance(place, list) else place.setdefault(section, {})
+        place[knob] = _parsed(text)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigInvalid(f"{override!r}: no such knob; phases are numbered, as in phase.0.steps=10") from error
+
+
+def _parsed(text: str) -> object:
+    """A value as TOML writes it, or the bare word."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except ValueError:
+        return text
+
+
+def _explained(error: ValidationError) -> str:
+    parts = []
+    for fault in error.errors():
+        where = ".".join(str(part) for part in fault["loc"] if part not in ("pconv", "pix2pix"))
+        parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))
+    return "; ".join(parts)

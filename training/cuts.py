@@ -1,0 +1,58 @@
+"""Which pictures a batch shows and where they are cut: a function of the seed and of the samples taken before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from training.config import DataConfig
+from training.seeds import Purpose, generator_for
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """One entry a sample, all on the device."""
+
+    picture: Tensor
+    """Numbers of pictures, int64."""
+    place: Tensor
+    """N×2: where between the first and the last possible position the cut begins, down and across, in [0, 1)."""
+    mirrored: Tensor
+    """Whether left and right change places, bool."""
+    span: Tensor | None
+    """How many pixels of the picture one pixel of the cut spans; None: one, and nothing is interpolated."""
+
+    def part(self, first: int, last: int) -> Cuts:
+        """Samples first … last - 1: what one of several processes takes."""
+        span = None if self.span is None else self.span[first:last]
+        return Cuts(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
+
+
+def picture_numbers(count: int, samples_before: int, batch: int, seed: int, device: torch.device) -> Tensor:
+    """The next `batch` of `count` pictures, int64: every picture once before any comes again, each time reshuffled."""
+    first, last = samples_before // count, (samples_before + batch - 1) // count
+    rounds = [
+        torch.randperm(count, generator=generator_for(device, seed, epoch, Purpose.ORDER), device=device)
+        for epoch in range(first, last + 1)
+    ]
+    begin = samples_before - first * count
+    return torch.cat(rounds)[begin : begin + batch]
+
+
+def draw_cuts(data: DataConfig, picture: Tensor, generator: torch.Generator) -> Cuts:
+    """Random cuts of the pictures with these numbers."""
+    count, device = len(picture), picture.device
+    place = torch.rand(count, 2, generator=generator, device=device)
+    coin, stretch = torch.rand(2, count, generator=generator, device=device)
+    low, high = data.scale
+    span = None if low == high == 1 else low + (high - low) * stretch
+    return Cuts(picture, place, (coin < 0.5) & data.flip, span)
+
+
+def central_cuts(first: int, last: int, device: torch.device) -> Cuts:
+    """The middles of pictures first … last - 1."""
+    picture = torch.arange(first, last, device=device)
+    place = torch.full((last - first, 2), 0.5, device=device)
+    return Cuts(picture, place, torch.zeros(last - first, dtype=torch.bool, device=device), None)

@@ -1,0 +1,124 @@
+"""The loop of a training run: the only file that knows the order of its steps.
+
+data ─▶ batch(seed, step) ─▶ net, losses ─▶ update ─▶ average ─▶ log, sheet, checkpoint ─▶ generator.pth
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.checkpoints import read_run, save_checkpoint, save_generator
+from training.config import AnyConfig, PConvConfig
+from training.journal import Journal
+from training.partial_task import PartialTrainee
+from training.pix2pix_task import Pix2PixTrainee
+from training.runtime import Runtime
+from training.schedule import Place, place_of, total_steps
+from training.seeds import Purpose, derived_seed
+from training.sheets import write_sheet
+from training.trainee import Trainee
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a call of `fit` ended."""
+
+    step: int
+    total: int
+    generator: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are taken."""
+        return self.step == self.total
+
+
+def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
+    """What the config trains, with its data on the device."""
+    return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
+
+
+def fit(
+    config: AnyConfig, runtime: Runtime, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> Outcome:
+    """Train from where the run directory stands to the end, or until the time is over; then save.
+
+    Raises:
+        TrainingError: the data or the run directory do not fit the config.
+    """
+    started, directory = clock(), config.output
+    directory.mkdir(parents=True, exist_ok=True)
+    trainee = make_trainee(config, runtime)
+    found = read_run(directory, config, runtime.device)
+    first, state = found or (0, None)
+    if state is not None:
+        trainee.load(state)
+    run = _Run(config, runtime, trainee, total_steps(config.phase))
+    with Journal(directory, first=first, total=run.total, writes=runtime.leads) as journal:
+        last = run.steps(first, journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock)
+    return Outcome(last, run.total, run.save(last))
+
+
+@dataclass(frozen=True)
+class _Run:
+    config: AnyConfig
+    runtime: Runtime
+    trainee: Trainee[Any]
+    total: int
+
+    def steps(self, first: int, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> int:
+        """Take steps; the number of the next one when they end."""
+        phase_index, since, pictures = -1, clock(), 0
+        for number in range(first, self.total):
+            place: Place[Any] = place_of(number, self.config.phase)
+            if place.index != phase_index:
+                phase_index = place.index
+                self.trainee.begin_phase(place.phase)
+            figures = self._step(number, place)
+            done, pictures = number + 1, pictures + place.phase.batch
+            if done % self.config.log_every == 0 or done == self.total:
+                values = self._read(figures) | {"learning_rate": place.learning_rate}
+                speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
+                journal.record(done, values | {"images_per_s": speed})
+                if self.runtime.any(over()):
+                    return done
+            self._keep(done, journal, ends_phase=place.step + 1 == place.phase.steps)
+        return self.total
+
+    def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
+        """Dropout draws from torch's own generators, which every step sets anew, on each process differently."""
+        stream = number * self.runtime.world + self.runtime.rank
+        torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
+        return self.trainee.step(number, place)
+
+    def _read(self, figures: dict[str, Tensor]) -> dict[str, float]:
+        """The only wait for the device: one copy of all figures, averaged over processes."""
+        stacked = torch.stack([value.float() for value in figures.values()])
+        self.runtime.average([stacked])
+        return dict(zip(figures, stacked.tolist(), strict=True))
+
+    def _keep(self, done: int, journal: Journal, *, ends_phase: bool) -> None:
+        if self.runtime.leads and (ends_phase or done % self.config.sheet_every == 0):
+            write_sheet(self.trainee.sheet(), self.config.output / "sheets" / f"{done:07d}.png")
+            if figures := self.trainee.validate():
+                journal.record(done, figures)
+        if done < self.total and done % self.config.checkpoint_every == 0:
+            self.save(done)
+        if done < self.total and ends_phase and self.runtime.leads:
+            name = f"generator-phase{place_of(done - 1, self.config.phase).index}"
+            save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
+
+    def save(self, step: int) -> Path:
+        """The checkpoint and the generator as they stand; every process takes part, one writes."""
+        state, directory, half = self.trainee.state(), self.config.output, self.config.half_weights
+        if not self.runtime.leads:
+            return directory / "generator.pth"
+        save_checkpoint(directory, self.config, step, state)
+        return save_generator(directory, "generator", self.trainee.generator_state(), half=half)

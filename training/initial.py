@@ -1,0 +1,32 @@
+"""Beginning with a generator's weights that a file holds, instead of random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from export.checkpoint import read_checkpoint
+from export.errors import ExportError
+from export.generators.family import State
+from training.errors import CheckpointMismatch
+
+
+def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]) -> None:
+    """Give the net the first state dict of a checkpoint that fits it after `translate`.
+
+    Raises:
+        CheckpointMismatch: the file cannot be read, or nothing in it fits the config's generator.
+    """
+    try:
+        parts = read_checkpoint(path).parts
+    except ExportError as error:
+        raise CheckpointMismatch(str(error)) from error
+    wanted = {key: tensor.shape for key, tensor in net.state_dict().items() if not key.startswith("scale.")}
+    for part in parts:
+        state = translate(part.state)
+        if {key: tensor.shape for key, tensor in state.items()} == wanted:
+            net.load_state_dict(state, strict=False)
+            return
+    raise CheckpointMismatch(f"{path}: holds no weights that fit the config's generator; compare its levels and widths")

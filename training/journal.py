@@ -1,0 +1,66 @@
+"""What a run tells: log.jsonl, TensorBoard where it is installed, a progress bar on a terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LOG_FILE = "log.jsonl"
+
+
+class Journal:
+    """Lines of figures by step. A run that goes on drops the lines of steps that it takes again."""
+
+    def __init__(self, directory: Path, *, first: int, total: int, writes: bool = True) -> None:
+        self._path, self._writes, self._writer = directory / LOG_FILE, writes, None
+        if writes:
+            self._path.write_text("".join(_lines_until(self._path, first)), "utf-8")
+            self._writer = _tensorboard(directory / "tensorboard", first)
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._progress = Progress(TextColumn("{task.description}"), *columns, transient=True, disable=not writes)
+        self._task = self._progress.add_task("training", total=total, completed=first)
+
+    def __enter__(self) -> Journal:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def record(self, step: int, figures: Mapping[str, float]) -> None:
+        """Append a line, and show it."""
+        if not self._writes:
+            return
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step} | dict(figures)) + "\n")
+        if self._writer is not None:
+            for name, value in figures.items():
+                self._writer.add_scalar(name, value, step)
+        shown = " ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        self._progress.update(self._task, completed=step)
+        self._progress.console.print(f"{step}: {shown}", highlight=False, soft_wrap=True)
+
+
+def _lines_until(path: Path, step: int) -> list[str]:
+    if not path.exists():
+        return []
+    whole = [line for line in path.read_text("utf-8").splitlines(keepends=True) if line.endswith("}\n")]
+    return [line for line in whole if json.loads(line)["step"] <= step]
+
+
+def _tensorboard(directory: Path, first: int) -> Any:
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (slow, and not everywhere)
+
+    return SummaryWriter(str(directory), purge_step=first + 1)

@@ -1,0 +1,63 @@
+"""Losses of partial-convolution nets, safe in half precision.
+
+Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018, section 3.4. Sums are taken in
+FP32, each over its own sample first: the mean over samples is then the same however they are spread over GPUs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LEAST_MSE = 1e-5
+"""50 dB: beyond it `log_mse` gains nothing more."""
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of N×C×H×W values where the N×1×H×W mask is 1; 0 for a sample whose mask is empty. A scalar in FP32.
+
+    In FP16 the naive sum(v·m)/(sum(m) + 1e-8) is inf/inf above 65504 pixels and 0/0 on an empty mask.
+    """
+    return _sample_means(values, mask).mean()
+
+
+def _sample_means(values: Tensor, mask: Tensor) -> Tensor:
+    values, mask = values.float(), mask.float()
+    count = mask.sum((1, 2, 3)) * values.shape[1]
+    return (values * mask).sum((1, 2, 3)) / count.clamp(min=1)
+
+
+def log_mse(output: Tensor, image: Tensor, mask: Tensor) -> Tensor:
+    """Mean over samples of ln(mean squared difference inside the mask), which is PSNR up to a factor of -10/ln 10."""
+    squares = (output.float() - image.float()).square()
+    return (_sample_means(squares, mask) + _LEAST_MSE).log().mean()
+
+
+def gram(features: Tensor) -> Tensor:
+    """N×C×H×W features to their N×C×C Gram matrices over c·h·w, FP32.
+
+    One batched product. Its factors are divided by √(h·w) before and the result by c after it: 1/(c·h·w) as one FP16
+    number vanishes below 2⁻²⁴, and the undivided sums end beyond 65504.
+    """
+    n, c, h, w = features.shape
+    flat = features.reshape(n, c, h * w) * (h * w) ** -0.5
+    return torch.bmm(flat, flat.transpose(1, 2)).float() / c
+
+
+def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """Sum over layers of the mean |difference| of their features."""
+    return torch.stack([(f.float() - w.float()).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
+
+
+def style_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """Sum over layers of the mean |difference| of their Gram matrices."""
+    return torch.stack([(gram(f) - gram(w)).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
+
+
+def total_variation(image: Tensor, hole: Tensor) -> Tensor:
+    """Mean |difference| of neighbours of which at least one lies in the hole, down plus across."""
+    across = (image[..., 1:] - image[..., :-1]).abs()
+    down = (image[..., 1:, :] - image[..., :-1, :]).abs()
+    beside = torch.maximum(hole[..., 1:], hole[..., :-1])
+    above = torch.maximum(hole[..., 1:, :], hole[..., :-1, :])
+    return masked_mean(across, beside) + masked_mean(down, above)

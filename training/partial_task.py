@@ -1,0 +1,175 @@
+"""Training a partial-convolution U-Net: batches, losses, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from export.generators.family import State
+from training.cache import PictureCache
+from training.config import MasksConfig, PConvConfig, PConvPhase
+from training.cuts import central_cuts, draw_cuts, picture_numbers
+from training.features import VGG16Features, load_features
+from training.initial import load_initial
+from training.losses import log_mse, masked_mean, perceptual_distance, style_distance, total_variation
+from training.mask_files import MaskFiles
+from training.masks import draw_shapes, fill_shapes
+from training.partial_net import PartialUNet, initialise, own_state, public_state
+from training.pictures import load_pictures, validation_pictures
+from training.runtime import Runtime
+from training.schedule import Place
+from training.seeds import Purpose, generator_for
+from training.sheets import mean_psnr_db, rows_of
+from training.trainee import Trainee
+from training.updates import Average, Updates
+
+_VALIDATED_AT_ONCE = 16
+
+
+class Holes:
+    """Masks of a batch, drawn and from files."""
+
+    def __init__(self, config: MasksConfig, side: int, device: torch.device, *, compiled: bool) -> None:
+        self._config, self._side = config, side
+        self._files = MaskFiles(config.folder, side, device) if config.folder else None
+        self._fill = cast(
+            "Callable[..., Tensor]", torch.compile(fill_shapes, dynamic=False) if compiled else fill_shapes
+        )
+
+    def draw(self, count: int, share: tuple[int, int], generator: torch.Generator) -> Tensor:
+        """Samples `share` of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
+        first, last = share
+        shapes = draw_shapes(count, self._config.coverage, generator)
+        holes = self._fill(shapes.part(first, last), self._side)
+        if self._files is None:
+            return holes
+        chosen = torch.rand(count, generator=generator, device=generator.device) < self._config.folder_share
+        files = self._files.draw(count, self._config.coverage, generator)
+        return torch.where(chosen[first:last, None, None, None], files[first:last], holes)
+
+
+class PartialLosses(nn.Module):
+    """The net and its losses as one module: compiled as one, so that what is elementwise melts together."""
+
+    def __init__(self, net: PartialUNet, features: VGG16Features | None, phase: PConvPhase) -> None:
+        super().__init__()
+        self.net, self.features, self.phase = net, features, phase
+
+    def forward(self, image: Tensor, hole: Tensor) -> dict[str, Tensor]:
+        """N×3×H×W image in [0, 1], N×1×H×W hole: every loss with a weight, unweighted, and their sum as `loss`."""
+        phase, output = self.phase, self.net(image, hole)
+        difference = (output - image).abs()
+        terms = {"hole": masked_mean(difference, hole), "valid": masked_mean(difference, 1 - hole)}
+        composite = torch.where(hole > 0, output, image)
+        if phase.log_mse:
+            terms["log_mse"] = log_mse(output, image, hole)
+        if phase.total_variation:
+            terms["total_variation"] = total_variation(composite, hole)
+        if self.features is not None and phase.needs_features:
+            terms |= self._feature_terms(self.features, image, output, composite)
+        weighted = [getattr(phase, name) * value for name, value in terms.items()]
+        return terms | {"loss": torch.stack(weighted).sum()}
+
+    def _feature_terms(
+        self, features: VGG16Features, image: Tensor, output: Tensor, composite: Tensor
+    ) -> dict[str, Tensor]:
+        with torch.no_grad():
+            wanted = features(image)
+        looked_at = [composite, output] if self.phase.features_of_output else [composite]
+        found = [features(picture) for picture in looked_at]
+        terms = {}
+        if self.phase.perceptual:
+            terms["perceptual"] = torch.stack([perceptual_distance(f, wanted) for f in found]).sum()
+        if self.phase.style:
+            terms["style"] = torch.stack([style_distance(f, wanted) for f in found]).sum()
+        return terms
+
+
+class PartialTrainee(Trainee[PConvPhase]):
+    """A partial-convolution U-Net with its data, losses and optimiser."""
+
+    def __init__(self, config: PConvConfig, runtime: Runtime) -> None:
+        self._config, self._runtime, device = config, runtime, runtime.device
+        self._pictures = PictureCache(load_pictures(config.data), device)
+        held_out = validation_pictures(config.data)
+        self._validation = PictureCache(held_out, device) if held_out else None
+        self._holes = Holes(config.masks, config.data.crop, device, compiled=config.compile)
+        self.net = PartialUNet(config.generator)
+        initialise(self.net, generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS))
+        if config.initial is not None:
+            load_initial(self.net, config.initial, own_state)
+        self._features = load_features(config.features) if config.features else None
+        for net in (self.net, self._features):
+            if net is not None:
+                runtime.hold(net)
+        self._updates = Updates(self.net, config, runtime)
+        self._average = Average(self.net, config.ema_decay)
+        self._losses: Callable[..., dict[str, Tensor]] | None = None
+
+    def begin_phase(self, phase: PConvPhase) -> None:
+        self._runtime.adopt_buffers(self.net)
+        self.net.train()
+        if phase.freeze_encoder_norm:
+            self.net.freeze_encoder_norm()
+        losses = PartialLosses(self.net, self._features if phase.needs_features else None, phase)
+        self._losses = torch.compile(losses, dynamic=False) if self._config.compile else losses
+
+    def step(self, number: int, place: Place[PConvPhase]) -> dict[str, Tensor]:
+        image, hole = self.batch(number, place)
+        if self._losses is None:
+            raise RuntimeError("begin_phase comes before step")
+        with self._runtime.autocast():
+            terms = self._losses(image, hole)
+        self._updates.apply(terms["loss"], place.learning_rate)
+        self._average.update(self.net)
+        return {name: value.detach() for name, value in terms.items()}
+
+    def batch(self, number: int, place: Place[PConvPhase]) -> tuple[Tensor, Tensor]:
+        """This process's pictures and holes of a step."""
+        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        share = self._runtime.share(count)
+        numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
+        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        image = self._pictures.crops(cuts.part(*share), self._config.data.crop)
+        hole = self._holes.draw(count, share, generator_for(device, seed, number, Purpose.MASKS))
+        return image.contiguous(memory_format=self._runtime.layout), hole
+
+    def state(self) -> dict[str, Any]:
+        self._runtime.adopt_buffers(self.net)
+        return {"net": self.net.state_dict(), "updates": self._updates.state(), "average": self._average.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self._updates.load(state["updates"])
+        self._average.load(state["average"])
+
+    def generator_state(self) -> State:
+        return public_state(cast("PartialUNet", self._average.net))
+
+    def sheet(self) -> Tensor:
+        cache = self._validation or self._pictures
+        last = min(self._config.sheet_pictures, cache.count)
+        image, hole, composite = self._filled(cache, 0, last)
+        return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
+
+    def validate(self) -> dict[str, float]:
+        cache = self._validation
+        if cache is None:
+            return {}
+        starts = range(0, cache.count, _VALIDATED_AT_ONCE)
+        batches = [self._filled(cache, i, min(i + _VALIDATED_AT_ONCE, cache.count)) for i in starts]
+        return {"validation_psnr_db": mean_psnr_db([(composite, image) for image, _, composite in batches])}
+
+    @torch.no_grad()
+    def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures first … last - 1 with holes that are always the same, filled by the averaged net."""
+        device, side = self._runtime.device, self._config.data.crop
+        image = cache.crops(central_cuts(first, last, device), side).contiguous(memory_format=self._runtime.layout)
+        generator = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
+        hole = fill_shapes(draw_shapes(last - first, (0.1, 0.5), generator), side).to(device)
+        with self._runtime.autocast():
+            output = self._average.net(image, hole)
+        return image, hole, torch.where(hole > 0, output.clamp(0, 1), image)

@@ -1,0 +1,169 @@
+"""Finding and decoding what is trained on: plain folders, tar shards, CelebA, Places, side-by-side pairs.
+
+A picture is H×W×3 uint8 RGB; a pair is H×W×6, what goes in first and the aim behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from training.config import DataConfig
+from training.errors import DataMissing
+
+Picture = NDArray[np.uint8]
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_SPLITS = {"train": "0", "val": "1"}
+
+
+def load_pictures(data: DataConfig) -> list[Picture]:
+    """Every picture of a data set in a fixed order, decoded by threads and resized as the config says.
+
+    Raises:
+        DataMissing: the folder holds none, a file cannot be decoded, or a list of the layout is missing.
+    """
+    files = islice(_LAYOUTS[data.layout](data), data.limit or None)
+    prepare = _prepare_pair if data.layout == "pairs" else _prepare_single
+
+    def decode(item: tuple[str, Callable[[], bytes]]) -> Picture:
+        name, read = item
+        return prepare(_decoded(read(), name), data)
+
+    with ThreadPoolExecutor(data.threads or os.cpu_count() or 1) as pool:
+        pictures = list(pool.map(decode, files))
+    if not pictures:
+        raise DataMissing(f"{data.path}: no pictures in layout {data.layout!r}; is data.path right?")
+    return pictures
+
+
+def validation_pictures(data: DataConfig) -> list[Picture]:
+    """Those of `data.validation`: central squares of side `crop`, or whole pairs; none where no folder is given."""
+    if data.validation is None:
+        return []
+    layout = data.layout if data.layout == "pairs" else "folder"
+    changed = {"path": data.validation, "layout": layout, "limit": data.validation_limit}
+    own = data.model_copy(update=changed | ({"load_side": data.crop} if layout == "pairs" else {}))
+    return [_central(picture, data.crop) for picture in load_pictures(own)]
+
+
+def _central(picture: Picture, side: int) -> Picture:
+    top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
+    return picture[top : top + side, left : left + side]
+
+
+Item = tuple[str, Callable[[], bytes]]
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """All pictures under a folder, sorted by their paths.
+
+    Raises:
+        DataMissing: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise DataMissing(f"{folder}: no such folder")
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+
+
+def _from_folder(data: DataConfig) -> Iterator[Item]:
+    return ((str(path), path.read_bytes) for path in picture_files(data.path))
+
+
+def _from_shards(data: DataConfig) -> Iterator[Item]:
+    """Members in their order within shards sorted by name; bytes are read here, one after another."""
+    shards = [data.path] if data.path.suffix == ".tar" else sorted(data.path.glob("*.tar"))
+    for shard in shards:
+        yield from _members(shard)
+
+
+def _members(shard: Path) -> Iterator[Item]:
+    try:
+        with tarfile.open(shard, "r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                if file is not None and Path(member.name).suffix.lower() in SUFFIXES:
+                    yield f"{shard}:{member.name}", _constant(file.read())
+    except (OSError, tarfile.TarError) as error:
+        raise DataMissing(f"{shard}: not a readable tar ({error}); copy it again") from error
+
+
+def _constant(content: bytes) -> Callable[[], bytes]:
+    return lambda: content
+
+
+def _from_celeba(data: DataConfig) -> Iterator[Item]:
+    """img_align_celeba/000001.jpg …, split by list_eval_partition.txt (or .csv): 0 train, 1 validation, 2 test."""
+    lists = [data.path / "list_eval_partition.txt", data.path / "list_eval_partition.csv"]
+    listed = next((path for path in lists if path.is_file()), None)
+    if listed is None:
+        raise DataMissing(f"{lists[0]}: not there; CelebA's partition list belongs beside img_align_celeba")
+    for line in listed.read_text("utf-8").splitlines():
+        name, _, part = line.replace(",", " ").partition(" ")
+        if part.strip() == _SPLITS[data.split]:
+            path = data.path / "img_align_celeba" / name
+            yield str(path), path.read_bytes
+
+
+def _from_places(data: DataConfig) -> Iterator[Item]:
+    """Places365-Standard: data_256 or data_large (train, a folder a letter), val_256 or val_large."""
+    stem = "data" if data.split == "train" else "val"
+    names = [f"{stem}_{size}{end}" for size in ("256", "large") for end in ("", "_standard")]
+    folder = next((data.path / name for name in names if (data.path / name).is_dir()), None)
+    if folder is None:
+        raise DataMissing(f"{data.path}: holds none of {', '.join(names)}, as Places365-Standard does")
+    return ((str(path), path.read_bytes) for path in picture_files(folder))
+
+
+_LAYOUTS: dict[str, Callable[[DataConfig], Iterator[Item]]] = {
+    "folder": _from_folder,
+    "pairs": _from_folder,
+    "shards": _from_shards,
+    "celeba": _from_celeba,
+    "places": _from_places,
+}
+
+
+def _decoded(content: bytes, name: str) -> Picture:
+    encoded = np.frombuffer(content, np.uint8)
+    bgr = cv2.imdecode(encoded, cv2.IMREAD_COLOR) if encoded.size else None
+    if bgr is None:
+        raise DataMissing(f"{name}: not a picture that can be decoded; remove it")
+    return _as_bytes(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+
+
+def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
+    """Shrunk to `load_side` by areas, enlarged to `crop` by cubics, else left alone: never resampled twice."""
+    height, width = picture.shape[:2]
+    shorter = min(height, width)
+    side = min(max(shorter, data.crop), data.load_side)
+    if side == shorter:
+        return picture
+    size = (max(side, round(width * side / shorter)), max(side, round(height * side / shorter)))
+    return _resized(picture, size, cv2.INTER_AREA if side < shorter else cv2.INTER_CUBIC)
+
+
+def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
+    """Both halves at `load_side` squared by cubics, as upstream does for its jitter; what goes in first."""
+    middle, side = picture.shape[1] // 2, (data.load_side, data.load_side)
+    halves = [picture[:, :middle], picture[:, middle : 2 * middle]]
+    if data.direction == "BtoA":
+        halves.reverse()
+    return np.concatenate([_resized(half, side, cv2.INTER_CUBIC) for half in halves], axis=2)
+
+
+def _resized(picture: Picture, size: tuple[int, int], method: int) -> Picture:
+    return picture if picture.shape[1::-1] == size else _as_bytes(cv2.resize(picture, size, interpolation=method))
+
+
+def _as_bytes(values: Any) -> Picture:
+    picture: Picture = values
+    return picture

@@ -1,0 +1,114 @@
+"""Where a run computes: one process or one of several under torchrun, its device, and in which precision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from training.config import FitConfig, Precision
+from training.errors import ConfigInvalid
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """One process of a run."""
+
+    device: torch.device
+    precision: Precision
+    layout: torch.memory_format = torch.contiguous_format
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and the log."""
+        return self.rank == 0
+
+    def share(self, batch: int) -> tuple[int, int]:
+        """First and last sample of the global batch that this process takes.
+
+        Raises:
+            ConfigInvalid: the batch cannot be split evenly.
+        """
+        if batch % self.world:
+            raise ConfigInvalid(f"batch {batch} cannot be split over {self.world} processes; use a multiple")
+        own = batch // self.world
+        return self.rank * own, (self.rank + 1) * own
+
+    def hold(self, net: nn.Module) -> None:
+        """Move a net to the device, its weights in the layout that is computed in."""
+        net.to(self.device)
+        for parameter in net.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=self.layout)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Convolutions and products in half precision where the config says so; sums and norms stay FP32."""
+        kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
+        return torch.autocast(self.device.type, kind, enabled=kind is not None)
+
+    def any(self, value: bool) -> bool:
+        """Whether it is true in any process."""
+        if self.world == 1:
+            return value
+        flag = torch.tensor(float(value), device=self.device)
+        dist.all_reduce(flag, dist.ReduceOp.MAX)
+        return bool(flag)
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors, gradients or logged losses, by their means over all processes, in one message."""
+        if self.world == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= self.world
+        first = 0
+        for tensor in tensors:
+            tensor.copy_(flat[first : first + tensor.numel()].view(tensor.shape))
+            first += tensor.numel()
+
+    def adopt_buffers(self, net: nn.Module) -> None:
+        """Give every process the leading one's buffers: running statistics drift apart with the data seen."""
+        if self.world > 1:
+            for buffer in net.buffers():
+                dist.broadcast(buffer, 0)
+
+
+@contextmanager
+def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
+    """This process's part of the run, with torch set to the config's precision and determinism while it lasts.
+
+    Under torchrun each process takes the GPU of its local rank, or the CPU where there is none.
+    """
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    name = device or (f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
+    own = torch.device(name)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    _set_arithmetic(config)
+    if world > 1:
+        dist.init_process_group("nccl" if own.type == "cuda" else "gloo")
+    try:
+        layout = torch.channels_last if config.channels_last else torch.contiguous_format
+        yield Runtime(own, config.precision, layout, rank, world)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+        if world > 1:
+            dist.destroy_process_group()
+
+
+def _set_arithmetic(config: FitConfig) -> None:
+    """TF32 belongs to every precision but fp32: what half precision leaves in FP32 is FP32 for its range."""
+    exact = config.precision == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    torch.backends.cudnn.allow_tf32 = not exact
+    torch.backends.cudnn.benchmark = not config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(mode=True)
