@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from engines.errors import RetouchError
 from training.errors import ConfigInvalid
 from training.fit_command import fit
+from training.gather_command import gather
 
 
 class TrainingGroup(TyperGroup):
@@ -38,6 +39,7 @@ def _commands() -> None:
     """Train the generators that Retouch serves, and measure them."""
 
 
+app.command()(gather)
 app.command()(fit)
 
 

@@ -1,0 +1,1 @@
+"""Photographs for training: from folders and git repositories to shards of small JPEG files."""

@@ -1,0 +1,28 @@
+"""Which pictures have been seen before, by their fingerprints."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_ONES = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
+
+
+class SeenBefore:
+    """A growing set of 64-bit fingerprints that answers whether a near one is in it."""
+
+    def __init__(self, most_bits: int) -> None:
+        self._most_bits = most_bits
+        self._seen: NDArray[np.uint64] = np.empty(1024, np.uint64)
+        self._count = 0
+
+    def add(self, fingerprint: int) -> None:
+        if self._count == len(self._seen):
+            self._seen = np.concatenate([self._seen, np.empty_like(self._seen)])
+        self._seen[self._count] = fingerprint
+        self._count += 1
+
+    def __contains__(self, fingerprint: int) -> bool:
+        differing = self._seen[: self._count] ^ np.uint64(fingerprint)
+        bits = _ONES[differing.view(np.uint8)].reshape(-1, 8).sum(axis=1)
+        return bool((bits <= self._most_bits).any())

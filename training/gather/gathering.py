@@ -1,0 +1,130 @@
+"""The whole way: read each source, screen its pictures, leave out what was seen before, write shards and a manifest."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import simplejpeg
+
+from training.gather.alike import SeenBefore
+from training.gather.pictures import Encoded, read_pictures
+from training.gather.recipe import Recipe, Source
+from training.gather.screening import Rejected, Screened, decode, fingerprint, screen, views
+from training.gather.shards import ShardWriter
+
+MANIFEST_FILE = "photos.json"
+_AT_ONCE = 64
+"""Files decoded together: enough to keep the threads busy, few enough to hold in memory."""
+_FINGERPRINTED = 288
+"""Pixels that a fingerprint is taken from; it needs 32."""
+
+
+class Kept(NamedTuple):
+    """A picture that will be written, as JPEG."""
+
+    name: str
+    jpeg: bytes
+
+
+def gather(
+    recipe: Recipe,
+    root: Path,
+    output: Path,
+    held_out: Iterable[Path] = (),
+    report: Callable[[str, Counter[str]], None] = lambda _name, _counts: None,
+) -> dict[str, Any]:
+    """Write shards of the recipe's pictures and their manifest into `output`; returns the manifest.
+
+    Args:
+        recipe: what to take.
+        root: where the sources' paths begin.
+        output: for `photos-000.tar`, … and photos.json; the shards of an earlier run are removed.
+        held_out: folders of pictures that must not be trained on, in any view.
+        report: told each source's counts when it is done.
+
+    Raises:
+        DataMissing: a source is missing or empty.
+    """
+    unseen = _fingerprints(held_out, recipe.alike_held_out)
+    seen = SeenBefore(recipe.alike)
+    kept: list[Kept] = []
+    counts: dict[str, Counter[str]] = {}
+    for source in recipe.source:
+        counts[source.name] = Counter()
+        kept += _take(source, recipe, root, (unseen, seen), counts[source.name])
+        report(source.name, counts[source.name])
+    Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- mixes the sources, so that any one shard is a sample
+    shards = _write(kept, recipe, output)
+    manifest = _manifest(recipe, counts, shards)
+    (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    return manifest
+
+
+def _take(
+    source: Source, recipe: Recipe, root: Path, known: tuple[SeenBefore, SeenBefore], counts: Counter[str]
+) -> Iterator[Kept]:
+    unseen, seen = known
+    files = read_pictures(source, root, recipe.seed)
+    for number, screened in enumerate(_screened(files, recipe, source.crops)):
+        counts["files"] += 1
+        if isinstance(screened, str):
+            counts[screened] += 1
+            continue
+        for part, (pixels, mark) in enumerate(screened):
+            reason = "held out" if mark in unseen else "seen before" if mark in seen else "kept"
+            counts[reason] += 1
+            if reason == "kept":
+                seen.add(mark)
+                jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), recipe.jpeg_quality, colorsubsampling="420")
+                yield Kept(f"{source.name}/{number:05}_{part}.jpg", jpeg)
+
+
+def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[list[Screened] | Rejected]:
+    def one(file: Encoded) -> list[Screened] | Rejected:
+        return screen(file.data, recipe, crops)
+
+    with ThreadPoolExecutor() as threads:  # the decoders release the interpreter lock
+        while some := list(islice(files, _AT_ONCE)):
+            yield from threads.map(one, some)
+
+
+def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
+    """Of every picture under the folders, in every view that a data set may hold of it."""
+    known = SeenBefore(most_bits)
+    for folder in folders:
+        source = Source(name="held-out", path=folder, licence="")
+        for file in read_pictures(source, Path(), seed=0):
+            if (pixels := decode(file.data, _FINGERPRINTED)) is not None:
+                for view in views(pixels):
+                    known.add(fingerprint(view))
+    return known
+
+
+def _write(kept: list[Kept], recipe: Recipe, output: Path) -> list[Path]:
+    output.mkdir(parents=True, exist_ok=True)
+    for stale in output.glob("photos-*.tar"):
+        stale.unlink()
+    with ShardWriter(output, "photos", int(recipe.shard_mib * 2**20)) as writer:
+        for name, jpeg in kept:
+            writer.add(name, jpeg)
+    return writer.paths
+
+
+def _manifest(recipe: Recipe, counts: dict[str, Counter[str]], shards: list[Path]) -> dict[str, Any]:
+    return {
+        "pictures": sum(count["kept"] for count in counts.values()),
+        "recipe": recipe.model_dump(mode="json", exclude={"source"}),
+        "sources": [
+            {"name": source.name, "from": source.path.as_posix(), "licence": source.licence, **counts[source.name]}
+            for source in recipe.source
+        ],
+        "shards": {path.name: path.stat().st_size for path in shards},
+    }

@@ -1,0 +1,79 @@
+"""The encoded pictures of a source: files of a folder, or blobs of a git repository's newest commit."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from random import Random
+from typing import IO, NamedTuple, cast
+
+from training.errors import DataMissing
+from training.gather.recipe import Source
+
+
+class Encoded(NamedTuple):
+    """A file's bytes, none where a partial clone lacks them, and its path inside the source."""
+
+    path: str
+    data: bytes
+
+
+def read_pictures(source: Source, root: Path, seed: int) -> Iterator[Encoded]:
+    """The source's pictures in a random order that the seed and the source's name fix, at most `limit` of them.
+
+    Raises:
+        DataMissing: there is no such folder, git cannot read it, or nothing in it matches.
+    """
+    directory = root / source.path
+    if not directory.is_dir():
+        raise DataMissing(f"{directory}: source {source.name} is not there; bring it or take it out of the recipe")
+    git_directory = _git_directory(directory)
+    names = _committed(git_directory) if git_directory else _files(directory)
+    chosen = [name for name in names if any(fnmatchcase(name.lower(), glob.lower()) for glob in source.include)]
+    if not chosen:
+        raise DataMissing(f"{directory}: nothing matches {', '.join(source.include)} of source {source.name}")
+    Random(f"{seed} {source.name}").shuffle(chosen)  # noqa: S311 -- an order, not a secret
+    chosen = chosen[: source.limit]
+    if git_directory:
+        yield from _blobs(git_directory, chosen)
+    else:
+        yield from (Encoded(name, (directory / name).read_bytes()) for name in chosen)
+
+
+def _git_directory(directory: Path) -> Path | None:
+    if (directory / ".git").is_dir():
+        return directory / ".git"
+    return directory if (directory / "HEAD").is_file() and (directory / "objects").is_dir() else None
+
+
+def _files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def _git(git_directory: Path) -> list[str]:
+    return ["git", "--git-dir", str(git_directory), "-c", "safe.directory=*"]
+
+
+def _committed(git_directory: Path) -> list[str]:
+    command = [*_git(git_directory), "ls-tree", "-r", "-z", "--name-only", "HEAD"]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 -- no shell, our arguments
+    if done.returncode:
+        raise DataMissing(f"{git_directory}: git cannot list it: {done.stderr.decode(errors='replace').strip()}")
+    return sorted(done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1])
+
+
+def _blobs(git_directory: Path, names: list[str]) -> Iterator[Encoded]:
+    """One `git cat-file` answers for all, so that a repository without a work tree costs no process per picture."""
+    command = [*_git(git_directory), "cat-file", "--batch"]
+    with subprocess.Popen(  # noqa: S603 -- no shell, our arguments
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        questions, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+        for name in names:
+            questions.write(f"HEAD:{name}\n".encode("utf-8", "surrogateescape"))
+            questions.flush()
+            header = answers.readline().split()
+            found = len(header) == 3 and header[1] == b"blob"
+            yield Encoded(name, answers.read(int(header[2]) + 1)[:-1] if found else b"")

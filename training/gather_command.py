@@ -1,0 +1,33 @@
+"""`python -m training gather`: photographs from many sources to shards for training."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+
+def gather(
+    recipe: Annotated[Path, typer.Argument(help="TOML file that names the sources; see training/photographs.toml")],
+    root: Annotated[Path, typer.Option(help="folder in which the sources lie")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the shards and photos.json")],
+    held_out: Annotated[
+        list[Path] | None, typer.Option(help="folder of pictures that must not be trained on; repeat for more")
+    ] = None,
+) -> None:
+    """Gather photographs: decoded, judged, deduplicated, made small, packed into tar shards with a manifest."""
+    from training.gather.gathering import gather as run  # noqa: PLC0415 -- loads OpenCV
+    from training.gather.recipe import read_recipe  # noqa: PLC0415
+
+    manifest = run(read_recipe(recipe), Path(os.path.abspath(root)), output, held_out or [], _report)  # noqa: PTH100
+    size_mib = sum(manifest["shards"].values()) / 2**20
+    typer.echo(f"{manifest['pictures']} pictures, {len(manifest['shards'])} shards, {size_mib:.0f} MiB in {output}")
+
+
+def _report(name: str, counts: Counter[str]) -> None:
+    typer.echo(f"{name}: " + ", ".join(f"{count} {what}" for what, count in counts.items()), err=True)
