@@ -1,0 +1,90 @@
+import io
+import json
+import subprocess
+import sys
+import tarfile
+
+import cv2
+import numpy as np
+from PIL import Image
+
+RECIPE = """
+shard_mib = 0.25
+[[source]]
+name = "first"
+path = "first"
+licence = "CC0"
+[[source]]
+name = "second"
+path = "second"
+licence = "CC BY 4.0"
+"""
+
+
+def _picture(seed, size=(300, 420)):
+    noise = np.random.default_rng(seed).uniform(0, 255, (8, 8, 3)).astype(np.float32)
+    pixels = cv2.resize(noise, size[::-1], interpolation=cv2.INTER_CUBIC)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def _gather(root, output):
+    command = [sys.executable, "-m", "training", "gather", str(root / "recipe.toml"), "--root", str(root)]
+    command += ["--held-out", str(root / "held"), "-o", str(output)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(tmp_path):
+    for folder in ("first", "second", "held"):
+        (tmp_path / folder).mkdir()
+    for i in range(12):
+        _picture(i).save(tmp_path / f"first/{i}.jpg", quality=90)
+    _picture(3, (600, 840)).save(tmp_path / "second/again.png")
+    _picture(99).save(tmp_path / "second/new.jpg")
+    (tmp_path / "second/broken.jpg").write_bytes(b"\xff\xd8\xff")
+    _picture(5).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "held/5.png")
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+
+    done = _gather(tmp_path, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "out/photos.json").read_text())
+    first, second = manifest["sources"]
+    assert first == {
+        "name": "first",
+        "from": "first",
+        "licence": "CC0",
+        "files": 12,
+        "kept": 11,
+        "held out": 1,
+    }
+    assert {key: second[key] for key in ("files", "kept", "seen before", "broken")} == {
+        "files": 3,
+        "kept": 1,
+        "seen before": 1,
+        "broken": 1,
+    }
+    names = []
+    for shard, size in manifest["shards"].items():
+        assert (tmp_path / "out" / shard).stat().st_size == size <= 0.25 * 2**20
+        with tarfile.open(tmp_path / "out" / shard) as tar:
+            for member in tar:
+                names.append(member.name)
+                assert Image.open(io.BytesIO(tar.extractfile(member).read())).size == (403, 288)
+    assert len(set(names)) == len(names) == manifest["pictures"] == 12
+
+    assert _gather(tmp_path, tmp_path / "again").returncode == 0
+    for shard in manifest["shards"]:
+        assert (tmp_path / "out" / shard).read_bytes() == (tmp_path / "again" / shard).read_bytes()
+
+
+def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(tmp_path):
+    (tmp_path / "held").mkdir()
+    _picture(0).save(tmp_path / "held/0.jpg")
+    (tmp_path / "recipe.toml").write_text(RECIPE.replace("shard_mib", "shard_mb"))
+    done = _gather(tmp_path, tmp_path / "out")
+    assert done.returncode == 2
+    assert "shard_mb" in done.stderr
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    done = _gather(tmp_path, tmp_path / "out")
+    assert done.returncode == 1
+    assert "source first is not there" in done.stderr
+    assert "Traceback" not in done.stderr
