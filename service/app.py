@@ -28,6 +28,7 @@ from service.pace import Pace
 from service.pipeline import Pipeline
 from service.room import Models, OpenRoom, Room
 from service.saving.building import open_store
+from service.saving.reading import ResultReader
 from service.saving.store import ResultStore
 from service.settings import Settings
 
@@ -44,6 +45,7 @@ class Service:
     pipeline: Pipeline
     room: Room
     jobs: Jobs
+    results: ResultReader
     clock: Callable[[], float]
     new_id: Callable[[], str]
     drain: Drain
@@ -132,6 +134,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, _new_id))
+    results = ResultReader(store)
+    stack.callback(results.close)
     room = await stack.enter_async_context(open_room(settings, metrics))
     pipeline = Pipeline(
         settings=settings,
@@ -160,7 +164,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         _new_id,
         pipeline.admission.retry_after_s,
     )
-    service = Service(settings, pipeline, room, jobs, clock, _new_id, drain, Outage(clock()), clients)
+    service = Service(settings, pipeline, room, jobs, results, clock, _new_id, drain, Outage(clock()), clients)
     for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)

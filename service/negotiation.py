@@ -59,6 +59,12 @@ def joined(headers: Headers, name: str) -> str:
     return ",".join(headers.getlist(name))
 
 
+def matches(if_none_match: str, etag: str) -> bool:
+    """Whether an If-None-Match header names the entity tag (RFC 9110 §13.1.2: compared weakly); `*` names any."""
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or tags == ["*"]
+
+
 def wants_job(prefer: str) -> bool:
     """Whether a Prefer header asks for `respond-async` (RFC 7240)."""
     return any(p.split(";")[0].strip().lower() == "respond-async" for p in prefer.split(","))

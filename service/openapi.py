@@ -132,9 +132,16 @@ def _image_content(several: str | None) -> dict[str, Any]:
 def stored_result() -> dict[str, Any]:
     """Keyword arguments of the route that gives a stored result back."""
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
+    tag = {"description": "changes with the representation alone", "schema": {"type": "string"}}
+    known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
     return {
         "response_class": Response,
-        "responses": {200: {"description": "The image, or its sidecar as JSON", "content": content}, **problems(404)},
+        "responses": {
+            200: {"description": "The image, or its sidecar as JSON", "content": content, "headers": {"ETag": tag}},
+            304: {"description": "The client has it already"},
+            **problems(404, 503),
+        },
+        "openapi_extra": {"parameters": [known]},
     }
 
 

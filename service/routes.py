@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from service.errors import (
 from service.fairness import Flow
 from service.items import Call, Reply
 from service.jobs import Job
-from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job, wants_json
+from service.negotiation import asked_priority, asked_timeout_s, joined, matches, wanted_format, wants_job, wants_json
 from service.pipeline import Pipeline
 from service.replies import image_response, job_response, result_url
 from service.schemas import (
@@ -178,12 +177,14 @@ async def cancel_job(request: Request, job_id: str) -> Response:
 async def get_result(request: Request, result_id: str = Path(description="32 hexadecimal digits")) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
     service: Service = request.state.service
-    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept"}
-    if wants_json(joined(request.headers, "accept")):
-        sidecar = await asyncio.to_thread(service.store.sidecar, result_id)
-        if sidecar is not None:
-            return JSONResponse(sidecar, headers=headers)
-    elif (found := await asyncio.to_thread(service.store.get, result_id)) is not None:
+    as_json = wants_json(joined(request.headers, "accept"))
+    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id says which bytes it is
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept", "ETag": etag}
+    unchanged = matches(joined(request.headers, "if-none-match"), etag)
+    if as_json or unchanged:
+        if (sidecar := await service.results.sidecar(result_id)) is not None:
+            return Response(status_code=304, headers=headers) if unchanged else JSONResponse(sidecar, headers=headers)
+    elif (found := await service.results.image(result_id)) is not None:
         body, media_type = found
         return Response(body, media_type=media_type, headers=headers)
     raise NotFound(f"no result {result_id[:80]!r}")

@@ -22,7 +22,7 @@ from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
 from service.metrics import Metrics
 from service.room import OpenRoom
-from service.saving.result_files import ResultFiles
+from service.saving.building import open_storage
 from service.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
         started again because it has lost its GPU, else 1.
 
     Raises:
-        SettingsInvalid: the results directory cannot be written to, or strangers could use the server.
+        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
@@ -56,7 +56,7 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
     configure_logs(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     _raise_open_files_limit()
-    ResultFiles(settings.results_dir).prepare()
+    open_storage(settings)
     server = DrainingServer(settings, open_room)
     server.run()
     service = service_of(server.app)

@@ -74,10 +74,20 @@ class Settings(BaseModel):
     max_pixels: int = Field(50_000_000, ge=1, description="largest image in pixels, read from its header")
 
     save: bool = Field(True, description="save results unless a request says save=false")
-    results_dir: Path = Field(Path("results"), description="where results and their JSON sidecars are stored")
-    spool_max_items: int = Field(512, ge=1, description="results waiting for the disk; when full, new work is refused")
+    results_dir: Path = Field(
+        Path("results"), description="where results and their JSON sidecars are stored, or spooled"
+    )
+    results_url: str = Field(
+        "",
+        description="s3://BUCKET/PREFIX: upload results there, from the spool in results_dir; empty: not",
+    )
+    s3_endpoint: str = Field("", description="of S3-compatible storage that is not AWS: http(s)://HOST:PORT")
+    s3_region: str = Field("", description="empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
+    upload_timeout_s: float = Field(30.0, gt=0, description="longest time that one try to send or fetch may take")
+    upload_threads: int = Field(16, ge=1, description="results that are uploaded at once")
+    spool_max_items: int = Field(512, ge=1, description="results waiting to be saved; when full, new work is refused")
     spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
-    save_threads: int = Field(2, ge=1, description="threads that write results")
+    save_threads: int = Field(2, ge=1, description="threads that write results to results_dir")
     job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
     max_jobs: int = Field(1000, ge=1, description="jobs kept; when full of unfinished ones, new ones are refused")
 

@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from service.drain import Drain
+from service.saving.object_storage import ObjectLocation, open_object_storage
 from service.saving.owners import Owner
 from service.saving.result_files import ResultFiles
 from service.saving.results import SaveObserver
 from service.saving.spool import SpoolLimits
 from service.saving.spool_files import SpoolFiles
+from service.saving.storage import Storage
 from service.saving.store import ResultStore
 from service.settings import Settings
 
@@ -33,8 +35,8 @@ async def open_store(
     """
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     spool_files = SpoolFiles(Owner(settings.results_dir, new_id))
-    storage = ResultFiles(settings.results_dir)
-    store = ResultStore(storage, spool_files, limits, threads=settings.save_threads, observer=observer)
+    threads = settings.upload_threads if settings.results_url else settings.save_threads
+    store = ResultStore(open_storage(settings), spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     inheriting = asyncio.create_task(_inherit(store))
     try:
@@ -44,6 +46,21 @@ async def open_store(
         with suppress(asyncio.CancelledError):
             await inheriting
         await _flush(store, drain)
+
+
+def open_storage(settings: Settings) -> Storage:
+    """Where results last; the results directory is made and tried in any case, for the spool is there.
+
+    Raises:
+        SettingsInvalid: the directory cannot be written to, or the URL makes no sense.
+    """
+    files = ResultFiles(settings.results_dir)
+    files.prepare()
+    if not settings.results_url:
+        return files
+    return open_object_storage(
+        ObjectLocation(settings.results_url, settings.s3_endpoint, settings.s3_region, settings.upload_timeout_s)
+    )
 
 
 async def _inherit(store: ResultStore) -> None:

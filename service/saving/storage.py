@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from service.errors import ServiceError
+from service.errors import NotReady, ServiceError
 
 SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 _RESULT_ID = re.compile(r"[0-9a-f]{32}")
@@ -42,14 +42,6 @@ class Kept:
 
 class Storage(ABC):
     """Keeps results. All methods block; all are thread-safe."""
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Check what can be checked before the first request.
-
-        Raises:
-            SettingsInvalid: nothing could ever be written there.
-        """
 
     @abstractmethod
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
@@ -91,7 +83,8 @@ class Storage(ABC):
         """The image and its media type, or None where there is no such result.
 
         Raises:
-            ServiceError: it is there and cannot be read.
+            NotReady: code `storage_unavailable`: it cannot be read now.
+            ServiceError: it is damaged.
         """
         sidecar = self.read_sidecar(result_id)
         if sidecar is None:
@@ -104,7 +97,8 @@ class Storage(ABC):
         """The sidecar, or None where there is no such result.
 
         Raises:
-            ServiceError: it is there and cannot be read.
+            NotReady: code `storage_unavailable`: it cannot be read now.
+            ServiceError: it is damaged.
         """
         text = self._load(result_id, ".json")
         return None if text is None else parsed_sidecar(text, result_id)
@@ -113,8 +107,9 @@ class Storage(ABC):
         try:
             return self.load(object_name(result_id, suffix))
         except OSError as error:
-            raise ServiceError(
-                f"result {result_id} cannot be read ({error.strerror or error}); try again later"
+            raise NotReady(
+                f"result {result_id} cannot be read ({error.strerror or error}); try again later",
+                code="storage_unavailable",
             ) from error
 
 

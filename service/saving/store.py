@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from service.errors import ServiceError, ShuttingDown
+from service.errors import NotReady, ShuttingDown
 from service.ranges import stage_range
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult
 from service.saving.spool import Backoff, Spool, SpoolLimits
@@ -68,12 +68,11 @@ class ResultStore:
         ]
 
     def start(self) -> ResultStore:
-        """Prepare the storage, take up what dead processes left, and start the writers.
+        """Open the spool, take up what dead processes left, and start the writers.
 
         Raises:
-            SettingsInvalid: nothing can be written there.
+            OSError: the spool cannot be made.
         """
-        self._storage.prepare()
         self._spooled.open()
         self.inherit()
         for thread in self._threads:
@@ -155,7 +154,7 @@ class ResultStore:
         """The image and its media type, durable or not yet; None where there is no such result.
 
         Raises:
-            ServiceError: it is there and cannot be read.
+            NotReady, ServiceError: as `Storage.read`.
         """
         if not is_result_id(result_id):
             return None
@@ -166,7 +165,7 @@ class ResultStore:
         """What is known of a result, durable or not yet; None where there is no such result.
 
         Raises:
-            ServiceError: it is there and cannot be read.
+            NotReady, ServiceError: as `Storage.read`.
         """
         if not is_result_id(result_id):
             return None
@@ -238,7 +237,9 @@ class ResultStore:
         try:
             return self._spooled.read(result_id)
         except OSError as error:
-            raise ServiceError(f"result {result_id} cannot be read ({error}); try again later") from error
+            raise NotReady(
+                f"result {result_id} cannot be read ({error}); try again later", code="storage_unavailable"
+            ) from error
 
     def _save_until_closed(self) -> None:
         while (waiting := self._next()) is not None:

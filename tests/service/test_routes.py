@@ -403,3 +403,15 @@ def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> 
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
     assert replies == [200] * 16
     assert running.service.pipeline.decoded.taken == 0
+
+
+def test_a_client_that_has_a_result_already_is_told_so(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        location = client.post("/v1/inpaint", files=files).headers["location"]
+        image, sidecar = client.get(location), client.get(location, headers={"Accept": "application/json"})
+        assert image.headers["etag"] != sidecar.headers["etag"]
+        again = client.get(location, headers={"If-None-Match": f'"other", W/{image.headers["etag"]}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", image.headers["etag"])
+        assert client.get(location, headers={"If-None-Match": sidecar.headers["etag"]}).status_code == 200
+        gone = f"/v1/results/{'0' * 32}"
+        assert client.get(gone, headers={"If-None-Match": f'"{"0" * 32}"'}).status_code == 404

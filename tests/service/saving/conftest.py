@@ -1,0 +1,151 @@
+"""A real S3 server on loopback, and a real proxy in front of it that is slow, fails, or is gone when a test says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
+Mood = Literal["good", "slow", "failing", "gone"]
+_CHUNK = 65_536
+
+
+def _free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 0.5)):
+        return True
+    return False
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
+
+
+@dataclass
+class Bucket:
+    """A bucket `results` of a running S3 server, whose objects are files."""
+
+    port: int
+    folder: Path
+
+    @property
+    def names(self) -> set[str]:
+        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[Bucket]:
+    """rclone's S3 server, with keys."""
+    port, root = _free_port(), tmp_path / "s3"
+    (root / "results").mkdir(parents=True)
+    rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert rclone, "the extra `dev` brings rclone"
+    arguments = ["serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", str(root)]
+    with (tmp_path / "rclone.log").open("w") as log:
+        server = subprocess.Popen(
+            [rclone, *arguments, "--vfs-cache-mode", "off"],
+            stderr=log,
+            env={"RCLONE_CONFIG": "", "HOME": str(tmp_path)},
+        )
+    try:
+        until(lambda: _listens(port))
+        yield Bucket(port, root / "results")
+    finally:
+        server.kill()
+        server.wait()
+
+
+@dataclass
+class Proxy:
+    """A TCP proxy. slow: 0.3 s before the first byte; failing: 503 for every request; gone: nobody listens."""
+
+    target: int
+    mood: Mood = "good"
+    port: int = field(default_factory=_free_port)
+    connections: int = 0
+    _listener: socket.socket | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def become(self, mood: Mood) -> None:
+        """From now on; connections that are open are cut at their next request."""
+        self.mood = mood
+        if mood == "gone":
+            self.close()
+        elif self._listener is None:
+            self._listener = socket.create_server(("127.0.0.1", self.port))
+            threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client:
+            first = client.recv(_CHUNK)
+            if self.mood == "failing":
+                client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                return
+            if self.mood == "slow":
+                time.sleep(0.3)
+            with closing(socket.create_connection(("127.0.0.1", self.target))) as server:
+                server.sendall(first)
+                back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+                back.start()
+                while data := client.recv(_CHUNK):
+                    if self.mood in ("failing", "gone"):
+                        break
+                    server.sendall(data)
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+
+
+@pytest.fixture
+def proxy(bucket: Bucket) -> Iterator[Proxy]:
+    """In front of the bucket's server."""
+    one = Proxy(bucket.port)
+    one.become("good")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket's, in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

@@ -1,0 +1,81 @@
+"""The real service is killed while it saves; a ledger of what was promised to clients proves that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from served_process import ServedProcess
+
+Files = dict[str, tuple[str, bytes, str]]
+pytestmark = pytest.mark.usefixtures("keys")
+
+
+async def ask_until_killed(served: ServedProcess, files: Files, ledger: dict[str, bytes], promises: int) -> None:
+    """Eight clients ask on; the service is killed in the middle of it, once that many more results are promised."""
+    goal = len(ledger) + promises
+
+    async def client(http: httpx.AsyncClient) -> None:
+        while True:
+            try:
+                reply = await http.post("/v1/inpaint", files=files)
+            except httpx.TransportError:  # killed
+                return
+            if reply.status_code == 200:
+                ledger[reply.headers["location"]] = reply.content
+
+    async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
+        clients = [asyncio.create_task(client(http)) for _ in range(8)]
+        end = time.monotonic() + 60
+        while len(ledger) < goal:
+            assert time.monotonic() < end, "the service did not answer"
+            await asyncio.sleep(0.005)
+        served.kill()
+        await asyncio.gather(*clients)
+
+
+def check_all_there(served: ServedProcess, ledger: dict[str, bytes]) -> None:
+    with httpx.Client(base_url=served.url, timeout=30) as http:
+        for location, body in ledger.items():
+            found = http.get(location)
+            assert (found.status_code, found.content == body) == (200, True), location
+            assert http.get(location, headers={"Accept": "application/json"}).json()["bytes"] == len(body)
+
+
+async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_uploads(
+    proxy: Any, bucket: Any, files: Files, tmp_path: Path
+) -> None:
+    ledger: dict[str, bytes] = {}
+    served = ServedProcess(
+        tmp_path, results_url="s3://results/shop", s3_endpoint=proxy.url, upload_timeout_s=5, spool_max_items=5000
+    )
+    proxy.become("slow")
+    with served:
+        for mood in ("failing", "gone", "good"):
+            await ask_until_killed(served, files, ledger, 40)
+            proxy.become(mood)
+            served.start()
+        check_all_there(served, ledger)
+        assert served.terminate() == 0
+    ids = {location.rpartition("/")[2] for location in ledger}
+    assert len(ids) >= 120
+    assert {f"shop/{i[:2]}/{i}{suffix}" for i in ids for suffix in (".png", ".json")} <= bucket.names
+    assert not any((tmp_path / "results" / ".spool").iterdir()), "the spool is empty again"
+    assert "test-secret" not in served.log
+
+
+async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_saves_to_disk(
+    files: Files, tmp_path: Path
+) -> None:
+    ledger: dict[str, bytes] = {}
+    served = ServedProcess(tmp_path)
+    with served:
+        await ask_until_killed(served, files, ledger, 60)
+        served.start()
+        check_all_there(served, ledger)
+        assert served.terminate() == 0
+    assert len(list((tmp_path / "results").glob("??/*.json"))) >= len(ledger)
