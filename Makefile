@@ -6,7 +6,7 @@ PINS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
 PYTEST_ARGS ?=
 
-.PHONY: serve test check install-export install-dev pins bench clean
+.PHONY: serve test check install-export install-dev pins bench security fuzz clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -25,6 +25,14 @@ check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
 	$(BIN)/lint-imports
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report=term --cov-fail-under=95"
+
+security: .venv/.security ## bandit over the code, pip-audit over the pinned requirements
+	$(BIN)/bandit --quiet --recursive --severity-level medium engines export retouch service training # lower: ruff's S rules, reasons on the line
+	$(BIN)/pip-audit --requirement $(PINS) --no-deps --disable-pip
+
+FUZZ_SECONDS ?= 600
+fuzz: .venv/.security ## the decoders under mutated images, for ten minutes
+	mkdir -p build/fuzz && cd build/fuzz && ../../$(BIN)/python ../../tests/fuzz -max_total_time=$(FUZZ_SECONDS)
 
 bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
 	$(BIN)/python benchmarks/serving.py
@@ -52,3 +60,7 @@ clean:
 .venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
 	$(PIP) --editable '.[export,dev]'
 	touch $@ .venv/.serve .venv/.export
+
+.venv/.security: pyproject.toml | .venv/.dev
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS) --editable '.[security]'
+	touch $@

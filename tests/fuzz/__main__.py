@@ -1,0 +1,37 @@
+"""Feeds the decoders with mutated images: `make fuzz`, or `python tests/fuzz -max_total_time=600`.
+
+Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…): it becomes a test with
+the fix.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "service"), str(Path(__file__).parents[2])]
+with atheris.instrument_imports(include=["service"]):
+    import decoders
+
+
+def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+    """libFuzzer's own mutation; three times in four a PNG gets its checksums right again."""
+    mutated = atheris.Mutate(data, max_size)
+    return decoders.with_right_sums(mutated)[:max_size] if seed % 4 else mutated
+
+
+def main() -> None:
+    """Run until the time is over or something is found."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seed in enumerate(decoders.seeds()):
+            Path(folder, f"seed-{number}").write_bytes(seed)
+        limits = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=65536", "-print_final_stats=1"]
+        atheris.Setup([sys.argv[0], folder, *limits, *sys.argv[1:]], decoders.survive, custom_mutator=mutate)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What `make fuzz` looks for holds for the seeds and for a few thousand mutations, in every run of the tests."""
+
+from __future__ import annotations
+
+import random
+
+import decoders
+import pytest
+from decoders import seeds, survive, with_right_sums
+
+from service.errors import InferenceFailed, InvalidImage
+
+SEEDS = list(seeds())
+
+
+def test_the_seeds_reach_every_decoder() -> None:
+    taken = [survive(seed) for seed in SEEDS]
+    assert taken.count(3) >= 2  # grey with alpha: a picture, a mask of each kind, and ids
+    assert taken.count(0) >= 1
+    assert len(taken) > 25
+
+
+@pytest.mark.parametrize("number", range(len(SEEDS)))
+def test_no_change_of_a_few_bytes_is_more_than_a_bad_image(number: int) -> None:
+    rng, seed = random.Random(number), SEEDS[number]
+    for _ in range(60):
+        data = bytearray(seed)
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randint(0, 3)] = rng.randbytes(rng.randint(0, 3))
+            if not data:
+                break
+        survive(with_right_sums(bytes(data)))
+        survive(bytes(data[: rng.randint(0, len(data))]))
+
+
+def test_right_sums_leave_a_right_file_as_it_is() -> None:
+    assert all(with_right_sums(seed) == seed for seed in SEEDS)
+    assert with_right_sums(SEEDS[0][:-2]) == SEEDS[0][:-2]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), MemoryError(), InferenceFailed("x")])
+def test_the_property_fails_for_whatever_would_be_a_500(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(decoders, "decode", fail)
+    with pytest.raises((type(error), AssertionError)):
+        survive(SEEDS[0])
+    monkeypatch.setattr(decoders, "decode", lambda *_, **__: fail_well())
+    survive(SEEDS[0])
+
+
+def fail_well() -> None:
+    raise InvalidImage("as it should")
