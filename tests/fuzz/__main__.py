@@ -1,7 +1,7 @@
 """Feeds the decoders with mutated images: `make fuzz`, or `python tests/fuzz -max_total_time=600`.
 
-Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…): it becomes a test with
-the fix.
+Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…); it becomes a test
+with the fix.
 """
 
 from __future__ import annotations
