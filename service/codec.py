@@ -115,10 +115,7 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
     if scans > MAX_SCANS:
         raise InvalidImage(f"the JPEG has {scans} scans; at most {MAX_SCANS} are decoded")
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-        if (height, width) != header.stored:
-            raise InvalidImage("the JPEG is corrupt: it has two sizes")
-        wanted = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}.get(str(colours), "RGB")
+        wanted = _jpeg_colours(data, header)
         try:
             samples = simplejpeg.decode_jpeg(data, wanted)
         except ValueError as error:
@@ -130,6 +127,17 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
     if wanted == "CMYK":  # Adobe writes ink inverted, and everyone reads it so
         return np.asarray(Image.fromarray(255 - samples, "CMYK").convert("RGB"))
     return np.asarray(samples, np.uint8)
+
+
+def _jpeg_colours(data: bytes, header: Header) -> str:
+    """What libjpeg is asked for: GRAY, RGB or CMYK."""
+    try:
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
+    except KeyError:  # 4:4:1: simplejpeg decodes it and only has no name for it; colours alone are sampled so
+        return "RGB"
+    if (height, width) != header.stored:
+        raise InvalidImage("the JPEG is corrupt: it has two sizes")
+    return {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}.get(str(colours), "RGB")
 
 
 def _decode_webp(data: bytes, header: Header) -> NDArray[np.uint8]:

@@ -90,6 +90,7 @@ def seeds() -> Iterator[bytes]:
         yield image_files.saved(pixels, "JPEG", **options)
     yield image_files.saved(pixels[:, :, 0], "JPEG")
     yield image_files.cmyk_jpeg(np.dstack([pixels, pixels[:, :, :1]]))
+    yield image_files.jpeg_441()
     yield image_files.with_jpeg_segment(image_files.saved(pixels, "JPEG"), 0xE1, image_files.exif(6))
     for options in ({"lossless": True}, {"quality": 50}):
         yield image_files.saved(pixels, "WEBP", **options)

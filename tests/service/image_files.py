@@ -7,6 +7,7 @@ import struct
 import zlib
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
@@ -89,6 +90,14 @@ def cmyk_jpeg(pixels: NDArray[np.uint8], **options: Any) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels, "CMYK").save(file, "JPEG", **options)
     return file.getvalue()
+
+
+def jpeg_441(side: int = 64) -> bytes:
+    """A JPEG with a quarter of the colours' rows (4:4:1); made of a 4:1:1, so its blocks are out of order."""
+    pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
+    factor = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411]
+    made: bytes = cv2.imencode(".jpg", pixels, factor)[1].tobytes()
+    return made.replace(b"\x03\x01\x41\x00\x02\x11\x01", b"\x03\x01\x14\x00\x02\x11\x01")
 
 
 def exif(orientation: int, byte_order: str = "<") -> bytes:

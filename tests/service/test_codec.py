@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import image_files as files
 import numpy as np
 import pytest
@@ -398,3 +399,12 @@ def test_several_threads_decode_and_encode_at_once() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(once, list(WHOLE) * 4))
+
+
+def test_a_jpeg_with_the_rare_subsampling_441_is_decoded_like_any_other() -> None:
+    """Found by fuzzing: simplejpeg has no name for it and answered with a KeyError."""
+    data = files.jpeg_441()
+    expected = cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    assert np.array_equal(decode(data, max_pixels=10_000).pixels, expected)
+    with pytest.raises(InvalidImage):
+        decode(data[: len(data) // 2], max_pixels=10_000)
