@@ -71,8 +71,8 @@ class TrtEngine(Engine):
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self.most = largest_batch(manifest, options.max_batch)
             self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
-            verdicts = DecisionCache(cache_dir / "precision")
-            self.note = require_parity(self, directory, self._facts, verdicts, self.most.batch)
+            verdicts, rows = DecisionCache(cache_dir / "precision"), min(options.max_batch, manifest.max_batch)
+            self.note = require_parity(self, directory, self._facts, verdicts, rows)
         except BaseException:
             self.close()
             raise

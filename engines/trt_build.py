@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
 from engines.manifest import ONNX_FILE, Manifest
-from engines.tensors import tensor_shape
+from engines.tensors import MOST_SAMPLES, tensor_shape
 from engines.trt_library import TensorRt
 
 
@@ -58,16 +58,25 @@ class BuildOptions:
 
 
 class Profile(NamedTuple):
-    """The batches and the one tile size that a part of the plan is optimised for."""
+    """The batches and the one tile size that a part of the plan is optimised for; samples of each row, where it has."""
 
     height: int
     width: int
     least: int
     most: int
+    least_samples: int = 1
+    most_samples: int = 1
 
     def holds(self, shape: BatchShape) -> bool:
         """Whether a batch of that shape runs on this profile."""
-        return (shape.height, shape.width) == (self.height, self.width) and self.least <= shape.batch <= self.most
+        fits = self.least <= shape.batch <= self.most and self.least_samples <= shape.samples <= self.most_samples
+        return fits and (shape.height, shape.width) == (self.height, self.width)
+
+    @property
+    def ends(self) -> tuple[BatchShape, BatchShape]:
+        """The smallest and the largest batch."""
+        least = BatchShape(self.least, self.height, self.width, self.least_samples)
+        return least, BatchShape(self.most, self.height, self.width, self.most_samples)
 
 
 class Plan(NamedTuple):
@@ -80,15 +89,12 @@ class Plan(NamedTuple):
 def profiles(manifest: Manifest, max_batch: int) -> list[Profile]:
     """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels.
 
-    Raises:
-        EngineUnavailable: the model takes several latents for each row, which no profile here describes.
+    Where a row has several samples, more of them: the rows of a batch are as many fewer, and a profile for the most
+    of both would take eight times the memory.
     """
-    if manifest.samples_together:
-        raise EngineUnavailable(
-            f"TensorRT plans are not made for models that take several samples of each row, as {manifest.key} does"
-        )
     most = min(max_batch, manifest.max_batch)
-    batches = [(1, 1), (2, most)] if most > 1 else [(1, 1)]
+    samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
+    batches = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
     return [Profile(*size, *batch) for size in manifest.size.buckets() for batch in batches]
 
 
@@ -215,10 +221,7 @@ def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> An
 def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
     optimisation = builder.create_optimization_profile()
     for spec in manifest.inputs:
-        least, most = (
-            tensor_shape(spec, BatchShape(batch, profile.height, profile.width))
-            for batch in (profile.least, profile.most)
-        )
+        least, most = (tensor_shape(spec, shape) for shape in profile.ends)
         optimisation.set_shape(spec.name, least, most, most)
     return optimisation
 

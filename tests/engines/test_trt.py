@@ -325,8 +325,15 @@ def test_pipeline_may_fill_the_device_memory_itself(ten, directory):
     np.testing.assert_array_equal(pinned.array(wanted.shape, "float32"), wanted)
 
 
-def test_model_of_several_samples_for_each_row_is_left_to_another_engine(bench, publish):
+@pytest.mark.parametrize("max_batch", [1, 4])
+def test_row_has_as_many_samples_as_a_request_may_ask_for_whatever_the_largest_batch(bench, publish, max_batch):
     directory = publish(onnx_model=several_samples_graph(), **SEVERAL_SAMPLES)
-    with pytest.raises(EngineUnavailable, match="several samples of each row, as tiny/1 does"):
-        bench.open(directory)
-    assert not (bench.cache / "plans").exists()
+    engine = bench.open(directory, max_batch=max_batch)
+    reference = OnnxRuntimeEngine(directory, engine.manifest)
+    rng = np.random.default_rng(5)
+    for rows, samples in [(1, 1), (1, 8), (min(2, max_batch), 2), (max_batch, 1)]:
+        blank = blank_feed(engine.manifest, BatchShape(rows, 16, 32, samples))
+        feed = {name: rng.random(array.shape, np.float32) for name, array in blank.items()}
+        np.testing.assert_array_equal(engine.infer(feed)["output"], reference.infer(feed)["output"])
+    with pytest.raises(EngineFailed, match="no profile of the plan holds"):
+        engine.enqueue(BatchShape(1, 16, 32, 9), Cuda(bench.device).stream())

@@ -16,7 +16,7 @@ from engines.manifest import read_manifest
 from engines.trt_build import BuildOptions, ComputeCapability, Profile, build_plan, parse_network, profiles
 from engines.trt_library import MODULES, TensorRt, load_tensorrt
 
-from .conftest import conv_graph
+from .conftest import SEVERAL_SAMPLES, conv_graph
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 GENERATIONS = [ComputeCapability(8, 6), ComputeCapability(8, 9), ComputeCapability(12, 0)]
@@ -133,6 +133,17 @@ def test_profiles_hold_every_bucket_alone_and_in_batches(make_manifest):
     assert found[:4] == [Profile(16, 16, 1, 1), Profile(16, 16, 2, 4), Profile(16, 32, 1, 1), Profile(16, 32, 2, 4)]
     assert len(found) == 8
     assert [profile for profile in found if profile.holds(BatchShape(3, 32, 16))] == [Profile(32, 16, 2, 4)]
+
+
+def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memory_than_a_full_batch(make_manifest):
+    manifest = make_manifest(size={"kind": "fixed", "height": 16, "width": 24}, **SEVERAL_SAMPLES)
+    found = profiles(manifest, max_batch=8)
+    allowed = {(rows, samples) for samples in range(1, 9) for rows in range(1, max(1, 8 // samples) + 1)}
+    held = {(rows, samples) for rows in range(1, 9) for samples in range(1, 9)
+            if any(profile.holds(BatchShape(rows, 16, 24, samples)) for profile in found)}  # fmt: skip
+    assert allowed <= held
+    assert max(profile.most * profile.most_samples for profile in found) <= 16
+    assert not any(profile.holds(BatchShape(1, 16, 24, 9)) for profile in found)
 
 
 def test_profiles_respect_the_models_own_limit(make_manifest):
