@@ -7,6 +7,7 @@ Written by `export`, read by `engines` and `service`, which never meet otherwise
     latent    float32  N×Z       standard normal
     label     uint8    N×1×H×W   class ids, 0 … classes - 1
     instance  int32    N×1×H×W   instance ids, only compared with each other
+    reference float32  N×C×H×W   [0, 1], a second picture, whose look is taken
     output    float32  N×C×H×W   on the [0, 1] scale, neither clamped nor composited
 
 A model that computes something once for several samples of the same picture takes `latent` N×S×Z and gives `output`
@@ -42,7 +43,7 @@ class _Frozen(BaseModel):
 class TensorSpec(_Frozen):
     """One input or output of the graph; symbolic dimensions are `batch`, `samples`, `height` and `width`."""
 
-    name: Literal["image", "mask", "latent", "label", "instance", "output"]
+    name: Literal["image", "mask", "latent", "label", "instance", "reference", "output"]
     dtype: Literal["float32", "uint8", "int32"]
     shape: tuple[int | Dimension, ...]
     classes: int | None = Field(

@@ -28,6 +28,12 @@ class InstanceNorm32(nn.Module):
 
     The variance of FP16 activations overflows beyond 65504 and loses its small values: 1e-5 added to a half variance
     of 1e-8 is not what the net was trained with.
+
+    In a graph it is means, differences and a root, not InstanceNormalization: TensorRT 8.6 has that operator as a cuDNN
+    plugin only. OpenVINO finds the norm in them again. On FP32 activations each mean is taken along the rows and
+    then of the rows: a flat area is divided by its deviation, at least √1e-5, and plain FP32 sums over a whole plane
+    lose what that multiplies by up to 316. Half activations are rounded a hundred times more coarsely, so there
+    each mean is one operator.
     """
 
     weight: Tensor | None
@@ -41,8 +47,22 @@ class InstanceNorm32(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """N×C×H×W to the same shape and type."""
-        y = F.instance_norm(x.float(), weight=self.weight, bias=self.bias, eps=self.eps)
+        wide = x.float()
+        if not torch.onnx.is_in_onnx_export():  # torch and its compiler have the norm as one kernel
+            return F.instance_norm(wide, weight=self.weight, bias=self.bias, eps=self.eps).to(x.dtype)
+        axes = ((3,), (2,)) if x.dtype == torch.float32 else ((2, 3),)
+        centred = wide - _mean(wide, axes)
+        y = centred / torch.sqrt(_mean(centred * centred, axes) + self.eps)
+        if self.weight is not None and self.bias is not None:
+            y = y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return y.to(x.dtype)
+
+
+def _mean(x: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
+    """Over the first axes, then over the next."""
+    for some in axes:
+        x = x.mean(some, keepdim=True)
+    return x
 
 
 def _lowered_norm(norm: nn.Module, *, batch_statistics: bool) -> nn.Module:

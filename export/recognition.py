@@ -42,6 +42,11 @@ def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[s
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_rank)
+    for family in families:  # before one net of several is taken for the whole
+        joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
+        if joined is not None and (found := _tried(family, joined)) is not None:
+            options = _overridden(family, found.model_dump(), overrides)
+            return Recognised(family, options, joined, ("took several nets as one model",))
     for part in (*ranked, *_together(ranked)):
         for family in families:
             found = _tried(family, part.state)

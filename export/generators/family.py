@@ -10,7 +10,7 @@ A family has three forms of a net, each made from the one before:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
 
@@ -61,16 +61,6 @@ class Bars:
     fp16_psnr_db: float = 45.0
 
 
-INSTANCE_NORM_FP32 = {"fp32_max_abs": 1e-2, "fp32_psnr_db": 65.0}
-"""FP32 bars of nets with instance norms.
-
-A norm divides a flat area by its deviation, at least √1e-5, and so multiplies by up to 316 what ONNX Runtime's plain
-FP32 sums lost: on flat drawings and label maps it is 3e-4 off where torch is 3e-6 off FP64 and so is ONNX Runtime with
-the sums split by rows; 75.5 dB on a full-width pix2pixHD at 512×1024. The norm stays one operator all the same, for
-engines are fast at it, and the half graph's own rounding is ten times larger.
-"""
-
-
 class Family(ABC, Generic[OptionsT]):
     """One family of generators with a common key layout."""
 
@@ -83,6 +73,10 @@ class Family(ABC, Generic[OptionsT]):
     @abstractmethod
     def recognise(self, state: State) -> OptionsT | None:
         """The options that made a net with these keys and shapes, or None where it is not of this family."""
+
+    def join(self, states: Sequence[State]) -> State | None:  # noqa: ARG002 (families of several nets override)
+        """One state of several files' nets whose keys are alike; None where these are no such nets."""
+        return None
 
     @abstractmethod
     def build(self, options: OptionsT) -> nn.Module:

@@ -124,7 +124,7 @@ class PDGAN(Family[PDGANOptions]):
 
     def bars(self, options: PDGANOptions) -> Bars:  # noqa: ARG002 (all nets of the family have them)
         """Instance norms on flat areas, and a normalisation of every pixel over few channels, amplify rounding."""
-        return Bars(fp32_max_abs=2e-3, fp32_psnr_db=75, fp16_psnr_db=40)
+        return Bars(fp16_psnr_db=40)
 
     def wrap(self, net: nn.Module, options: PDGANOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
         nets = cast("PDGANNet", net)

@@ -24,8 +24,6 @@ from torch import Tensor, nn
 
 from engines.manifest import FixedSize, MultipleSize
 from export.generators.family import (
-    INSTANCE_NORM_FP32,
-    Bars,
     Family,
     GeneratorOptions,
     Interface,
@@ -185,11 +183,6 @@ class Pix2Pix(Family[Pix2PixOptions]):
             if side
             else MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
         )
-
-    def bars(self, options: Pix2PixOptions) -> Bars:
-        """Instance norms amplify the runtimes' rounding, and batch statistics are instance norms."""
-        own_statistics = options.norm == "instance" or options.batch_norm == "batch-statistics"
-        return Bars(**INSTANCE_NORM_FP32) if own_statistics else Bars()
 
     def wrap(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
         return TanhScaled(PerSample(net) if options.batch_norm == "batch-statistics" else net)

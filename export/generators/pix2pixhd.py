@@ -2,18 +2,20 @@
 
 Wang et al., "High-Resolution Image Synthesis and Semantic Manipulation with Conditional GANs", CVPR 2018.
 
-Net:      N×C×H×W, C = one-hot labels (or a picture in [-1, 1] where label_nc is 0) + an edge channel, to N×C'×H×W in
-          [-1, 1]; H and W multiples of 2^(downsamplings + enhancers).
-Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, to [0, 1].
+Net:      N×C×H×W, C = one-hot labels (or a picture in [-1, 1] where label_nc is 0) + an edge channel + features of the
+          encoder, to N×C'×H×W in [-1, 1]; H and W multiples of 2^(downsamplings + enhancers).
+Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, reference N×C'×H×W in [0, 1] for nets
+          with an encoder, to [0, 1].
 
 One-hot and edges are made in the graph from integers, before anything is half: ids beyond 2048 would merge in FP16.
-A label outside the classes gets no channel, where upstream stops.
+A label outside the classes gets no channel, where upstream stops. The features are those of upstream's
+`--use_encoded_image`: the encoder sees a picture, and each instance gets the mean of what it gave there.
 """
 
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Sequence
 from typing import Literal, cast
 
 import torch
@@ -23,7 +25,6 @@ from torch import Tensor, nn
 
 from engines.manifest import MultipleSize
 from export.generators.family import (
-    INSTANCE_NORM_FP32,
     Bars,
     Family,
     GeneratorOptions,
@@ -35,7 +36,20 @@ from export.generators.family import (
     label_map,
     without_statistics,
 )
+from export.generators.pix2pixhd_encoder import EncoderShape, FeatureEncoder, instance_means
+from export.generators.pix2pixhd_keys import (
+    block_indices,
+    encoder_options,
+    global_options,
+    input_options,
+    local_options,
+    part_of,
+    recognise_encoder,
+)
 from export.lowering import compute_type, lower_norms
+
+_ENCODER = "encoder."
+"""Before the keys of netE where both nets are one state."""
 
 
 class Pix2PixHDOptions(GeneratorOptions):
@@ -52,16 +66,31 @@ class Pix2PixHDOptions(GeneratorOptions):
     blocks: int = Field(9, ge=1, le=32)
     enhancers: int = Field(1, ge=1, le=3, description="local nets only")
     local_blocks: int = Field(3, ge=1, le=16, description="local nets only")
+    features: int = Field(0, ge=0, le=64, description="channels of the encoder's features; 0: there is no encoder")
+    features_of: Literal["instance", "label"] = Field("instance", description="label: nets trained with --label_feat")
+    encoder_width: int = Field(16, ge=1, le=256, description="channels of the encoder's first layer (nef)")
+    encoder_downsamplings: int = Field(4, ge=1, le=6)
 
     @property
     def in_channels(self) -> int:
         """Channels that the net sees."""
-        return (self.label_nc or self.image_channels) + self.edges
+        return (self.label_nc or self.image_channels) + self.edges + self.features
 
     @property
     def multiple_of(self) -> int:
         """What height and width are multiples of."""
-        return int(2 ** (self.downsamplings + (self.enhancers if self.net == "local" else 0)))
+        halvings = self.downsamplings + (self.enhancers if self.net == "local" else 0)
+        return int(2 ** max(halvings, self.encoder_downsamplings if self.features else 0))
+
+    @property
+    def takes_instances(self) -> bool:
+        """Whether instance ids are an input: for edges, or to tell whose features are whose."""
+        return self.edges or (self.features > 0 and self.features_of == "instance")
+
+    @property
+    def encoder(self) -> EncoderShape:
+        """The encoder's arguments; it sees what the generator gives."""
+        return EncoderShape(self.out_channels, self.features, self.encoder_width, self.encoder_downsamplings)
 
 
 def _norm(options: Pix2PixHDOptions, channels: int) -> nn.Module:
@@ -165,20 +194,25 @@ class FromLabels(nn.Module):
 
     def __init__(self, net: nn.Module, options: Pix2PixHDOptions) -> None:
         super().__init__()
-        self.net, self.labelled, self.edges = net, options.label_nc > 0, options.edges
+        self.net, self.options = net, options
         self.register_buffer("classes", torch.arange(options.label_nc, dtype=torch.int32).view(1, -1, 1, 1))
 
-    def forward(self, source: Tensor, instance: Tensor | None = None) -> Tensor:
-        """Label ids or picture, and instance ids where the net has an edge channel."""
-        kind = compute_type(self.net)
-        x = (source.int() == self.classes).to(kind) if self.labelled else (source * 2 - 1).to(kind)
-        if instance is not None:
-            x = torch.cat([x, edge_map(instance).to(kind)], 1)
-        return cast("Tensor", self.net(x).float() * 0.5 + 0.5)
+    def forward(self, source: Tensor, *others: Tensor) -> Tensor:
+        """Label ids or picture; instance ids where the net takes them; the picture that the encoder sees."""
+        kind, labelled, rest = compute_type(self.net), self.options.label_nc > 0, list(others)
+        parts = [(source.int() == self.classes).to(kind) if labelled else (source * 2 - 1).to(kind)]
+        instance = rest.pop(0) if self.options.takes_instances else source
+        if self.options.edges:
+            parts.append(edge_map(instance).to(kind))
+        if self.options.features:
+            seen = self.net.get_submodule("encoder")((rest.pop() * 2 - 1).to(kind))
+            whose = instance if self.options.features_of == "instance" else source
+            parts.append(instance_means(seen.float(), whose).to(kind))
+        return cast("Tensor", self.net(torch.cat(parts, 1)).float() * 0.5 + 0.5)
 
 
 class Pix2PixHD(Family[Pix2PixHDOptions]):
-    """pix2pixHD generators; encoder features (netE) are not read."""
+    """pix2pixHD generators, with their feature encoder where its file is given too."""
 
     name = "pix2pixhd"
     summary = "pix2pixHD global and local generators (Wang et al. 2018), layout of NVIDIA/pix2pixHD"
@@ -186,7 +220,8 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
 
     def recognise(self, state: State) -> Pix2PixHDOptions | None:
         """By counting downsamplings, blocks and enhancers; classes from the first convolution's channels."""
-        first, blocks = state.get("model.1.weight"), _block_indices(state, "model")
+        first, blocks = state.get("model.1.weight"), block_indices(state, "model")
+        encoder = recognise_encoder(part_of(state, _ENCODER))
         local = "model1_1.1.weight" in state
         if first is None or first.shape[2:] != (7, 7) or not blocks or (blocks[0] - 4) % 3:
             return None
@@ -195,15 +230,28 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
             "norm": "batch" if "model.2.weight" in state else "instance",
             "downsamplings": downsamplings,
             "blocks": len(blocks),
-            **_inputs(int(first.shape[1])),
+            **input_options(int(first.shape[1]) - (encoder.features if encoder else 0)),
+            **encoder_options(encoder),
         }
-        rest = _local(state) if local else _global(state, 4 + 6 * downsamplings + len(blocks) + 1)
+        rest = local_options(state) if local else global_options(state, 4 + 6 * downsamplings + len(blocks) + 1)
         if rest is None or "model.1.bias" not in state or (not local and _is_pix2pix(found)):
             return None
         return Pix2PixHDOptions.model_validate({**found, **rest})
 
+    def join(self, states: Sequence[State]) -> State | None:
+        """Generator and encoder, whose files name their layers alike."""
+        encoder = next((state for state in states if recognise_encoder(state)), None)
+        generator = next((state for state in states if block_indices(state, "model")), None)
+        if encoder is None or generator is None:
+            return None
+        return {**generator, **{f"{_ENCODER}{key}": tensor for key, tensor in encoder.items()}}
+
     def build(self, options: Pix2PixHDOptions) -> nn.Module:
-        return LocalEnhancer(options) if options.net == "local" else GlobalGenerator(options)
+        net = LocalEnhancer(options) if options.net == "local" else GlobalGenerator(options)
+        if options.features:
+            norm = nn.BatchNorm2d if options.norm == "batch" else nn.InstanceNorm2d
+            net.add_module("encoder", FeatureEncoder(options.encoder, norm))
+        return net
 
     def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
         """Old files hold running statistics of instance norms, which never used them."""
@@ -212,53 +260,25 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
     def interface(self, options: Pix2PixHDOptions) -> Interface:
         picture = image_tensor("image", options.image_channels)
         source = label_map(options.label_nc) if options.label_nc else picture
-        instance = (instance_map(),) if options.edges else ()
+        instance = (instance_map(),) if options.takes_instances else ()
+        reference = (image_tensor("reference", options.out_channels),) if options.features else ()
         side = options.multiple_of * math.ceil(512 / options.multiple_of)
         return Interface(
             task="translate",
-            inputs=(source, *instance),
+            inputs=(source, *instance, *reference),
             output=image_tensor("output", options.out_channels),
             size=MultipleSize(multiple_of=options.multiple_of, sides=(side, 2 * side), fit="resize"),
         )
 
-    def bars(self, options: Pix2PixHDOptions) -> Bars:
-        """Label maps are flat, which is where instance norms amplify rounding most."""
-        return Bars(**INSTANCE_NORM_FP32, fp16_psnr_db=40) if options.norm == "instance" else Bars(fp16_psnr_db=40)
+    def bars(self, options: Pix2PixHDOptions) -> Bars:  # noqa: ARG002 (label maps are flat in all of them)
+        """Flat areas are where instance norms amplify a half activation's rounding most."""
+        return Bars(fp16_psnr_db=40)
 
     def wrap(self, net: nn.Module, options: Pix2PixHDOptions) -> nn.Module:
         return FromLabels(net, options)
 
     def lower(self, net: nn.Module, options: Pix2PixHDOptions) -> nn.Module:
         return FromLabels(lower_norms(net), options).eval()
-
-
-def _block_indices(state: State, model: str) -> list[int]:
-    pattern = re.compile(rf"{model}\.(\d+)\.conv_block\.1\.weight")
-    return sorted(int(found[1]) for key in state if (found := pattern.fullmatch(key)))
-
-
-def _inputs(channels: int) -> dict[str, object]:
-    """Up to three channels are a picture, a fourth its edges; more are classes and edges."""
-    if channels <= 3:
-        return {"label_nc": 0, "image_channels": channels, "edges": False}
-    return {"label_nc": 0, "image_channels": 3} if channels == 4 else {"label_nc": channels - 1}
-
-
-def _global(state: State, last: int) -> dict[str, object] | None:
-    conv = state.get(f"model.{last}.weight")
-    if conv is None or conv.shape[0] > 3:
-        return None
-    return {"net": "global", "ngf": conv.shape[1], "out_channels": conv.shape[0]}
-
-
-def _local(state: State) -> dict[str, object] | None:
-    enhancers = sum(f"model{n}_1.1.weight" in state for n in range(1, 4))
-    blocks = len(_block_indices(state, f"model{enhancers}_2"))
-    conv = state.get(f"model{enhancers}_2.{blocks + 4}.weight")
-    if conv is None or conv.shape[0] > 3:
-        return None
-    sizes = {"enhancers": enhancers, "local_blocks": blocks}
-    return {"net": "local", "ngf": conv.shape[1], "out_channels": conv.shape[0], **sizes}
 
 
 def _is_pix2pix(found: dict[str, object]) -> bool:

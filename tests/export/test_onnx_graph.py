@@ -62,15 +62,30 @@ def test_graph_is_opset_17_and_names_the_contracts_dimensions(graph):
 
 
 def test_reflected_borders_are_a_single_node(graph):
-    nodes = sorted(node.op_type for node in onnx.load(graph).graph.node)
-    assert nodes == ["Conv", "InstanceNormalization", "Mul", "Pad", "Tanh"]
+    assert [node.op_type for node in onnx.load(graph).graph.node].count("Pad") == 1
+
+
+def test_instance_norm_is_made_of_operators_that_every_runtime_has(graph):
+    kinds = {node.op_type for node in onnx.load(graph).graph.node}
+    assert kinds == {"Pad", "Conv", "ReduceMean", "Sub", "Mul", "Add", "Sqrt", "Div", "Tanh"}
+
+
+def test_full_graph_keeps_what_a_flat_areas_norm_amplifies(tmp_path):
+    """InstanceNormalization, which sums a whole plane at once, is 0.08 off here."""
+    norm = InstanceNorm32(torch.tensor([2.0, 0.5, 1.0]), torch.tensor([0.1, -0.2, 0.3]))
+    write_graph(norm.eval(), INTERFACE, tmp_path / "graph.onnx")
+    noise = torch.randn(2, 3, 512, 512, generator=torch.Generator().manual_seed(1))
+    x = 0.7 + 1e-4 * noise
+    wanted = nn.functional.instance_norm(x.double(), weight=norm.weight.double(), bias=norm.bias.double())
+    found = onnx_backend(tmp_path / "graph.onnx")({"image": x.numpy()})
+    assert np.abs(found - wanted.numpy()).max() <= 2e-4
 
 
 def test_half_graph_keeps_floats_outside_and_in_the_norm_and_halves_in_the_convolution(tmp_path):
     write_graph(halved(Net().eval()), INTERFACE, tmp_path / "half.onnx")
     kinds, model = _types(tmp_path / "half.onnx")
     assert kinds["Conv"] == [TensorProto.FLOAT16]
-    assert kinds["InstanceNormalization"] == [TensorProto.FLOAT]
+    assert kinds["ReduceMean"] == kinds["Sqrt"] == kinds["Div"] == [TensorProto.FLOAT]
     ends = (*model.graph.input, *model.graph.output)
     assert {value.type.tensor_type.elem_type for value in ends} == {TensorProto.FLOAT}
     assert onnx_backend(tmp_path / "half.onnx")({"image": np.ones((2, 3, 8, 8), np.float32)}).dtype == np.float32
@@ -88,7 +103,7 @@ def test_tensors_other_than_the_contracts_are_refused(graph):
 
 def test_other_opsets_are_refused(graph):
     model = onnx.load(graph)
-    model.opset_import[0].version = 18
+    model.opset_import[0].version = 16
     onnx.save(model, graph)
     with pytest.raises(GraphInvalid, match="wanted is 17 alone"):
         check_graph(graph, INTERFACE)
