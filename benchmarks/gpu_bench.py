@@ -66,7 +66,8 @@ def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, til
         "image": lambda _: rng.integers(0, 256, (*tile, manifest.image_channels), np.uint8),
         "mask": lambda _: (rng.random(tile) < 0.2).astype(np.uint8),
         "label": lambda spec: rng.integers(0, spec.classes or 2, tile, np.uint8),
-        "instance": lambda _: rng.integers(0, 70000, tile, np.int32),
+        "instance": lambda _: rng.integers(0, 65536, tile, np.int32),
+        "reference": lambda spec: rng.random((spec.shape[1], *tile), np.float32),
         "latent": lambda spec: rng.standard_normal([d for d in spec.shape if isinstance(d, int)], np.float32),
     }
     return [Sample(tile, {spec.name: kinds[spec.name](spec) for spec in manifest.inputs}) for _ in range(batch)]

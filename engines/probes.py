@@ -38,7 +38,7 @@ def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) ->
     batch, channels, height, width = shape
     if spec.name == "mask":
         return np.stack([_hole(height, width, rng) for _ in range(batch)])[:, None].astype(np.float32)
-    if spec.name == "image":
+    if spec.name in {"image", "reference"}:
         return np.stack([_picture(channels, height, width, rng) for _ in range(batch)])
     blocks = rng.integers(0, spec.classes or 2, (batch, 1, -(-height // 8), -(-width // 8)))
     return np.repeat(np.repeat(blocks, 8, 2), 8, 3)[:, :, :height, :width].astype(spec.dtype)

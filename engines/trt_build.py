@@ -229,7 +229,9 @@ def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
 def _parser_error(error: Any) -> str:
     if hasattr(error, "node_operator") and error.node_operator():
         return f"operator {error.node_operator()} (node {error.node_name() or error.node()}): {error.desc()}"
-    return str(error.desc())
+    # an operator that is known and cannot be had like that is named by the function that refused it
+    named = re.fullmatch(r"import([A-Z]\w*)", error.func()) if hasattr(error, "func") else None
+    return f"operator {named[1]}: {error.desc()}" if named else str(error.desc())
 
 
 def _because(library: TensorRt) -> str:

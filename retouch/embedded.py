@@ -59,7 +59,7 @@ class EmbeddedFiller:
         if task == "generate":
             return await self.pipeline.generate(_validated(GenerateOptions, options), call)
         translate_options = _validated(TranslateOptions, options)
-        return await self.pipeline.translate(parts["image"], translate_options, call, parts.get("instance"))
+        return await self.pipeline.translate(parts["image"], translate_options, call, parts)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from engines.choice import EngineChoice
-from retouch.fill_plan import FillJob, Format, plan_fills, plan_generation, sampled, with_instances
+from retouch.fill_plan import FillJob, Format, plan_fills, plan_generation, sampled, with_others
 
 if TYPE_CHECKING:
     from retouch.client import Filler, Task
@@ -82,6 +82,9 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     out: _Out,
     model: _Model = None,
     instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="picture whose look is taken, for some models; or a folder")
+    ] = None,
     image_format: _FormatOption = None,
     quality: _Quality = None,
     url: _Url = None,
@@ -94,7 +97,7 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
-    jobs = with_instances(plan_fills(image, None, out, image_format, overwrite=overwrite), image, instance)
+    jobs = with_others(plan_fills(image, None, out, image_format, overwrite=overwrite), image, instance, reference)
     where = _Where(url, models_dir, engine, concurrency, timeout, retries)
     _fill("translate", jobs, _given(model=model, quality=quality), where, as_json)
 

@@ -29,6 +29,7 @@ class FillJob:
     format: Format
     samples: int = 1
     instance: Path | None = None
+    reference: Path | None = None
 
     @property
     def outs(self) -> list[Path]:
@@ -88,14 +89,19 @@ def sampled(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJ
     return jobs
 
 
-def with_instances(jobs: list[FillJob], image: Path, instance: Path | None) -> list[FillJob]:
-    """The jobs with their instance maps: one for all, or a folder of the same file names.
+def with_others(
+    jobs: list[FillJob], image: Path, instance: Path | None, reference: Path | None = None
+) -> list[FillJob]:
+    """The jobs with their instance maps and references: one for all, or a folder of the same file names.
 
     Raises:
         PlanInvalid: one is missing or ambiguous.
     """
-    pairs = pair_images(image, instance, "instance map")
-    return [replace(job, instance=its) for job, (_, its) in zip(jobs, pairs, strict=True)]
+    maps, references = pair_images(image, instance, "instance map"), pair_images(image, reference, "reference")
+    return [
+        replace(job, instance=its_map, reference=its_reference)
+        for job, (_, its_map), (_, its_reference) in zip(jobs, maps, references, strict=True)
+    ]
 
 
 def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tuple[Path, Path | None]]:

@@ -75,7 +75,7 @@ class FillRun:
 
 
 def _read(job: FillJob) -> dict[str, bytes]:
-    files = {"image": job.image, "mask": job.mask, "instance": job.instance}
+    files = {"image": job.image, "mask": job.mask, "instance": job.instance, "reference": job.reference}
     return {name: path.read_bytes() for name, path in files.items() if path is not None}
 
 

@@ -36,7 +36,7 @@ def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
 
 
 def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
-    if spec.name == "latent":
+    if spec.name in {"latent", "reference"}:
         return np.stack(rows).astype(np.float32, copy=False)
     stacked = np.stack(rows)
     if stacked.ndim == 3:  # N×H×W: mask, label, instance

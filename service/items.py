@@ -83,7 +83,7 @@ class Sample:
     """One row of a batch, before it is a float: uint8 all the way to the device.
 
     arrays: by tensor name. `image` uint8 H×W×C; `mask` uint8 H×W, 1 = fill; `latent` float32 Z, or S×Z;
-        `label` uint8 H×W; `instance` int32 H×W. H×W = `tile`.
+        `label` uint8 H×W; `instance` int32 H×W; `reference` float32 C×H×W. H×W = `tile`.
     samples: S, how many tiles come back; more than 1 only for models that take several latents a row.
     """
 

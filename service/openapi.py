@@ -99,7 +99,7 @@ def image_call(
     """
     schema = options.model_json_schema(mode="validation")
     parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
-    parts |= {name: {"type": "string", "format": "binary", "description": "PNG; some models"} for name in optional}
+    parts |= {name: {"type": "string", "format": "binary", "description": "of some models"} for name in optional}
     body = {
         "type": "object",
         "required": list(files),

@@ -9,10 +9,11 @@ run on the codec threads, the engine on the device worker's, saving on the store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from engines.errors import EngineError, ModelError, ModelNotFound
@@ -88,10 +89,13 @@ class Pipeline:
         return await self._reply(order, call)
 
     async def translate(
-        self, image: bytes, options: TranslateOptions, call: Call, instance: bytes | None = None
+        self, image: bytes, options: TranslateOptions, call: Call, others: Mapping[str, bytes] = MappingProxyType({})
     ) -> Reply:
-        """Turn an image or a label map into the model's other domain, at its own size. Raises as `inpaint`."""
-        uploads = Uploads(image, instance=instance)
+        """Turn an image or a label map into the model's other domain, at its own size.
+
+        `others` are the files that some models take: `instance`, `reference`. Raises as `inpaint`.
+        """
+        uploads = Uploads(image, instance=others.get("instance"), reference=others.get("reference"))
         prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
         model = options.model or self.settings.translate_model
         decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)

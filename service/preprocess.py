@@ -30,12 +30,25 @@ def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifes
 
 def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
     """The picture as `image` uint8 H×W×C of the crop's tile; alpha is left out."""
-    image = _model_pixels(picture.pixels, manifest)
-    if crop.scaled != picture.size:  # what such models were trained on was scaled by Pillow's bicubic filter
+    return Sample(crop.tile, {"image": _whole(_model_pixels(picture.pixels, manifest), crop)})
+
+
+def reference_array(picture: Picture, crop: Crop, manifest: Manifest) -> NDArray[np.float32]:
+    """The second picture of a model that takes one: float32 C×H×W in [0, 1], of the crop's tile."""
+    spec = manifest.input("reference")
+    channels = 3 if spec is None else int(spec.shape[1])
+    image = _whole(to_channels(to_8_bits(picture.pixels), channels), crop)
+    planes: NDArray[np.float32] = np.ascontiguousarray(image.transpose(2, 0, 1), np.float32) / np.float32(255)
+    return planes
+
+
+def _whole(image: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
+    """What such models were trained on was scaled by Pillow's bicubic filter."""
+    if crop.scaled != Size(*image.shape[:2]):
         scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
         width_height = (crop.scaled.width, crop.scaled.height)
         image = np.asarray(scaled.resize(width_height, Image.Resampling.BICUBIC)).reshape(*crop.scaled, -1)
-    return Sample(crop.tile, {"image": _padded(image, crop)})
+    return _padded(image, crop)
 
 
 def _model_pixels(pixels: Pixels, manifest: Manifest) -> NDArray[np.uint8]:

@@ -44,6 +44,8 @@ from service.takes import takes
 from service.uploads import Form, read_form
 
 router = APIRouter()
+_OF_SOME_MODELS = ("instance", "reference")
+"""File parts of /v1/translate that only some models take."""
 
 Run = Callable[[Pipeline, Form, Any, Call], Coroutine[Any, Any, Reply]]
 
@@ -68,15 +70,15 @@ async def inpaint(request: Request) -> Response:
     return await _image_call(request, _Endpoint(InpaintOptions, ("image", "mask"), (), run))
 
 
-@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",), ("instance",)))
+@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
 async def translate(request: Request) -> Response:
     """Turn an image into the model's other domain, or a label map into a picture."""
 
     async def run(pipeline: Pipeline, form: Form, options: TranslateOptions, call: Call) -> Reply:
-        instance = form.file("instance") if "instance" in form.files else None
-        return await pipeline.translate(form.file("image"), options, call, instance)
+        others = {name: form.file(name) for name in _OF_SOME_MODELS if name in form.files}
+        return await pipeline.translate(form.file("image"), options, call, others)
 
-    return await _image_call(request, _Endpoint(TranslateOptions, ("image",), ("instance",), run))
+    return await _image_call(request, _Endpoint(TranslateOptions, ("image",), _OF_SOME_MODELS, run))
 
 
 @router.post("/v1/generate", **openapi.image_call(GenerateOptions, (), several="count"))

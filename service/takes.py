@@ -56,6 +56,9 @@ def _parts(manifest: Manifest) -> Iterator[Taken]:
     if manifest.input("instance") is not None:
         description = "instance ids: a grey PNG of 8 or 16 bits, of the image's size"
         yield Taken(name="instance", required=True, description=description)
+    if (reference := manifest.input("reference")) is not None:
+        description = f"the picture whose look is taken, of the image's size: {_picture(reference)}"
+        yield Taken(name="reference", required=True, description=description)
 
 
 def _picture(image: TensorSpec) -> str:

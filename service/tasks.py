@@ -53,6 +53,7 @@ class Uploads:
     image: bytes
     mask: bytes = b""
     instance: bytes | None = None
+    reference: bytes | None = None
 
 
 def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
@@ -61,7 +62,7 @@ def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
     """
-    files = [data for data in (uploads.image, uploads.mask, uploads.instance) if data]
+    files = [data for data in (uploads.image, uploads.mask, uploads.instance, uploads.reference) if data]
     sizes = [read_header(data, max_pixels=max_pixels).size for data in files]
     return sum(size.height * size.width for size in sizes) * _DECODED_BYTES_PER_PIXEL
 
@@ -88,11 +89,11 @@ def prepare_inpaint(
 def prepare_translate(
     uploads: Uploads, options: TranslateOptions, max_pixels: int, manifest: Manifest, timings: Timings
 ) -> Prepared:
-    """The whole of a picture, or of a label map, with the instance map where the model takes one.
+    """The whole of a picture, or of a label map, with the instance map and the reference where the model takes them.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: one of the files cannot be used.
-        InvalidRequest: the model takes an instance map and there is none.
+        InvalidRequest: the model takes an instance map or a reference and there is none.
     """
     with timed(timings, "decode"):
         label = manifest.input("label")
@@ -102,9 +103,13 @@ def prepare_translate(
             picture = ids.decode_labels(uploads.image, label.classes, max_pixels=max_pixels)
             codec.check_encodable(picture.size, options.format or "png")
         instance = _decode_instance(uploads.instance, picture.size, max_pixels, manifest)
+        reference = _decode_reference(uploads.reference, picture.size, max_pixels, manifest)
     with timed(timings, "preprocess"):
         crop = crops.plan_whole(picture.size, manifest.size)
-        row = Sample(crop.tile, _translate_arrays(picture, instance, crop, manifest))
+        arrays = _translate_arrays(picture, instance, crop, manifest)
+        if reference is not None:
+            arrays["reference"] = preprocess.reference_array(reference, crop, manifest)
+        row = Sample(crop.tile, arrays)
     return Prepared([row], picture.size, None, partial(_translated, picture, crop, manifest))
 
 
@@ -134,20 +139,41 @@ def _decode(image: bytes, output_format: ImageFormat | None, max_pixels: int) ->
     return picture
 
 
+def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:
+    """The file of a part that some models take and others do not; None where neither has it.
+
+    Raises:
+        InvalidOption, InvalidRequest: it is there for nothing, or missing.
+    """
+    taken = manifest.input(part) is not None
+    if data is not None and not taken:
+        raise InvalidOption(f"{manifest.key} takes no `{part}`; leave it out", code=f"{part}_not_taken")
+    if data is None and taken:
+        raise InvalidRequest(f"{manifest.key} takes {what}: the file part `{part}` is missing", code="missing_part")
+    return data
+
+
 def _decode_instance(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> ids.Ids | None:
-    if manifest.input("instance") is None:
-        if data is not None:
-            raise InvalidOption(f"{manifest.key} takes no `instance`; leave it out", code="instance_not_taken")
-        return None
+    data = _wanted(data, "instance", "instance ids (a grey PNG of 8 or 16 bits)", manifest)
     if data is None:
-        raise InvalidRequest(
-            f"{manifest.key} takes instance ids: the file part `instance` is missing; send a grey PNG of 8 or 16 bits",
-            code="missing_part",
-        )
+        return None
     instance = ids.decode_ids(data, "instance", max_pixels=max_pixels)
-    if (have := Size(*instance.shape)) != size:
-        raise SizesDiffer(f"the image is {size} and the instance map {have}; send equal sizes")
+    _require_size(Size(*instance.shape), size, "instance map")
     return instance
+
+
+def _decode_reference(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> Picture | None:
+    data = _wanted(data, "reference", "a picture whose look is taken", manifest)
+    if data is None:
+        return None
+    reference = codec.decode(data, max_pixels=max_pixels)
+    _require_size(reference.size, size, "reference")
+    return reference
+
+
+def _require_size(have: Size, size: Size, what: str) -> None:
+    if have != size:
+        raise SizesDiffer(f"the image is {size} and the {what} {have}; send equal sizes")
 
 
 def _translate_arrays(

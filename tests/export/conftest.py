@@ -14,11 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engines.manifest import MultipleSize
-from export.checkpoint import Part, load_strictly, read_checkpoint
+from engines.errors import EngineUnavailable
+from engines.manifest import Manifest, MultipleSize
+from engines.tensors import MOST_SAMPLES
+from engines.trt_build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
+from engines.trt_library import MODULES, TensorRt, load_tensorrt
+from export.checkpoint import Part, load_strictly, read_checkpoint, sha256_of
 from export.generators.family import Family, GeneratorOptions, Interface
 from export.lowering import halved
-from export.onnx_graph import write_graph
+from export.onnx_graph import OPSET, write_graph
 from export.parity import onnx_backend, torch_backend
 from export.recognition import recognise
 from export.samples import find_pictures, make_samples
@@ -186,3 +190,87 @@ def check_recognition() -> Callable[..., None]:
             assert (found.family.name, found.options) == (family.name, options)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def rtx() -> TensorRt:
+    """TensorRT-RTX, whose wheels parse and build without a GPU; its errors are taken."""
+    try:
+        library = load_tensorrt(MODULES[1:])
+    except EngineUnavailable as error:
+        pytest.skip(str(error))
+    return library
+
+
+def manifest_for(family: Family[Any], options: GeneratorOptions, graph: Path) -> Manifest:
+    """What export would write beside the FP16 graph, for the smallest tiles."""
+    interface = small_tiles(family.interface(options))
+    return Manifest.model_validate(
+        {
+            "name": "tiny",
+            "version": 1,
+            "task": interface.task,
+            "generator": family.name,
+            "options": options.model_dump(),
+            "inputs": interface.inputs,
+            "output": interface.output,
+            "size": interface.size,
+            "max_batch": 4,
+            "precision": "fp16",
+            "opset": OPSET,
+            "onnx_sha256": sha256_of(graph),
+            "checkpoint_sha256": "0" * 64,
+            "licence": "none",
+            "training_data": "none",
+            "parity": {"bar_db": 40.0, "cases": []},
+        }
+    )
+
+
+@pytest.fixture
+def write_half(tmp_path: Path) -> Callable[..., Manifest]:
+    """Writes the FP16 graph of a net with random weights to tmp_path/model.onnx."""
+
+    def write(family: Family[Any], options: GeneratorOptions) -> Manifest:
+        net = randomised(family.build(options), 1)
+        path = tmp_path / "model.onnx"
+        write_graph(halved(family.lower(net, options)), small_tiles(family.interface(options)), path)
+        return manifest_for(family, options, path)
+
+    return write
+
+
+@pytest.fixture
+def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest]) -> Callable[..., None]:
+    """A real TensorRT plan is built from the FP16 graph, for a GPU that is not here.
+
+    The network has the contract's types and shapes outside and the graph's half convolutions inside; the plan has a
+    profile for every tile size, and for as many samples of a row as a request may ask for.
+    """
+
+    def check(family: Family[Any], options: GeneratorOptions) -> None:
+        manifest = write_half(family, options)
+        builder = rtx.module.Builder(rtx.logger)
+        _check_network(rtx, parse_network(rtx, builder, tmp_path / "model.onnx", manifest), manifest)
+        plan = build_plan(rtx, tmp_path, manifest, BuildOptions(max_batch=4, targets=(ComputeCapability(8, 9),)))
+        assert len(plan.data) > 1000
+        assert rtx.take_errors() == []
+        made = profiles(manifest, 4)
+        assert {profile[:2] for profile in made} == set(manifest.size.buckets())
+        assert max(profile.most_samples for profile in made) == (MOST_SAMPLES if manifest.samples_together else 1)
+
+    return check
+
+
+def _check_network(rtx: TensorRt, network: Any, manifest: Manifest) -> None:
+    types, kinds = rtx.module.DataType, rtx.module.LayerType
+    named = {"float32": types.FLOAT, "uint8": types.UINT8, "int32": types.INT32}
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    found = {tensor.name: (tensor.dtype, tuple(tensor.shape)) for tensor in inputs}
+    free = {spec.name: tuple(d if isinstance(d, int) else -1 for d in spec.shape) for spec in manifest.inputs}
+    assert found == {spec.name: (named[spec.dtype], free[spec.name]) for spec in manifest.inputs}
+    assert (network.num_outputs, network.get_output(0).dtype) == (1, types.FLOAT)
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    convolutions = [layer for layer in layers if layer.type in (kinds.CONVOLUTION, kinds.DECONVOLUTION)]
+    # those of a partial convolution's mask branch count in FP32
+    assert sum(layer.get_output(0).dtype == types.HALF for layer in convolutions) >= len(convolutions) / 2 > 0

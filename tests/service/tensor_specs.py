@@ -31,3 +31,7 @@ def instance() -> Spec:
 def output(channels: int = 3, *, together: bool = False, **fields: Any) -> Spec:
     shape = ["batch", *(["samples"] if together else []), channels, *PIXELS]
     return {"name": "output", "dtype": "float32", "shape": shape, **fields}
+
+
+def reference(channels: int = 3) -> Spec:
+    return {"name": "reference", "dtype": "float32", "shape": ["batch", channels, *PIXELS]}

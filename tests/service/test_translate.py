@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from .image_files import png, saved
-from .tensor_specs import image, instance, label, output
+from .tensor_specs import image, instance, label, output, reference
 
 Serve = Callable[..., Any]
 RANDOM = np.random.default_rng(0)
@@ -25,6 +25,7 @@ def models(models_dir: Path, add_model: Callable[..., Path]) -> None:
         add_model(models_dir, name, "translate", **{"size": SIZE_64, **fields})
 
     add("streets", inputs=[label(35), instance()])
+    add("dressed", inputs=[label(35), instance(), reference()])
     add("labels", inputs=[label()])
     add("drawn", inputs=[image(1)], output=output(1))
     add("painted", inputs=[image(1, colours="lightness")], output=output(2, colours="ab"))
@@ -74,6 +75,28 @@ def test_scaled_maps_hold_no_ids_but_their_own(serve: Serve) -> None:
     np.testing.assert_array_equal(feed["label"] == 34, feed["instance"] == 26_007)
 
 
+@pytest.mark.parametrize("side", [64, 96])
+def test_a_reference_reaches_the_model_as_a_picture_of_its_tile(serve: Serve, side: int) -> None:
+    photo = np.full((side, side, 3), (255, 51, 0), np.uint8)
+    ids = png(np.full((side, side, 1), 7, np.uint8))
+    seen: list[dict[str, np.ndarray]] = []
+    from engines.fake import FakeEngine  # noqa: PLC0415 -- beside what it spies with
+
+    def spying(manifest: Any) -> FakeEngine:
+        return FakeEngine(manifest, fault=lambda feed: seen.append(dict(feed)))
+
+    with serve(spying).client() as client:
+        seen.clear()
+        files = {"image": ids, "instance": ids, "reference": png(photo)}
+        reply = client.post("/v1/translate", files=files, data={"model": "dressed"})
+    assert reply.status_code == 200, reply.text
+    (feed,) = seen
+    assert (feed["reference"].dtype, feed["reference"].shape) == (np.float32, (1, 3, 64, 64))
+    np.testing.assert_allclose(
+        feed["reference"][0].reshape(3, -1).T, np.tile([[1.0, 0.2, 0.0]], (64 * 64, 1)), atol=1e-6
+    )
+
+
 def test_a_palette_map_is_its_indices(serve: Serve) -> None:
     values = RANDOM.integers(0, 256, (64, 64), np.uint8)
     picture = Image.fromarray(values, "L")
@@ -96,6 +119,10 @@ def test_what_is_wrong_with_maps_is_named(serve: Serve) -> None:
         ("streets", {"image": good, "instance": b""}, 400, "empty_part", "`instance` is empty"),
         ("streets", {"image": good, "instance": small}, 400, "sizes_differ", "64×64 and the instance map 64×32"),
         ("streets", {"image": photo, "instance": good}, 415, "not_ids", "JPEG, which changes ids"),
+        ("streets", {"image": good, "instance": good, "reference": photo}, 422, "reference_not_taken", "leave it out"),
+        ("dressed", {"image": good, "instance": good}, 400, "missing_part", "`reference` is missing"),
+        ("dressed", {"image": good, "instance": good, "reference": small}, 400, "sizes_differ", "the reference 64×32"),
+        ("dressed", {"image": good, "instance": good, "reference": b"?"}, 415, "unsupported_type", "of unknown type"),
         ("labels", {"image": good, "instance": good}, 422, "instance_not_taken", "takes no `instance`"),
         ("facades", {"image": good, "instance": good}, 422, "instance_not_taken", "leave it out"),
         ("unclear", {"image": good}, 422, "not_a_picture", "gives 2 channels, which are no picture"),
@@ -129,6 +156,7 @@ def test_models_tell_what_they_take(serve: Serve) -> None:
     with serve().client() as client:
         models = {model["name"]: model["takes"] for model in client.get("/v1/models").json()["models"]}
     assert [part["name"] for part in models["streets"]["parts"]] == ["image", "instance"]
+    assert [part["name"] for part in models["dressed"]["parts"]] == ["image", "instance", "reference"]
     assert models["streets"]["endpoint"] == "/v1/translate"
     assert models["streets"]["refused"] is None
     assert "2 channels" in models["unclear"]["refused"]

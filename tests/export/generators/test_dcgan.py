@@ -37,3 +37,7 @@ def test_every_random_configuration_is_recognised(check_recognition):
     check_recognition(
         FAMILY, lambda rng: {"nz": rng.integers(1, 300), "ngf": rng.integers(1, 100), "nc": rng.integers(1, 4)}
     )
+
+
+def test_tensorrt_plan_is_built(check_plan):
+    check_plan(FAMILY, DCGANOptions(nz=4, ngf=2))

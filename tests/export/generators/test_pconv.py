@@ -133,3 +133,7 @@ def test_interface_asks_for_multiples_of_the_halvings():
 
 def test_every_random_configuration_is_recognised(check_recognition):
     check_recognition(FAMILY, lambda rng: {"levels": rng.integers(2, 9), "width": rng.integers(1, 70)})
+
+
+def test_tensorrt_plan_is_built(check_plan):
+    check_plan(FAMILY, PConvOptions(levels=3, width=4))

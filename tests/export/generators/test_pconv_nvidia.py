@@ -62,3 +62,7 @@ def test_the_layer_in_half_is_nan_on_a_hole_where_the_lowered_one_is_not(make_ne
     image, hole = torch.rand(1, 3, 16, 16), torch.zeros(1, 3, 16, 16)
     assert net.half()(image.half(), hole.half()).isnan().any()
     assert halved(FAMILY.lower(net.float(), TINY))(image, torch.ones(1, 1, 16, 16)).isfinite().all()
+
+
+def test_tensorrt_plan_is_built(check_plan):
+    check_plan(FAMILY, PConvNvidiaOptions(levels=3, width=4))

@@ -211,3 +211,10 @@ def test_stage_one_alone_has_no_latent():
     assert [spec.name for spec in FAMILY.interface(STAGE_ONE).inputs] == ["image", "mask"]
     assert [spec.name for spec in FAMILY.interface(TINY).inputs] == ["image", "mask", "latent"]
     assert isinstance(FAMILY.build(STAGE_ONE).prior, PriorNet)
+
+
+@pytest.mark.parametrize(
+    "options", [PDGANOptions(prior_width=2, diverse=False), PDGANOptions(prior_width=2, ngf=2, z_dim=4)], ids=str
+)
+def test_tensorrt_plans_are_built(options, check_plan):
+    check_plan(FAMILY, options)

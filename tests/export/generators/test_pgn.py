@@ -67,3 +67,7 @@ def test_whatever_is_to_be_filled_is_hidden_from_the_net():
     assert painted[0, :, 32, 95].tolist() == pytest.approx(FILL)
     assert painted[0, :, 31, 95].tolist() == [1, 1, 1]
     assert painted[0, :, 32, 96].tolist() == [1, 1, 1]
+
+
+def test_tensorrt_plan_is_built(check_plan):
+    check_plan(FAMILY, PGNOptions(stages=2, width=2))

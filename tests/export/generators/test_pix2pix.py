@@ -186,3 +186,16 @@ def _draw(rng):
 
 def test_every_random_configuration_is_recognised(check_recognition):
     check_recognition(FAMILY, _draw)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Pix2PixOptions(net="unet_128", ngf=2),
+        Pix2PixOptions(net="unet_128", ngf=2, batch_norm="batch-statistics"),
+        Pix2PixOptions(net="resnet_6blocks", norm="instance", ngf=2),
+    ],
+    ids=str,
+)
+def test_tensorrt_plans_are_built(options, check_plan):
+    check_plan(FAMILY, options)

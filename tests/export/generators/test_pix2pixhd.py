@@ -5,9 +5,13 @@ import onnx
 import pytest
 import torch
 
+from export.checkpoint import load_strictly, read_checkpoint
+from export.errors import LayoutMismatch
 from export.generators.pix2pixhd import Pix2PixHD, Pix2PixHDOptions, edge_map
+from export.generators.pix2pixhd_encoder import EncoderShape, FeatureEncoder, instance_means
 from export.lowering import halved
 from export.onnx_graph import write_graph
+from export.recognition import recognise
 
 FAMILY = Pix2PixHD()
 
@@ -39,7 +43,12 @@ CONFIGURATIONS = [
     Pix2PixHDOptions(ngf=4, norm="batch", label_nc=0, edges=False, downsamplings=3, blocks=2, out_channels=1),
     Pix2PixHDOptions(ngf=4, label_nc=0, downsamplings=1, blocks=1),
     Pix2PixHDOptions(net="local", ngf=2, label_nc=200, downsamplings=2, blocks=1, enhancers=2, local_blocks=1),
+    Pix2PixHDOptions(ngf=4, label_nc=12, downsamplings=2, blocks=1, features=3, encoder_width=4),
+    Pix2PixHDOptions(
+        ngf=4, norm="batch", label_nc=0, downsamplings=2, blocks=1, features=5, encoder_width=2, encoder_downsamplings=1
+    ),
 ]
+ENCODED = CONFIGURATIONS[4]
 
 
 @pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)
@@ -71,6 +80,8 @@ def _draw(rng):
         "blocks": rng.integers(1, 10),
         **[{"label_nc": rng.integers(4, 200)}, {"label_nc": 0}, {"label_nc": 0, "edges": False}][kind],
     }
+    sizes = {"features": 3, "encoder_width": rng.integers(1, 17), "encoder_downsamplings": rng.integers(1, 6)}
+    drawn |= sizes if rng.integers(2) else {}
     return drawn | ({"enhancers": rng.integers(1, 3), "local_blocks": rng.integers(1, 4)} if local else {})
 
 
@@ -138,3 +149,73 @@ def test_an_enhancer_without_its_last_convolution_is_not_recognised():
         state = dict(FAMILY.build(Pix2PixHDOptions(net="local", ngf=1)).state_dict())
     del state["model1_2.7.weight"]
     assert FAMILY.recognise(state) is None
+
+
+def test_encoder_has_the_public_codes_parameters_and_keys():
+    encoder = FeatureEncoder(EncoderShape(3, 3, 16, 4), torch.nn.InstanceNorm2d)
+    assert (sum(p.numel() for p in encoder.parameters()), len(encoder.state_dict())) == (788_803, 20)
+
+
+def test_features_are_means_over_each_instance_of_each_picture():
+    features = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    ids = torch.tensor([0, 7, 34_000, 65_535], dtype=torch.int32)[torch.arange(128).view(2, 1, 8, 8) % 37 % 4]
+    found = instance_means(features, ids)
+    for picture, its_ids, means in zip(features, ids, found, strict=True):
+        for one in its_ids.unique():
+            where = (its_ids[0] == one).expand_as(picture)
+            wanted = picture[where].view(3, -1).mean(1)
+            torch.testing.assert_close(means[where].view(3, -1), wanted[:, None].expand(3, int(where[0].sum())))
+
+
+def test_generator_and_encoder_come_in_two_files_in_either_order(make_net, tmp_path):
+    net = make_net(FAMILY, ENCODED)
+    torch.save(net.encoder.state_dict(), tmp_path / "latest_net_E.pth")
+    generator = {key: tensor for key, tensor in net.state_dict().items() if not key.startswith("encoder.")}
+    torch.save(generator, tmp_path / "latest_net_G.pth")
+    for names in ("GE", "EG"):
+        files = [read_checkpoint(tmp_path / f"latest_net_{name}.pth") for name in names]
+        found = recognise([part for file in files for part in file.parts], None, {})
+        assert found.options == ENCODED
+        again = FAMILY.build(ENCODED)
+        load_strictly(again, FAMILY.translate(found.state, ENCODED).state)
+        picture = torch.rand(1, 3, 32, 32)
+        assert torch.equal(again.encoder(picture), net.encoder(picture))
+
+
+def test_features_of_a_label_need_no_instances_and_those_of_an_instance_do(make_net):
+    of_labels = ENCODED.model_copy(update={"edges": False, "features_of": "label"})
+    of_instances = ENCODED.model_copy(update={"edges": False})
+    names = [[spec.name for spec in FAMILY.interface(options).inputs] for options in (of_labels, of_instances)]
+    assert names == [["label", "reference"], ["label", "instance", "reference"]]
+    label = torch.randint(0, 12, (1, 1, 32, 32), dtype=torch.uint8)
+    picture = torch.rand(1, 3, 32, 32)
+    by_label = FAMILY.wrap(make_net(FAMILY, of_labels), of_labels)(label, picture)
+    by_instance = FAMILY.wrap(make_net(FAMILY, of_instances), of_instances)(label, label.int(), picture)
+    assert torch.equal(by_label, by_instance)
+
+
+def test_generator_that_takes_features_is_not_loaded_without_its_encoder(make_net, tmp_path):
+    net = make_net(FAMILY, ENCODED)
+    torch.save({k: t for k, t in net.state_dict().items() if not k.startswith("encoder.")}, tmp_path / "g.pth")
+    found = recognise(read_checkpoint(tmp_path / "g.pth").parts, None, {"features": "3", "label_nc": "12"})
+    with pytest.raises(LayoutMismatch, match=r"missing: encoder\.model\.1\.weight"):
+        load_strictly(FAMILY.build(found.options), FAMILY.translate(found.state, found.options).state)
+
+
+@pytest.mark.parametrize("missing", ["model.1.weight", "model.29.weight", "model.4.weight"])
+def test_incomplete_encoder_is_none(make_net, missing):
+    state = dict(FeatureEncoder(EncoderShape(3, 3, 2, 4), torch.nn.InstanceNorm2d).state_dict())
+    del state[missing]
+    assert FAMILY.join([make_net(FAMILY, CONFIGURATIONS[0]).state_dict(), state]) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Pix2PixHDOptions(ngf=2, downsamplings=2, blocks=1),
+        Pix2PixHDOptions(net="local", ngf=2, downsamplings=2, blocks=1, local_blocks=1),
+    ],
+    ids=str,
+)
+def test_tensorrt_plans_are_built(options, check_plan):
+    check_plan(FAMILY, options)
