@@ -1,0 +1,104 @@
+"""What the training tests share: pictures made here and the small ones of the repository, tiny runs of both models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from training.config import PConvConfig, Pix2PixConfig
+
+PHOTOGRAPHS = Path(__file__).resolve().parents[1] / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    """Tiny nets gain nothing from threads, and busy machines lose much."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def photographs() -> Path:
+    """A folder with a few photographs."""
+    return PHOTOGRAPHS
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of side-by-side pairs: a photograph left, its edges right."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for path in sorted(PHOTOGRAPHS.glob("*s.jpg")):
+        photograph = cv2.resize(cv2.imread(str(path)), (64, 64), interpolation=cv2.INTER_AREA)
+        edges = cv2.cvtColor(cv2.Canny(photograph, 60, 120), cv2.COLOR_GRAY2BGR)
+        cv2.imwrite(str(folder / f"{path.stem}.png"), np.concatenate([photograph, edges], 1))
+    return folder
+
+
+@pytest.fixture
+def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The knobs of a tiny partial-convolution run; keywords are laid over them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            "model": "pconv",
+            "output": str(tmp_path / "run"),
+            "seed": 3,
+            "precision": "fp32",
+            "compile": False,
+            "deterministic": True,
+            "log_every": 1,
+            "checkpoint_every": 2,
+            "sheet_every": 100,
+            "sheet_pictures": 2,
+            "generator": {"levels": 3, "width": 4},
+            "data": {"path": str(PHOTOGRAPHS), "load_side": 40, "crop": 32, "threads": 1},
+            "phase": [{"steps": 4, "batch": 2, "learning_rate": 1e-3, "warm_up": 2}],
+        } | knobs
+
+    return make
+
+
+@pytest.fixture
+def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
+    """The knobs of a tiny pix2pix run; keywords are laid over them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            "model": "pix2pix",
+            "output": str(tmp_path / "run"),
+            "seed": 3,
+            "precision": "fp32",
+            "compile": False,
+            "deterministic": True,
+            "log_every": 1,
+            "checkpoint_every": 2,
+            "sheet_every": 100,
+            "sheet_pictures": 2,
+            "discriminator_width": 4,
+            "discriminator_layers": 2,
+            "generator": {"net": "resnet_6blocks", "ngf": 4, "dropout": True},
+            "data": {"path": str(pairs), "layout": "pairs", "direction": "BtoA", "load_side": 36, "crop": 32},
+            "phase": [{"steps": 4, "batch": 2, "learning_rate": 1e-3, "warm_up": 2}],
+        } | knobs
+
+    return make
+
+
+@pytest.fixture
+def partial_config(partial_run: Callable[..., dict[str, Any]]) -> Callable[..., PConvConfig]:
+    """The same, validated."""
+    return lambda **knobs: PConvConfig.model_validate(partial_run(**knobs))
+
+
+@pytest.fixture
+def pix2pix_config(pix2pix_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixConfig]:
+    """The same, validated."""
+    return lambda **knobs: Pix2PixConfig.model_validate(pix2pix_run(**knobs))

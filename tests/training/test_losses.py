@@ -1,0 +1,103 @@
+"""Losses and their half-precision forms; each trap is shown with the naive form beside ours."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.losses import (
+    gram,
+    log_mse,
+    masked_mean,
+    perceptual_distance,
+    style_distance,
+    total_variation,
+)
+
+
+def pictures(*shape: int, seed: int = 1) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_masked_mean_is_right_where_sums_overflow_in_fp16() -> None:
+    values, mask = pictures(2, 3, 256, 256).half(), torch.ones(2, 1, 256, 256).half()
+    naive = (values * mask).sum() / (mask.expand_as(values).sum() + 1e-8)
+    assert not torch.isfinite(naive)
+    assert masked_mean(values, mask) == pytest.approx(values.float().mean().item(), rel=1e-5)
+
+
+def test_a_masked_mean_of_an_empty_mask_is_zero_where_a_small_epsilon_vanishes_in_fp16() -> None:
+    values, mask = pictures(1, 3, 8, 8).half(), torch.zeros(1, 1, 8, 8).half()
+    naive = (values * mask).sum() / (mask.sum() + torch.tensor(1e-8).half())
+    assert naive.isnan()
+    assert masked_mean(values, mask) == 0
+
+
+def test_a_masked_mean_is_the_mean_over_samples_of_each_samples_own() -> None:
+    values, mask = pictures(2, 3, 8, 8), torch.zeros(2, 1, 8, 8)
+    mask[0, :, :2], mask[1, :, :, :1] = 1, 1
+    wanted = (values[0, :, :2].mean() + values[1, :, :, :1].mean()) / 2
+    assert masked_mean(values, mask) == pytest.approx(wanted.item())
+
+
+def test_the_gradient_of_a_masked_mean_is_finite_in_fp16_on_an_empty_mask() -> None:
+    values = pictures(1, 3, 8, 8).half().requires_grad_()
+    masked_mean(values, torch.zeros(1, 1, 8, 8).half()).backward()
+    assert values.grad is not None
+    assert torch.isfinite(values.grad).all()
+
+
+def test_a_gram_matrix_is_right_where_one_scale_vanishes_in_fp16() -> None:
+    features = (0.02 * pictures(1, 4, 512, 512)).half()
+    flat, scale = features.reshape(1, 4, -1), torch.tensor(1 / features[0].numel()).half()
+    assert scale > 0
+    assert (flat * scale == 0).all()
+    exact = torch.bmm(flat.double(), flat.double().transpose(1, 2)) / features[0].numel()
+    assert torch.allclose(gram(features).double(), exact, rtol=5e-3)
+
+
+def test_a_gram_matrix_is_right_where_undivided_sums_overflow_in_fp16() -> None:
+    features = (20 * pictures(1, 4, 64, 64)).half()
+    flat = features.reshape(1, 4, -1)
+    assert torch.isinf(torch.bmm(flat, flat.transpose(1, 2))).all()
+    exact = torch.bmm(flat.double(), flat.double().transpose(1, 2)) / features[0].numel()
+    assert torch.allclose(gram(features).double(), exact, rtol=5e-3)
+
+
+def test_log_mse_falls_by_one_where_psnr_rises_by_ten_over_ln_ten() -> None:
+    image, mask = pictures(2, 3, 16, 16), torch.ones(2, 1, 16, 16)
+    far, near = log_mse(image + 0.2, image, mask), log_mse(image + 0.1, image, mask)
+    gained_db = 10 / math.log(10) * (far - near).item()
+    assert gained_db == pytest.approx(20 * math.log10(2), rel=1e-3)
+
+
+def test_log_mse_of_a_perfect_picture_is_finite() -> None:
+    image = pictures(1, 3, 8, 8).half()
+    assert torch.isfinite(log_mse(image, image, torch.ones(1, 1, 8, 8)))
+    assert torch.isfinite(log_mse(image, image, torch.zeros(1, 1, 8, 8)))
+
+
+def test_alike_features_are_at_no_distance_and_others_at_some() -> None:
+    found, wanted = [pictures(1, 4, 8, 8), pictures(1, 8, 4, 4)], [pictures(1, 4, 8, 8, seed=2), pictures(1, 8, 4, 4)]
+    assert perceptual_distance(wanted, wanted) == 0
+    assert perceptual_distance(found, wanted) == pytest.approx((found[0] - wanted[0]).abs().mean().item())
+    assert style_distance(wanted, wanted) == 0
+    assert style_distance(found, wanted) > 0
+
+
+def test_style_does_not_see_where_things_are() -> None:
+    features = [pictures(1, 4, 8, 8)]
+    moved = [features[0].roll(3, dims=3)]
+    assert style_distance(moved, features) == pytest.approx(0, abs=1e-6)
+    assert perceptual_distance(moved, features) > 0.1
+
+
+def test_total_variation_counts_neighbours_in_and_beside_the_hole_alone() -> None:
+    image, hole = torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
+    image[..., 3] = 1
+    assert total_variation(image, hole) == 0
+    hole[..., 2] = 1
+    assert total_variation(image, hole) == pytest.approx(0.5)
