@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from fastapi.exceptions import RequestValidationError
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,12 +33,12 @@ log = structlog.get_logger(__name__)
 CLIENT_CLOSED_REQUEST = 499
 """Logged and counted when a client hangs up before its answer; never sent."""
 _REJECTIONS = frozenset({401, 403, 429, 503, 504})
-_SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+_SECURITY_HEADERS = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
 """On every reply: what is stored here came from strangers, and no browser shall take it for a page of ours."""
 
 
@@ -67,12 +67,11 @@ class Access:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                for name, value in _SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = dict(message["headers"])
+                added = [pair for pair in _SECURITY_HEADERS if pair[0] not in headers]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *added]
                 outcome.status, outcome.started = message["status"], True
-                outcome.model = headers.get("x-model", "")
+                outcome.model = headers.get(b"x-model", b"").decode("latin-1")
             await send(message)
 
         try:

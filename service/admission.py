@@ -101,10 +101,6 @@ class Admission:
         self.inside += 1
         self.waiting[place.flow] += 1
 
-    async def until_draining(self) -> None:
-        """Return when the server begins to drain."""
-        await self.draining.wait()
-
     def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
         """How long a request that this flow sends now would wait for its turn."""
         return self.codec_wait_s() + ahead(flow, self.waiting) * self.pace.request_s(self.clock())

@@ -132,7 +132,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clients.load()
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
-    drain = Drain(settings.drain_timeout_s, clock)
+    drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     store = await stack.enter_async_context(open_store(settings, metrics, drain, _new_id))
     results = ResultReader(store)
     stack.callback(results.close)
@@ -186,6 +186,7 @@ def _now() -> datetime:
 
 
 def _new_id() -> str:
+    """Not to be guessed: who knows the id of a result may read it."""
     return uuid.uuid4().hex
 
 

@@ -3,53 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
-from typing import Any, TypeVar
-
-from starlette.types import Receive
+import sys
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from service.errors import Cancelled, DeadlineExceeded
 
 T = TypeVar("T")
 
 
-async def answer(work: Coroutine[Any, Any, T], timeout_s: float, gone: Coroutine[Any, Any, None] | None = None) -> T:
-    """The result of `work`; it is cancelled, and with it whatever it queued, when nobody needs it any more.
+async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None] | None = None) -> T:
+    """The result of `work`, which runs in the caller's task; it is cancelled when nobody needs it any more.
 
     Args:
         work: what is being waited for.
         timeout_s: seconds until the deadline.
-        gone: ends when the client has left.
+        gone: done once nobody waits; shared by all that wait for the same.
 
     Raises:
         DeadlineExceeded: the deadline came first.
-        Cancelled: the client left first.
+        Cancelled: `gone` was done first.
     """
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(gone) if gone is not None else None
-    watched: set[Awaitable[Any]] = {task, leaving} if leaving else {task}
+    watch = _Watch()
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), watch.expire)
+    if gone is not None:
+        gone.add_done_callback(watch.leave)
     try:
-        await asyncio.wait(watched, timeout=max(0.0, timeout_s), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        if leaving is not None and leaving.done():
-            raise Cancelled("the client left")
-        raise DeadlineExceeded("the deadline passed before the answer was ready; allow more")
+        return await work
+    except asyncio.CancelledError:
+        if watch.reason is None or watch.is_cancelled_by_others():
+            raise
+        raise watch.reason from None
     finally:
-        await _stop(task)
-        if leaving is not None:
-            await _stop(leaving)
+        timer.cancel()
+        if gone is not None:
+            gone.remove_done_callback(watch.leave)
 
 
-async def until_gone(receive: Receive) -> None:
-    """Return when the client has hung up. For requests whose body has been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class _Watch:
+    """Cancels the current task, at most once, and remembers why."""
 
+    def __init__(self) -> None:
+        self.reason: DeadlineExceeded | Cancelled | None = None
+        self._task = asyncio.current_task()
 
-async def _stop(task: asyncio.Future[Any]) -> None:
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
-    elif not task.cancelled():
-        task.exception()  # seen here, so that asyncio does not report it as never retrieved
+    def expire(self) -> None:
+        self._stop(DeadlineExceeded("the deadline passed before the answer was ready; allow more"))
+
+    def leave(self, _: asyncio.Future[None]) -> None:
+        self._stop(Cancelled("the client left"))
+
+    def is_cancelled_by_others(self) -> bool:
+        """Whether somebody else wants the task to end, too; from Python 3.11 on tasks count that."""
+        if sys.version_info >= (3, 11):
+            return self._task is not None and self._task.uncancel() > 0
+        return False
+
+    def _stop(self, reason: DeadlineExceeded | Cancelled) -> None:
+        if self.reason is None and self._task is not None:
+            self.reason = reason
+            self._task.cancel()

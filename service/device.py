@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,6 +58,15 @@ def split(output: Array) -> list[NDArray[np.uint8] | None]:
         if not np.isfinite(row).all():
             tiles.append(None)
             continue
-        scaled = np.moveaxis(np.clip(row, 0.0, 1.0), -3, -1) * np.float32(255)
-        tiles.append(np.ascontiguousarray(np.rint(scaled, out=scaled).astype(np.uint8)))
+        unit = np.maximum(row, 0.0, dtype=np.float32)
+        np.minimum(unit, 1.0, out=unit)
+        planes = np.asarray(cv2.convertScaleAbs(unit.reshape(-1, row.shape[-1]), alpha=255.0), np.uint8)
+        tiles.append(_interleaved(planes.reshape(row.shape)))
     return tiles
+
+
+def _interleaved(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(S×)C×H×W as (S×)H×W×C."""
+    if planes.ndim == 3 and len(planes) > 1:
+        return np.asarray(cv2.merge(list(planes)), np.uint8)  # twice as fast as numpy
+    return np.ascontiguousarray(np.moveaxis(planes, -3, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,11 +23,15 @@ class Drain:
     """Requests that were answered 503 because the time was over."""
     unsaved: int = 0
     """Results that were accepted and did not reach the disk."""
+    begun: asyncio.Future[None] | None = None
+    """Done once the drain begins, for those who must not wait any longer then."""
 
     def begin(self) -> None:
         """The first signal came."""
         if self.began_at is None:
             self.began_at = self.clock()
+            if self.begun is not None:
+                self.begun.set_result(None)
 
     @property
     def waited_s(self) -> float:

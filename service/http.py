@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service import access, docs_page, routes
 from service.app import Service, open_service
+from service.direct import Direct
 from service.edge.authorisation import Authorisation
 from service.engine_room import open_engine_room
 from service.errors import ServiceError
@@ -64,6 +65,7 @@ def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, versi
     app.include_router(docs_page.router)
     for error in (ServiceError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, access.reply_with_problem)
+    app.add_middleware(Direct, routes=routes.image_calls())
     app.add_middleware(Authorisation)
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
@@ -92,15 +94,20 @@ class LimitedHttp(HttpToolsProtocol):
     _parsed_bytes = 0
     """Names and values of this request's header so far."""
 
+    _gone: asyncio.Future[None]
+    """Done once the client has hung up; every request of this connection finds it in `request.state.gone`."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected; its first header is awaited."""
         super().connection_made(transport)
+        self._gone = self.loop.create_future()
         self._await_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._header_came()
         self._written()
+        self._gone.set_result(None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -128,6 +135,7 @@ class LimitedHttp(HttpToolsProtocol):
         """The header is complete; what follows is its body."""
         self._unparsed_bytes = 0
         self._header_came()
+        self.scope["state"]["gone"] = self._gone
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

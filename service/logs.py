@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 from service.settings import Settings
 
 
+class _NamedLogger(structlog.WriteLogger):
+    """Writes lines, and knows which module they come from."""
+
+    def __init__(self, name: str, file: TextIO) -> None:
+        super().__init__(file)
+        self.name = name
+
+
 def configure_logs(settings: Settings) -> None:
-    """Route structlog and the standard library through one handler on standard error."""
+    """Write what structlog and the standard library are told to standard error, in one format.
+
+    structlog writes by itself: the detour over the standard library's records costs a request more than its routing.
+    """
+    level = settings.log_level.upper()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -25,12 +38,9 @@ def configure_logs(settings: Settings) -> None:
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda name="", *_: _NamedLogger(name, sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -41,6 +51,6 @@ def configure_logs(settings: Settings) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.log_level.upper())
+    root.setLevel(level)
     for chatty in ("uvicorn.access", "httpx", "httpcore"):
         logging.getLogger(chatty).setLevel("WARNING")

@@ -39,6 +39,12 @@ _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
 
 
+_SMALL_PIXELS = 96 * 96
+"""Decoding or encoding so small a picture takes less (0.1 ms) than handing it to a thread and back."""
+_SMALL_BYTES = 2 * _SMALL_PIXELS * tasks.DECODED_BYTES_PER_PIXEL
+"""The same, of a picture and its mask."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Order:
     """What one request wants: which model, how many samples, from which seed; and how its upload is prepared."""
@@ -123,7 +129,10 @@ class Pipeline:
 
     async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
         timings, seed = Timings(), self._seed(order, model.manifest)
-        prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
+        if order.decoded_bytes <= _SMALL_BYTES:
+            prepared = order.prepare(model.manifest, timings)
+        else:
+            prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
         computed = await self._submit_all(rows, model, call)
         timings.add("queue", max(done.queue_s for done in computed))
@@ -171,12 +180,15 @@ class Pipeline:
         samples = latents.by_sample([done.tile for done in computed], manifest, order.count)
         output_format, quality = order.options.format or "png", order.options.quality
         own = [Timings() for _ in samples]
-        bodies = await asyncio.gather(
-            *(
-                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
-                for tiles, its in zip(samples, own, strict=True)
+        if len(samples) == 1 and prepared.size.height * prepared.size.width <= _SMALL_PIXELS:
+            bodies = [_encoded(prepared, samples[0], output_format, quality, own[0])]
+        else:
+            bodies = await asyncio.gather(
+                *(
+                    self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
+                    for tiles, its in zip(samples, own, strict=True)
+                )
             )
-        )
         for stage in ("postprocess", "encode"):
             timings.add(stage, max(its.stages[stage] for its in own))
         return bodies

@@ -10,12 +10,13 @@ from typing import Any
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from service import openapi
 from service.admission import Ask
 from service.app import Service
-from service.calls import answer, until_gone
+from service.calls import answer
 from service.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -91,6 +92,12 @@ async def generate(request: Request) -> Response:
     return await _image_call(request, _Endpoint(GenerateOptions, (), (), run))
 
 
+def image_calls() -> list[APIRoute]:
+    """The routes that take work: they read the request themselves and need nothing else."""
+    work = (inpaint, translate, generate)
+    return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
+
+
 async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     service: Service = request.state.service
     settings, received_at = service.settings, service.clock()
@@ -101,7 +108,7 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
     with ExitStack() as house:
         ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
         place = house.enter_context(service.admission.admit(ask))
-        if reasons := service.unready_reasons():
+        if not service.outage.over and (reasons := service.unready_reasons()):
             raise NotReady("; ".join(reasons))
         form = await _read_form(request, endpoint, allowed_s)
         service.admission.arrive(place)
@@ -114,8 +121,8 @@ async def _image_call(request: Request, endpoint: _Endpoint) -> Response:
         if later:
             work = partial(endpoint.run, service.pipeline, form, options)
             return _start_job(service, options, work, call, house)
-        left_s = call.deadline - service.clock()
-        reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, until_gone(request.receive))
+        left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
+        reply = await answer(endpoint.run(service.pipeline, form, options, call), left_s, gone)
     return image_response(reply, call.request_id, accept)
 
 
@@ -126,7 +133,7 @@ async def _read_form(request: Request, endpoint: _Endpoint, allowed_s: float) ->
     max_body_bytes = int(service.settings.max_body_mb * 2**20)
     reading = read_form(request, (*endpoint.required, *endpoint.optional), max_body_bytes=max_body_bytes)
     try:
-        return await answer(reading, limit_s, service.admission.until_draining())
+        return await answer(reading, limit_s, service.drain.begun)
     except DeadlineExceeded:
         if limit_s == allowed_s:
             raise

@@ -42,7 +42,7 @@ class Prepared:
     finish: Callable[[Sequence[Tile]], Picture]
 
 
-_DECODED_BYTES_PER_PIXEL = 5
+DECODED_BYTES_PER_PIXEL = 5
 """Of a picture and its mask together: 8-bit RGBA in, a copy of it out, the mask and what is computed on it."""
 
 
@@ -64,7 +64,7 @@ def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
     """
     files = [data for data in (uploads.image, uploads.mask, uploads.instance, uploads.reference) if data]
     sizes = [read_header(data, max_pixels=max_pixels).size for data in files]
-    return sum(size.height * size.width for size in sizes) * _DECODED_BYTES_PER_PIXEL
+    return sum(size.height * size.width for size in sizes) * DECODED_BYTES_PER_PIXEL
 
 
 def prepare_inpaint(

@@ -1,7 +1,7 @@
 """Reading a multipart/form-data body (RFC 7578) into memory, within limits.
 
-Starlette's parser does the work; parts stay in memory (the default spools to disk above 1 MiB), and the body's
-size is checked before it is read where its length is announced, and while it is read where it is not.
+The parts are read by multipart.py; the body's size is checked before it is read where its length is announced, and
+while it is read where it is not.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from service.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
+from service.multipart import Part, PartsReader
 
-MAX_FIELD_BYTES = 4096
-MAX_PARTS = 16
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 
@@ -58,25 +55,6 @@ class Form:
             raise InvalidOption(f"{'; '.join(problems)} (fields are {known})") from error
 
 
-class _InMemoryParser(MultiPartParser):
-    def __init__(self, request: Request, stream: AsyncGenerator[bytes, None], max_body_bytes: int) -> None:
-        super().__init__(
-            request.headers, stream, max_files=MAX_PARTS, max_fields=MAX_PARTS, max_part_size=MAX_FIELD_BYTES
-        )
-        self.spool_max_size = max_body_bytes + 1
-        self.complete = False
-        """Whether the last boundary was seen."""
-
-    def on_end(self) -> None:
-        """The last boundary was reached."""
-        self.complete = True
-
-    def close_files(self) -> None:
-        """Close the files of all parts, also of one that was cut; the base class does so only when parsing fails."""
-        for file in self._files_to_close_on_error:
-            file.close()
-
-
 async def read_form(request: Request, files: Collection[str], *, max_body_bytes: int) -> Form:
     """The parts of a request's body; `files` are the names that must be file parts.
 
@@ -93,21 +71,14 @@ async def read_form(request: Request, files: Collection[str], *, max_body_bytes:
         if not files and await _is_empty(request):
             return Form({}, {})
         raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
-    parser = _InMemoryParser(request, _limited(request, max_body_bytes), max_body_bytes)
+    reader = PartsReader(content_type)
     try:
-        parts = (await parser.parse()).multi_items()
-    except MultiPartException as error:
-        raise InvalidRequest(f"malformed multipart body: {error.message}") from error
-    except UnicodeError as error:  # of a charset such as punycode; undecodable bytes alone are read as Latin-1
-        raise InvalidRequest(f"a text field is not in the charset that is announced: {error}") from error
+        async for chunk in _limited(request, max_body_bytes):
+            if chunk:
+                reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
-    try:
-        if not parser.complete:
-            raise InvalidRequest("the multipart body ends before its last boundary; send it whole")
-        return _sort(parts, files)
-    finally:
-        parser.close_files()
+    return _sort(reader.finish(), files)
 
 
 async def _is_empty(request: Request) -> bool:
@@ -136,22 +107,23 @@ def _too_large(max_body_bytes: int) -> TooLarge:
     return TooLarge(f"the body is larger than {max_body_bytes / 2**20:.0f} MiB; send a smaller image")
 
 
-def _sort(parts: list[tuple[str, UploadFile | str]], files: Collection[str]) -> Form:
+def _sort(parts: list[Part], files: Collection[str]) -> Form:
     form = Form({}, {})
-    for name, value in parts:
-        _put(form, name, value, files)
+    for part in parts:
+        _put(form, part, files)
     return form
 
 
-def _put(form: Form, name: str, value: UploadFile | str, files: Collection[str]) -> None:
+def _put(form: Form, part: Part, files: Collection[str]) -> None:
+    name = part.name
     if name in form.files or name in form.fields:
         raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
-    if isinstance(value, str):
+    if not part.is_file:
         if name in files:
             raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
-        form.fields[name] = value
+        form.fields[name] = part.text
     elif name in files:
-        form.files[name] = value.file.read()  # in memory: the parser never spools to disk
+        form.files[name] = part.data
     else:
         known = f"file parts are {', '.join(files)}" if files else "this call takes no files"
         raise InvalidRequest(f"unexpected file part {name[:80]!r}; {known}")
