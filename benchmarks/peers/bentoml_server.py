@@ -1,0 +1,40 @@
+"""BentoML: a batchable API behind a wrapper service, which its documentation asks for where there are two inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import bentoml
+import work
+from bentoml.validators import ContentType
+
+
+@bentoml.service(workers=1, traffic={"timeout": 120, "max_concurrency": 4096})
+class Model:
+    """Computes the batches that BentoML forms."""
+
+    def __init__(self) -> None:
+        self.model = work.load()
+
+    @bentoml.api(batchable=True, max_batch_size=work.MAX_BATCH, max_latency_ms=60_000)
+    def infer(self, data: list[dict]) -> list[bytes]:
+        decoded = [work.decode(item["image"], item.get("mask")) for item in data]
+        filled = self.model([picture for picture, _ in decoded], [mask for _, mask in decoded])
+        return [work.encode(picture) for picture in filled]
+
+
+@bentoml.service(workers=1, traffic={"timeout": 120, "max_concurrency": 4096})
+class Inpaint:
+    """Takes the files of a request."""
+
+    model = bentoml.depends(Model)
+
+    @bentoml.api
+    async def inpaint(self, image: Path, mask: Path | None = None) -> Annotated[bytes, ContentType("image/jpeg")]:
+        item = _read(image, mask)
+        return (await self.model.to_async.infer([item]))[0]
+
+
+def _read(image: Path, mask: Path | None) -> dict:
+    return {"image": image.read_bytes(), **({"mask": mask.read_bytes()} if mask else {})}

@@ -1,0 +1,80 @@
+"""What a peer computes: the same codec, engine and composite as Retouch; imported in the peer's own environment."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+
+MAX_BATCH = 8
+TINY_BATCH_S = 0.008
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def model_name() -> str:
+    """`tiny` or `photos`: the driver says which."""
+    return os.environ["PEER_MODEL"]
+
+
+def port() -> int:
+    """Where to listen: the driver says so."""
+    return int(os.environ["PEER_PORT"])
+
+
+class Tiny:
+    """Sleeps as long as a batch takes; the result is the negative."""
+
+    def __init__(self) -> None:
+        self.executed = Path(os.environ["PEER_COUNT"])
+
+    def __call__(self, pictures: list[np.ndarray], _masks: list[np.ndarray]) -> list[np.ndarray]:
+        with self.executed.open("ab") as file:  # one byte a picture: how many were computed
+            file.write(b"x" * len(pictures))
+        time.sleep(TINY_BATCH_S)
+        return list(255 - np.stack(pictures))
+
+
+class Photos:
+    """The shipped inpainting model on OpenVINO."""
+
+    def __init__(self) -> None:
+        import openvino as ov  # noqa: PLC0415 -- not for the tiny model
+
+        core = ov.Core()
+        precision = os.environ.get("PEER_PRECISION", "f32")
+        config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+        path = sorted((ROOT / "models/photos").iterdir(), key=lambda version: int(version.name))[-1] / "model.onnx"
+        self._request = core.compile_model(str(path), "CPU", config).create_infer_request()
+        for rows in (1, MAX_BATCH):
+            self([np.zeros((256, 256, 3), np.uint8)] * rows, [np.ones((256, 256), np.bool_)] * rows)
+
+    def __call__(self, pictures: list[np.ndarray], masks: list[np.ndarray]) -> list[np.ndarray]:
+        image = np.stack(pictures).transpose(0, 3, 1, 2) * np.float32(1 / 255)
+        hole = np.stack(masks)[:, None].astype(np.float32)
+        feed = {"image": np.ascontiguousarray(image), "mask": hole}
+        output = self._request.infer(feed, share_inputs=True, share_outputs=True)[0]
+        filled = np.rint(np.clip(output, 0, 1) * np.float32(255)).astype(np.uint8).transpose(0, 2, 3, 1)
+        return [np.where(m[:, :, None], f, p) for f, p, m in zip(filled, pictures, masks, strict=True)]
+
+
+def load() -> Any:
+    """The model that the driver chose."""
+    return Tiny() if model_name() == "tiny" else Photos()
+
+
+def decode(photo: bytes, mask: bytes | None) -> tuple[np.ndarray, np.ndarray]:
+    """RGB picture and hole; of `tiny`, which takes no mask, an empty one."""
+    picture = simplejpeg.decode_jpeg(photo)
+    if not mask:
+        return picture, np.zeros((1, 1), np.bool_)
+    return picture, cv2.imdecode(np.frombuffer(mask, np.uint8), cv2.IMREAD_GRAYSCALE) >= 128
+
+
+def encode(picture: np.ndarray) -> bytes:
+    """As JPEG of quality 90."""
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(picture), quality=90, colorsubsampling="444")

@@ -1,0 +1,146 @@
+"""An HTTP/1.1 client that costs little: the driver shares the machine with what it measures.
+
+One connection carries one request at a time and is kept for the next; there is no limit on how many there are. It knows
+how to hang up, to stall and to send slowly, which well-behaved clients do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+import httptools
+
+
+class Reply(NamedTuple):
+    """What came back; status 0 where the connection ended without a whole reply."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    why: str = ""
+
+    @property
+    def code(self) -> str:
+        """Of a problem, or what went wrong."""
+        if self.why:
+            return self.why
+        return self.body.partition(b'"code":"')[2].partition(b'"')[0].decode() if self.status >= 400 else ""
+
+
+def encode(path: str, content_type: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    """A whole POST, ready to be sent."""
+    extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n{extra}\r\n"
+    )
+    return head.encode("latin-1") + body
+
+
+class Connection(asyncio.Protocol):
+    """One connection to the server."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.open = False
+        self._reply: asyncio.Future[Reply] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport, self.open = cast("asyncio.Transport", transport), True
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.open = False
+        self._finish(Reply(0, {}, b"", "disconnected"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.transport.abort()
+            self._finish(Reply(0, {}, b"", f"malformed reply: {error}"))
+
+    def on_message_begin(self) -> None:
+        self._headers, self._body = {}, []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_keep_alive():
+            self.open = False
+            self.transport.close()
+        reply = Reply(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        self._parser = httptools.HttpResponseParser(self)
+        self._finish(reply)
+
+    def begin(self) -> asyncio.Future[Reply]:
+        """Expect a reply to what is written from now on."""
+        self._reply = asyncio.get_running_loop().create_future()
+        if not self.open:
+            self._finish(Reply(0, {}, b"", "disconnected"))
+        return self._reply
+
+    def _finish(self, reply: Reply) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(reply)
+
+
+class Client:
+    """Sends to one address with as many connections as it takes; never raises because of the server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._idle: list[Connection] = []
+
+    async def connection(self, *, fresh: bool = False) -> Connection:
+        """An idle connection, or a new one.
+
+        Raises:
+            OSError: the server cannot be reached.
+        """
+        while self._idle and not fresh:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection
+        _, connection = await asyncio.get_running_loop().create_connection(Connection, *self._address)
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next request."""
+        if connection.open:
+            self._idle.append(connection)
+
+    async def send(self, request: bytes) -> Reply:
+        """Send a request and wait for its reply; cancelling it hangs up."""
+        try:
+            connection = await self.connection()
+        except OSError as error:
+            return Reply(0, {}, b"", type(error).__name__)
+        reply = connection.begin()
+        connection.transport.write(request)
+        try:
+            answered = await reply
+        except asyncio.CancelledError:
+            connection.transport.abort()
+            raise
+        self.give_back(connection)
+        return answered
+
+    async def get(self, path: str) -> Reply:
+        """GET a path."""
+        return await self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+
+    def close(self) -> None:
+        """Close what is idle."""
+        for connection in self._idle:
+            connection.transport.close()
+        self._idle.clear()
