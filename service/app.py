@@ -22,12 +22,16 @@ from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import cancelled, open_engine_room
 from service.health import Outage, Vitals, unready_reasons
-from service.jobs import Jobs
+from service.jobs import table as jobs_table
+from service.jobs.building import open_jobs
+from service.jobs.jobs import Jobs
+from service.ledger.database import LEDGER_FILE, Database
 from service.metrics import Metrics
 from service.pace import Pace
 from service.pipeline import Pipeline
 from service.room import Models, OpenRoom, Room
 from service.saving.building import open_store
+from service.saving.owners import Owner
 from service.saving.reading import ResultReader
 from service.saving.store import ResultStore
 from service.settings import Settings
@@ -133,7 +137,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
-    store = await stack.enter_async_context(open_store(settings, metrics, drain, _new_id))
+    owner = Owner(settings.results_dir, _new_id)
+    store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
+    ledger = stack.enter_context(Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA]))
     results = ResultReader(store)
     stack.callback(results.close)
     room = await stack.enter_async_context(open_room(settings, metrics))
@@ -156,14 +162,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         new_id=_new_id,
         new_seed=_new_seed,
     )
-    jobs = Jobs(
-        settings.max_jobs,
-        settings.job_ttl_s,
-        clock,
-        _now,
-        _new_id,
-        pipeline.admission.retry_after_s,
-    )
+    jobs = await stack.enter_async_context(open_jobs(pipeline, ledger, owner, room.loaded))
     service = Service(settings, pipeline, room, jobs, results, clock, _new_id, drain, Outage(clock()), clients)
     for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
         stack.push_async_callback(cancelled, asyncio.create_task(watch))

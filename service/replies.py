@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 
 from service.errors import ServiceError
 from service.items import Encoded, Reply
-from service.jobs import Job
+from service.jobs.table import Job
 from service.negotiation import wants_json, wants_multipart
 from service.schemas import EncodedImage, ImageReply, ImagesReply
 

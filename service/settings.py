@@ -89,7 +89,7 @@ class Settings(BaseModel):
     spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
     save_threads: int = Field(2, ge=1, description="threads that write results to results_dir")
     job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
-    max_jobs: int = Field(1000, ge=1, description="jobs kept; when full of unfinished ones, new ones are refused")
+    max_jobs: int = Field(1000, ge=1, description="unfinished jobs, of all processes together; one more is refused")
 
     drain_delay_s: float = Field(
         0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before the socket closes"

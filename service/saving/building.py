@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import structlog
@@ -26,7 +26,7 @@ _INHERIT_EVERY_S = 2.0
 
 @asynccontextmanager
 async def open_store(
-    settings: Settings, observer: SaveObserver, drain: Drain, new_id: Callable[[], str]
+    settings: Settings, observer: SaveObserver, drain: Drain, owner: Owner
 ) -> AsyncIterator[ResultStore]:
     """The store that the settings choose. At the end it is flushed, within what is left of the drain.
 
@@ -34,7 +34,7 @@ async def open_store(
         SettingsInvalid: results could not be saved as the settings say.
     """
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
-    spool_files = SpoolFiles(Owner(settings.results_dir, new_id))
+    spool_files = SpoolFiles(owner)
     threads = settings.upload_threads if settings.results_url else settings.save_threads
     store = ResultStore(open_storage(settings), spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)

@@ -79,3 +79,32 @@ async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_whil
         check_all_there(served, ledger)
         assert served.terminate() == 0
     assert len(list((tmp_path / "results").glob("??/*.json"))) >= len(ledger)
+
+
+async def test_jobs_that_were_accepted_are_done_after_the_service_was_killed(files: Files, tmp_path: Path) -> None:
+    served = ServedProcess(tmp_path, fake_batch_ms=200, max_batch_size=2)
+    with served:
+        async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
+            direct = (await http.post("/v1/inpaint", files=files, data={"save": "false"})).content
+            later = {"Prefer": "respond-async"}
+            replies = [await http.post("/v1/inpaint", files=files, headers=later) for _ in range(20)]
+            assert {reply.status_code for reply in replies} == {202}
+        locations = [reply.headers["location"] for reply in replies]
+        served.kill()
+        served.start()
+        async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
+            for location in locations:
+                job = await until_finished(http, location)
+                assert job["status"] == "succeeded"
+                assert (await http.get(job["result_url"])).content == direct
+        assert served.terminate() == 0
+    assert '"attempts": 2' in served.log, "it was killed before all were done"
+
+
+async def until_finished(http: httpx.AsyncClient, location: str) -> dict[str, Any]:
+    for _ in range(3000):
+        job: dict[str, Any] = (await http.get(location)).json()
+        if job["status"] not in ("queued", "running"):
+            return job
+        await asyncio.sleep(0.02)
+    raise AssertionError(job)

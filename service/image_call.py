@@ -1,0 +1,99 @@
+"""One call that makes pictures, from its header to its response: let in, read, done now or accepted as a job."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from engines.manifest import Task
+from service.admission import Ask
+from service.app import Service
+from service.calls import answer
+from service.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
+from service.fairness import Flow
+from service.items import Call
+from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job
+from service.orders import Order
+from service.replies import image_response, job_response
+from service.schemas import OPTIONS
+from service.uploads import Form, read_form
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a call takes: the file parts that it must and may have."""
+
+    task: Task
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+async def image_call(request: Request, endpoint: Endpoint) -> Response:
+    """The response to a request.
+
+    Raises:
+        ServiceError, Cancelled: why there is none.
+    """
+    service: Service = request.state.service
+    settings, received_at = service.settings, service.clock()
+    later = wants_job(joined(request.headers, "prefer"))
+    asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
+    allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
+    flow = Flow(request.state.client.id, asked_priority(request.headers.get("x-priority")))
+    with ExitStack() as house:
+        ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
+        place = house.enter_context(service.admission.admit(ask))
+        if not service.outage.over and (reasons := service.unready_reasons()):
+            raise NotReady("; ".join(reasons))
+        form = await _read_form(request, endpoint, allowed_s)
+        service.admission.arrive(place)
+        order = _order(form, endpoint, joined(request.headers, "accept"))
+        call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
+        if later:
+            return await _accept_job(service, order, call, house)
+        return await _reply_now(request, order, call)
+
+
+async def _reply_now(request: Request, order: Order, call: Call) -> Response:
+    service: Service = request.state.service
+    left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
+    reply = await answer(order.fulfil(service.pipeline, call), left_s, gone)
+    return image_response(reply, call.request_id, joined(request.headers, "accept"))
+
+
+async def _accept_job(service: Service, order: Order, call: Call, house: ExitStack) -> Response:
+    save = service.settings.save if order.options.save is None else order.options.save
+    if not save:
+        raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
+    job = await service.jobs.start(order, call, {}, house)
+    return job_response(job, accepted=True)
+
+
+def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:
+    """What is asked for; a missing part is refused now, not by the job."""
+    options = form.options(OPTIONS[endpoint.task])
+    if options.format is None:
+        options = options.model_copy(update={"format": wanted_format(accept)})
+    parts = {*endpoint.required, *form.files}
+    return Order(endpoint.task, {name: form.file(name) for name in sorted(parts)}, options)
+
+
+async def _read_form(request: Request, endpoint: Endpoint, allowed_s: float) -> Form:
+    """The body, as long as somebody waits for the answer, the server takes work, and it comes in reasonable time."""
+    service: Service = request.state.service
+    limit_s = min(allowed_s, service.settings.body_timeout_s)
+    max_body_bytes = int(service.settings.max_body_mb * 2**20)
+    reading = read_form(request, (*endpoint.required, *endpoint.optional), max_body_bytes=max_body_bytes)
+    try:
+        return await answer(reading, limit_s, service.drain.begun)
+    except DeadlineExceeded:
+        if limit_s == allowed_s:
+            raise
+        raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
+    except Cancelled:
+        if service.admission.draining.is_set():
+            raise ShuttingDown("the server is shutting down; ask another replica") from None
+        raise

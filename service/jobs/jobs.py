@@ -1,0 +1,266 @@
+"""Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; outlive their process.
+
+A job is on disk before it is accepted: its state in the ledger, its request beside it. The process that accepted it
+runs it; when that one dies, another takes it up and runs it again, at most `max_attempts` times in all, for a request
+that brings processes down must not bring down all of them. Any process tells its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import structlog
+
+from service.admission import Admission, Ask
+from service.calls import answer
+from service.errors import NotFound, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.fairness import Flow
+from service.items import Call
+from service.jobs import table
+from service.jobs.kept_orders import KeptOrders
+from service.jobs.table import Job
+from service.ledger.database import Database
+from service.orders import Order
+from service.saving.owners import Owner
+from service.schemas import JobStatus
+
+log = structlog.get_logger(__name__)
+_WRITE_AGAIN_AFTER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
+
+    max_unfinished: int
+    ttl_s: float
+    max_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """What jobs are made with; everything is handed in."""
+
+    ledger: Database
+    kept: KeptOrders
+    owner: Owner
+    admission: Admission
+    fulfil: Callable[[Order, Call], Awaitable[list[str]]]
+    """Runs an order; where its results are, as paths."""
+    clock: Callable[[], float]
+    """Monotonic, in seconds."""
+    now: Callable[[], float]
+    """Seconds since the epoch: what other processes and later starts understand."""
+    new_id: Callable[[], str]
+    on_finished: Callable[[sqlite3.Connection, Job], None] = lambda _ledger, _job: None
+    """In the transaction that finishes a job."""
+
+
+class Jobs:
+    """The jobs of this process, and a look at those of all. Used on the event loop."""
+
+    def __init__(self, parts: JobParts, limits: JobLimits) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, order: Order, call: Call, facts: dict[str, Any], house: ExitStack) -> Job:
+        """Accept a request as a job, which has its place in the house until it ends.
+
+        Args:
+            order: what to do.
+            call: who asks, and until when.
+            facts: JSON values that are kept with the job.
+            house: closed when the job has ended; the caller keeps it when this raises.
+
+        Raises:
+            Overloaded: too many jobs are unfinished, or (`spool_full`) the disk does not take the request.
+            NotReady: the ledger cannot be written.
+        """
+        parts, job_id = self._parts, self._parts.new_id()
+        facts = {
+            **facts,
+            "request_id": call.request_id,
+            "deadline_at": parts.now() + call.deadline - parts.clock(),
+            "flow": list(call.flow),
+        }
+        job = Job(job_id, "queued", parts.owner.id, parts.now(), facts)
+        try:
+            await asyncio.to_thread(parts.kept.keep, job_id, order)
+            entered = await parts.ledger.write(
+                partial(table.insert, job=job, max_unfinished=self._limits.max_unfinished)
+            )
+        except OSError as error:
+            raise Overloaded(
+                f"the disk does not take the request ({error.strerror})", code="spool_full", retry_after_s=5
+            ) from error
+        except BaseException:
+            await self._drop(job_id)
+            raise
+        if not entered:
+            await self._drop(job_id)
+            raise Overloaded(
+                f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
+            )
+        self._launch(job, self._run(job, order, house.pop_all()))
+        return job
+
+    async def get(self, job_id: str) -> Job:
+        """The job of that id, whichever process runs it.
+
+        Raises:
+            NotFound: there never was one, or it finished longer than `ttl_s` ago.
+        """
+        oldest = self._parts.now() - self._limits.ttl_s
+        job = await self._parts.ledger.read(partial(table.find, job_id=job_id, finished_after=oldest))
+        if job is None:
+            raise NotFound(f"no job {job_id[:80]!r}; finished jobs are kept for {self._limits.ttl_s:.0f} s")
+        return job
+
+    async def cancel(self, job_id: str) -> Job:
+        """Stop a job that is not finished; the engine does not compute it if it has not begun.
+
+        Raises:
+            NotFound: as `get`.
+        """
+        job = await self.get(job_id)
+        if job.finished_at is None:
+            await self._finish(job, "cancelled")
+            self._stop(job_id)
+        return await self.get(job_id)
+
+    async def inherit(self) -> None:
+        """Take up the jobs of dead processes; once the models are loaded."""
+        parts = self._parts
+        for owner_id in await parts.ledger.read(table.owners):
+            if not await asyncio.to_thread(parts.owner.lives, owner_id):
+                await self._take_up(owner_id)
+
+    async def stop_cancelled(self) -> None:
+        """Stop what was cancelled through another process."""
+        if self._running:
+            for job_id in await self._parts.ledger.read(partial(table.ended, job_ids=list(self._running))):
+                self._stop(job_id)
+
+    async def forget(self) -> None:
+        """Remove jobs that finished longer than `ttl_s` ago."""
+        oldest = self._parts.now() - self._limits.ttl_s
+        await self._parts.ledger.write(partial(table.forget, finished_before=oldest))
+
+    async def close(self) -> None:
+        """Leave what is unfinished to the next process."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take_up(self, dead: str) -> None:
+        jobs = await self._parts.ledger.write(partial(table.inherit, dead=dead, heir=self._parts.owner.id))
+        for job in jobs:
+            log.info("job of a dead process taken up", job=job.id, attempts=job.attempts)
+            self._launch(job, self._run_again(job))
+
+    async def _run_again(self, job: Job) -> None:
+        if job.attempts > self._limits.max_attempts:
+            error = ServiceError(
+                f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up",
+                code="job_crashed",
+            )
+            await self._fail(job, error)
+            return
+        try:
+            order = await asyncio.to_thread(self._parts.kept.find, job.id)
+        except ServiceError as error:
+            await self._fail(job, error)
+            return
+        with ExitStack() as house:
+            try:
+                await self._take_place(job, house)
+            except ShuttingDown:
+                await self._finish_or_leave(partial(table.requeue, job_id=job.id))
+                return
+            await self._run(job, order, house.pop_all())
+
+    async def _take_place(self, job: Job, house: ExitStack) -> None:
+        admission = self._parts.admission
+        while True:
+            ask = Ask(max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"])
+            try:
+                admission.arrive(house.enter_context(admission.admit(ask)))
+            except Overloaded as error:
+                house.close()
+                if self._left_s(job) <= 0:
+                    return  # its deadline is told by the run
+                await asyncio.sleep(error.retry_after_s or 1.0)
+            else:
+                return
+
+    async def _run(self, job: Job, order: Order, house: ExitStack) -> None:
+        parts, now = self._parts, self._parts.clock()
+        left_s = self._left_s(job)
+        call = Call(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._begun, job.id))
+        with house:
+            try:
+                urls = await answer(parts.fulfil(order, call), left_s)
+            except ShuttingDown:
+                await self._finish_or_leave(partial(table.requeue, job_id=job.id))
+            except ServiceError as error:
+                await self._fail(job, error)
+            except Exception:  # a defect of ours must still end the job
+                log.exception("job failed", job=job.id)
+                await self._fail(job, ServiceError("the job failed for a reason of the server's own"))
+            else:
+                await self._finish(job, "succeeded", result_urls=urls)
+
+    async def _fail(self, job: Job, error: ServiceError) -> None:
+        problem = error.problem(job.facts["request_id"], f"/v1/jobs/{job.id}")
+        await self._finish(job, "failed", problem=problem)
+
+    async def _finish(self, job: Job, status: JobStatus, **ending: Any) -> None:
+        finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
+
+        def finish(ledger: sqlite3.Connection) -> bool:
+            first = table.finish(ledger, finished)
+            if first:
+                self._parts.on_finished(ledger, finished)
+            return first
+
+        if await self._finish_or_leave(finish):
+            code = finished.problem["code"] if finished.problem else None
+            log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
+        await self._drop(job.id)
+
+    async def _finish_or_leave(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        """A ledger that cannot be written is tried again; a process that ends meanwhile leaves the job to the next."""
+        while True:
+            try:
+                return await self._parts.ledger.write(work)
+            except NotReady as error:  # noqa: PERF203 -- to try again is what the loop is for
+                log.warning("the end of a job is not written yet; it is tried again", error=str(error))
+                await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
+
+    async def _drop(self, job_id: str) -> None:
+        await asyncio.to_thread(self._parts.kept.drop, job_id)
+
+    def _begun(self, job_id: str) -> None:
+        written = self._parts.ledger.write(partial(table.begin, job_id=job_id))
+        written.add_done_callback(lambda done: done.exception())  # it is news, no more
+
+    def _left_s(self, job: Job) -> float:
+        left_s: float = job.facts["deadline_at"] - self._parts.now()
+        return left_s
+
+    def _launch(self, job: Job, run: Any) -> None:
+        task = asyncio.get_running_loop().create_task(run)
+        self._running[job.id] = task
+        task.add_done_callback(lambda _: self._running.pop(job.id, None))
+
+    def _stop(self, job_id: str) -> None:
+        if (task := self._running.get(job_id)) is not None:
+            task.cancel()

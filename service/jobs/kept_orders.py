@@ -1,0 +1,71 @@
+"""The requests of unfinished jobs on disk, so that another process can run them: `.jobs/ID/PART`. All methods block."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from engines.manifest import Task
+from service.errors import ServiceError
+from service.orders import Order
+from service.saving.storage import is_result_id
+from service.schemas import OPTIONS
+
+_ORDER = "order.json"
+
+
+class KeptOrders:
+    """Orders by the id of their job, under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / ".jobs"
+
+    def keep(self, job_id: str, order: Order) -> None:
+        """Write an order down, and wait until it is on the device.
+
+        Raises:
+            OSError: the disk is full or failing; nothing is left of it.
+        """
+        folder = self._folder(job_id)
+        about = {"task": order.task, "options": order.options.model_dump(mode="json", exclude_none=True)}
+        parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
+        try:
+            folder.mkdir(parents=True)
+            for name, data in parts.items():
+                with (folder / name).open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError:
+            self.drop(job_id)
+            raise
+
+    def find(self, job_id: str) -> Order:
+        """The order of a job.
+
+        Raises:
+            ServiceError: code `order_lost`: it is not there whole; the job cannot be run again.
+        """
+        folder = self._folder(job_id)
+        try:
+            about = json.loads((folder / _ORDER).read_bytes())
+            task: Task = about["task"]
+            files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != _ORDER}
+            return Order(task, files, OPTIONS[task].model_validate(about["options"]))
+        except (OSError, ValueError, KeyError) as error:
+            raise ServiceError(
+                "the server restarted and what this job was sent is not there any more; send it again",
+                code="order_lost",
+            ) from error
+
+    def drop(self, job_id: str) -> None:
+        """Its job is finished."""
+        shutil.rmtree(self._folder(job_id), ignore_errors=True)
+
+    def _folder(self, job_id: str) -> Path:
+        if not is_result_id(job_id):
+            raise ValueError(f"{job_id!r} is no job id")
+        return self._directory / job_id

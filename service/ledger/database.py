@@ -1,0 +1,97 @@
+"""One SQLite file that the processes of a host share, off the event loop: a thread writes, another reads.
+
+Write-ahead log: readers never wait for a writer, writers wait for each other. A commit outlives the process, killed or
+not; a machine that loses its power may lose the last moments, never the file (synchronous=NORMAL).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from service.errors import NotReady
+from service.settings import SettingsInvalid
+
+T = TypeVar("T")
+LEDGER_FILE = ".ledger.sqlite3"
+_BUSY_TIMEOUT_S = 10.0
+_MIB = 2**20
+
+
+class Database:
+    """Opened with `with`; `write` and `read` are called on the event loop."""
+
+    def __init__(self, path: Path, schemas: Sequence[str]) -> None:
+        self._path = path
+        self._schemas = schemas
+        self._writer = ThreadPoolExecutor(1, "ledger-write")
+        self._reader = ThreadPoolExecutor(1, "ledger-read")
+        self._writing: sqlite3.Connection
+        self._reading: sqlite3.Connection
+
+    def __enter__(self) -> Database:
+        """Open the file, and make what is missing in it.
+
+        Raises:
+            SettingsInvalid: it cannot be opened, or is no ledger.
+        """
+        try:
+            self._writing = self._connect()
+            for schema in self._schemas:
+                self._writing.executescript(schema)
+            self._reading = self._connect()
+        except sqlite3.Error as error:
+            raise SettingsInvalid(
+                f"the ledger {self._path} cannot be used ({error}); move it away to start with an empty one"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in (self._writer, self._reader):
+            thread.shutdown()
+        self._reading.close()
+        self._writing.close()
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Run `work` in one transaction, after those that were handed over before it.
+
+        Raises (the future):
+            NotReady: code `ledger_unavailable`: the disk is full or failing; nothing of it is written.
+        """
+        return asyncio.get_running_loop().run_in_executor(self._writer, self._transact, work)
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Run `work`, which only reads. Raises as `write`."""
+        return asyncio.get_running_loop().run_in_executor(self._reader, self._look, work)
+
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with self._writing as ledger:
+                ledger.execute("BEGIN IMMEDIATE")
+                return work(ledger)
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+
+    def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return work(self._reading)
+        except sqlite3.Error as error:
+            raise _unavailable(error) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
+        return connection
+
+
+def _unavailable(error: sqlite3.Error) -> NotReady:
+    return NotReady(f"the ledger cannot be used now ({error}); try again later", code="ledger_unavailable")

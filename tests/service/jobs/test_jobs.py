@@ -1,0 +1,318 @@
+"""Asynchronous requests: every one ends in a state that can be polled, whichever process runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from service.admission import Admission
+from service.errors import InvalidImage, NotFound, Overloaded, ShuttingDown
+from service.fairness import Flow
+from service.items import Call
+from service.jobs import table
+from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.kept_orders import KeptOrders
+from service.jobs.table import Job
+from service.ledger.database import LEDGER_FILE, Database
+from service.orders import Order
+from service.saving.owners import Owner
+from service.schemas import InpaintOptions
+
+Fulfil = Callable[[Order, Call], Awaitable[list[str]]]
+ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
+URLS = ["/v1/results/first", "/v1/results/second"]
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Desk:
+    """One process: its jobs, what it was asked to fulfil, and its place in the house."""
+
+    jobs: Jobs
+    owner: Owner
+    admission: Admission
+    clock: Clock
+    asked: list[tuple[Order, Call]] = field(default_factory=list)
+
+    async def start(self, allowed_s: float = 60.0) -> Job:
+        call = Call("request1", self.clock(), self.clock() + allowed_s, Flow("someone", 7))
+        with ExitStack() as house:
+            return await self.jobs.start(ORDER, call, {}, house)
+
+    async def until(self, job_id: str, *statuses: str) -> Job:
+        for _ in range(2000):
+            job = await self.jobs.get(job_id)
+            if job.status in statuses:
+                return job
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"{job.status} instead of {statuses}")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not come true in time")
+
+
+async def succeed(_order: Order, call: Call) -> list[str]:
+    assert call.on_begun is not None
+    call.on_begun()
+    return URLS
+
+
+async def hang(_order: Order, _call: Call) -> list[str]:
+    await asyncio.sleep(3600)
+    return []
+
+
+@asynccontextmanager
+async def process(root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10) -> AsyncIterator[Desk]:
+    """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
+    owner, clock, admission = Owner(root, lambda: uuid4().hex), Clock(), Admission(8)
+    owner.enter()
+    with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
+
+        async def remembering(order: Order, call: Call) -> list[str]:
+            desk.asked.append((order, call))
+            return await fulfil(order, call)
+
+        parts = JobParts(
+            ledger=ledger,
+            kept=KeptOrders(root),
+            owner=owner,
+            admission=admission,
+            fulfil=remembering,
+            clock=clock,
+            now=clock,
+            new_id=lambda: uuid4().hex,
+        )
+        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock)
+        try:
+            yield desk
+        finally:
+            await desk.jobs.close()
+            owner.leave()
+
+
+async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_are(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        job = await desk.start()
+        assert job.status == "queued"
+        reply = (await desk.until(job.id, "succeeded")).reply()
+        assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
+        assert reply.created.startswith("1970-01-01T00:16:40")
+    assert list((tmp_path / ".jobs").iterdir()) == [], "its request is not kept longer than it"
+
+
+async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as desk:
+        job = await desk.start()
+        await until(lambda: bool(desk.asked))
+        assert (await desk.jobs.get(job.id)).status == "queued"
+        begun = desk.asked[0][1].on_begun
+        assert begun is not None
+        begun()
+        await desk.until(job.id, "running")
+        await desk.jobs.cancel(job.id)
+        begun()
+        assert (await desk.jobs.get(job.id)).status == "cancelled"
+
+
+async def test_a_job_that_fails_keeps_its_problem(tmp_path: Path) -> None:
+    async def fail(_order: Order, _call: Call) -> list[str]:
+        raise InvalidImage("not an image")
+
+    async with process(tmp_path, fail) as desk:
+        job = await desk.until((await desk.start()).id, "failed")
+        assert job.problem is not None
+        assert (job.problem["status"], job.problem["code"]) == (400, "invalid_image")
+        assert (job.problem["request_id"], job.problem["instance"]) == ("request1", f"/v1/jobs/{job.id}")
+
+
+async def test_a_job_that_breaks_for_a_reason_of_ours_fails_too(tmp_path: Path) -> None:
+    async def crash(_order: Order, _call: Call) -> list[str]:
+        raise RuntimeError("a bug")
+
+    async with process(tmp_path, crash) as desk:
+        job = await desk.until((await desk.start()).id, "failed")
+        assert job.problem is not None
+        assert job.problem["status"] == 500
+
+
+async def test_a_job_whose_deadline_passes_fails(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as desk:
+        job = await desk.until((await desk.start(allowed_s=0.01)).id, "failed")
+        assert job.problem is not None
+        assert job.problem["code"] == "deadline_exceeded"
+
+
+async def test_a_cancelled_job_stops_and_stays_cancelled_and_a_finished_one_stays_as_it_is(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as desk:
+        job = await desk.start()
+        assert (await desk.jobs.cancel(job.id)).status == "cancelled"
+        await until(lambda: not desk.jobs._running)
+        assert (await desk.jobs.get(job.id)).status == "cancelled"
+    async with process(tmp_path) as desk:
+        job = await desk.start()
+        await desk.until(job.id, "succeeded")
+        assert (await desk.jobs.cancel(job.id)).status == "succeeded"
+
+
+async def test_a_finished_job_is_forgotten_after_its_time_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk, process(tmp_path, hang) as other:
+        done, hanging = await desk.start(), await other.start()
+        await desk.until(done.id, "succeeded")
+        desk.clock.now += 61.0
+        for _ in range(2):
+            with pytest.raises(NotFound, match="60 s"):
+                await desk.jobs.get(done.id)
+            assert (await desk.jobs.get(hanging.id)).finished_at is None
+            await desk.jobs.forget()
+
+
+async def test_no_more_jobs_are_unfinished_than_allowed_over_all_processes(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as other, process(tmp_path, max_jobs=1) as desk:
+        job = await other.start()
+        with pytest.raises(Overloaded, match="1 jobs are unfinished") as refusal:
+            await desk.start()
+        assert refusal.value.retry_after_s is not None
+        assert len(list((tmp_path / ".jobs").iterdir())) == 1, "nothing of the refused one is kept"
+        await other.jobs.cancel(job.id)
+        await desk.until((await desk.start()).id, "succeeded")
+
+
+async def test_a_request_that_the_disk_does_not_take_is_no_job(tmp_path: Path) -> None:
+    (tmp_path / ".jobs").write_bytes(b"")
+    async with process(tmp_path) as desk:
+        with pytest.raises(Overloaded) as refusal:
+            await desk.start()
+        assert refusal.value.code == "spool_full"
+        assert desk.asked == []
+
+
+async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as one, process(tmp_path) as other:
+        job = await one.start()
+        assert (await other.jobs.get(job.id)).status == "queued"
+        await other.jobs.inherit()
+        assert other.asked == [], "it lives"
+        assert (await other.jobs.cancel(job.id)).status == "cancelled"
+        assert one.jobs._running
+        await one.jobs.stop_cancelled()
+        await until(lambda: not one.jobs._running)
+
+
+async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_was_sent(tmp_path: Path) -> None:
+    async with process(tmp_path) as heir:
+        async with process(tmp_path, hang) as dying:
+            job = await dying.start()
+            await until(lambda: bool(dying.asked))
+        assert (await heir.jobs.get(job.id)).finished_at is None
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+        order, call = heir.asked[0]
+        assert order == ORDER
+        assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
+        await until(lambda: not heir.admission.inside)
+
+
+async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    for _ in range(2):
+        async with process(tmp_path, hang) as dying:
+            await dying.jobs.inherit()
+            await until(lambda: bool(dying.asked))
+    async with process(tmp_path) as last:
+        await last.jobs.inherit()
+        given_up = await last.until(job.id, "failed")
+        assert last.asked == []
+        assert given_up.problem is not None
+        assert given_up.problem["code"] == "job_crashed"
+
+
+async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    (tmp_path / ".jobs" / job.id / "order.json").unlink()
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        lost = await heir.until(job.id, "failed")
+        assert lost.problem is not None
+        assert lost.problem["code"] == "order_lost"
+
+
+async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next(tmp_path: Path) -> None:
+    async def refuse(_order: Order, _call: Call) -> list[str]:
+        raise ShuttingDown("draining")
+
+    async with process(tmp_path, refuse) as draining:
+        job = await draining.start()
+        await until(lambda: not draining.jobs._running)
+        left = await draining.jobs.get(job.id)
+        assert (left.status, left.attempts) == ("queued", 0)
+    async with process(tmp_path) as draining:
+        draining.admission.draining.set()
+        await draining.jobs.inherit()
+        await until(lambda: not draining.jobs._running)
+        assert draining.asked == []
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+
+
+async def test_a_job_that_is_taken_up_waits_for_a_place_in_the_house(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def brief(seconds: float) -> None:
+        if seconds >= 1:
+            slept.append(seconds)
+            heir.admission.max_requests = 8
+            seconds = 0
+        await sleep(seconds)
+
+    async with process(tmp_path) as heir:
+        heir.admission.max_requests = 0
+        monkeypatch.setattr("service.jobs.jobs.asyncio.sleep", brief)
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+        assert slept
+
+
+async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.jobs.jobs._WRITE_AGAIN_AFTER_S", 0.001)
+    finish, failures = table.finish, [3]
+
+    def failing(*arguments: Any) -> bool:
+        if failures[0]:
+            failures[0] -= 1
+            raise table.sqlite3.OperationalError("database or disk is full")
+        return finish(*arguments)
+
+    monkeypatch.setattr(table, "finish", failing)
+    async with process(tmp_path) as desk:
+        await desk.until((await desk.start()).id, "succeeded")
+    assert failures == [0]

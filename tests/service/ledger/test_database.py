@@ -1,0 +1,103 @@
+"""One file, several processes, no blocking on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.errors import NotReady
+from service.ledger.database import Database
+from service.settings import SettingsInvalid
+
+SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER)"
+ADD = """
+import sqlite3, sys
+for _ in range(200):
+    ledger = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
+    ledger.execute("BEGIN IMMEDIATE")
+    ledger.execute("UPDATE facts SET value = value + 1")
+    ledger.execute("COMMIT")
+    ledger.close()
+"""
+
+
+def put(value: int):  # type: ignore[no-untyped-def] # a closure
+    return lambda ledger: ledger.execute("INSERT OR REPLACE INTO facts VALUES ('one', ?)", (value,)).rowcount
+
+
+def value(ledger: sqlite3.Connection) -> int | None:
+    row = ledger.execute("SELECT value FROM facts").fetchone()
+    return None if row is None else row["value"]
+
+
+def add_in_another_process(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", ADD, str(path)])
+
+
+async def test_what_is_written_is_read_and_is_there_at_the_next_start(tmp_path: Path) -> None:
+    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+        assert await ledger.read(value) is None
+        assert await ledger.write(put(7)) == 1
+        assert await ledger.read(value) == 7
+    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+        assert await ledger.read(value) == 7
+
+
+async def test_several_processes_write_without_losing_anything(tmp_path: Path) -> None:
+    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+        await ledger.write(put(0))
+        others = [add_in_another_process(tmp_path / "ledger") for _ in range(2)]
+        for _ in range(200):
+            await ledger.write(lambda one: one.execute("UPDATE facts SET value = value + 1").rowcount)
+        assert [await asyncio.to_thread(other.wait, 60) for other in others] == [0, 0]
+        assert await ledger.read(value) == 600
+
+
+async def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_runs(tmp_path: Path) -> None:
+    def half(ledger: sqlite3.Connection) -> None:
+        put(1)(ledger)
+        ledger.execute("INSERT INTO nowhere VALUES (1)")
+
+    def broken(ledger: sqlite3.Connection) -> None:
+        put(1)(ledger)
+        raise RuntimeError("a bug")
+
+    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+        with pytest.raises(NotReady) as refused:
+            await ledger.write(half)
+        assert refused.value.code == "ledger_unavailable"
+        with pytest.raises(RuntimeError, match="a bug"):
+            await ledger.write(broken)
+        with pytest.raises(NotReady):
+            await ledger.read(lambda one: one.execute("SELECT * FROM nowhere").fetchone())
+        assert await ledger.read(value) is None
+        await ledger.write(put(2))
+        assert await ledger.read(value) == 2
+
+
+async def test_the_event_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+        await ledger.write(put(1))
+        holder = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        writing = ledger.write(put(2))
+        assert await ledger.read(value) == 1, "readers do not wait for writers"
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert not writing.done()
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert await writing == 1
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, None])
+def test_a_file_that_is_no_ledger_stops_the_start_and_says_what_to_do(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(content) if content else path.mkdir()
+    with pytest.raises(SettingsInvalid, match="move it away"), Database(path, [SCHEMA]):
+        pass
