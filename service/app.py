@@ -29,6 +29,9 @@ from service.ledger.database import LEDGER_FILE, Database
 from service.metrics import Metrics
 from service.pace import Pace
 from service.pipeline import Pipeline
+from service.repeats import keys
+from service.repeats.building import open_idempotency
+from service.repeats.idempotency import Idempotency
 from service.room import Models, OpenRoom, Room
 from service.saving.building import open_store
 from service.saving.owners import Owner
@@ -49,6 +52,7 @@ class Service:
     pipeline: Pipeline
     room: Room
     jobs: Jobs
+    idempotency: Idempotency
     results: ResultReader
     clock: Callable[[], float]
     new_id: Callable[[], str]
@@ -139,7 +143,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA]))
+    ledger = stack.enter_context(Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA, keys.SCHEMA]))
+    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner))
     results = ResultReader(store)
     stack.callback(results.close)
     room = await stack.enter_async_context(open_room(settings, metrics))
@@ -163,7 +168,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         new_seed=_new_seed,
     )
     jobs = await stack.enter_async_context(open_jobs(pipeline, ledger, owner, room.loaded))
-    service = Service(settings, pipeline, room, jobs, results, clock, _new_id, drain, Outage(clock()), clients)
+    service = Service(
+        settings, pipeline, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
+    )
     for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)

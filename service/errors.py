@@ -9,6 +9,7 @@ ServiceError
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
 ├── UploadTimeout         the body did not come in time                       408
+├── Conflict              another request stands in the way of this one       409
 ├── TooLarge              too many bytes or pixels                            413
 ├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
 ├── InvalidOption         an option is unknown or out of range                422
@@ -105,6 +106,12 @@ class UploadTimeout(ServiceError):
     """The body did not come in time."""
 
     status, title, default_code, retryable = 408, "Upload timeout", "upload_timeout", True
+
+
+class Conflict(ServiceError):
+    """Another request stands in the way of this one; later it may not."""
+
+    status, title, default_code, retryable = 409, "Conflict", "conflict", True
 
 
 class TooLarge(ServiceError):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -17,6 +21,7 @@ from service.fairness import Flow
 from service.items import Call
 from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job
 from service.orders import Order
+from service.repeats.idempotency import fingerprint_of, key_name
 from service.replies import image_response, job_response
 from service.schemas import OPTIONS
 from service.uploads import Form, read_form
@@ -53,14 +58,26 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         order = _order(form, endpoint, joined(request.headers, "accept"))
         call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
         if later:
-            return await _accept_job(service, order, call, house)
-        return await _reply_now(request, order, call)
+            return await _once(request, order, partial(_accept_job, service, order, call, house))
+        left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
+        return await answer(_once(request, order, partial(_reply, request, order, call)), left_s, gone)
 
 
-async def _reply_now(request: Request, order: Order, call: Call) -> Response:
+async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
+    """The answer of `work`, or the one that an earlier request with the same Idempotency-Key got."""
     service: Service = request.state.service
-    left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
-    reply = await answer(order.fulfil(service.pipeline, call), left_s, gone)
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return await work()
+    name = key_name(key, request.state.client.id, order.task)
+    wishes = (joined(request.headers, header) for header in ("accept", "prefer"))
+    fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+    return await service.idempotency.once(name, fingerprint, work)
+
+
+async def _reply(request: Request, order: Order, call: Call) -> Response:
+    service: Service = request.state.service
+    reply = await order.fulfil(service.pipeline, call)
     return image_response(reply, call.request_id, joined(request.headers, "accept"))
 
 

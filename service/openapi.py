@@ -43,6 +43,12 @@ _PARAMETERS = [
         "schema": {"type": "string", "enum": ["respond-async"]},
         "description": "`respond-async`: 202 and a job to poll",
     },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,255}$"},
+        "description": "the same key gives the same answer, computed once",
+    },
 ]
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -113,7 +119,7 @@ def image_call(
         "responses": {
             200: {"description": "The picture, or the pictures", **found},
             202: {"description": "Accepted as a job", "model": JobReply},
-            **problems(400, 408, 413, 415, 422, 404, 500, 503, 504),
+            **problems(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,

@@ -91,6 +91,11 @@ class Settings(BaseModel):
     job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
     max_jobs: int = Field(1000, ge=1, description="unfinished jobs, of all processes together; one more is refused")
 
+    idempotency_ttl_s: float = Field(86_400.0, gt=0, description="how long an Idempotency-Key holds, with its answer")
+    idempotency_wait_s: float = Field(
+        30.0, gt=0, description="longest wait for the answer to an earlier request with the same key; then 409"
+    )
+
     drain_delay_s: float = Field(
         0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before the socket closes"
     )

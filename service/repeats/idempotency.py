@@ -1,0 +1,136 @@
+"""`Idempotency-Key`: the same key gives the same answer, computed once (draft-ietf-httpapi-idempotency-key-header).
+
+The first request with a key claims it; the others wait for its answer, in whatever process they are, and get it as it
+was. A request that fails gives its key back, for nothing was done that must not be done again; so does one whose
+process died. A key holds for one request: with another body it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from starlette.responses import Response
+
+from service.errors import Conflict, InvalidOption, NotReady
+from service.ledger.database import Database
+from service.orders import Order
+from service.repeats import keys
+from service.repeats.kept_responses import KeptResponses
+from service.repeats.keys import Claim
+from service.saving.owners import Owner
+
+_log = structlog.get_logger(__name__)
+REPLAYED = "Idempotency-Replayed"
+_KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The keys of all processes that share a results folder. Used on the event loop."""
+
+    ledger: Database
+    kept: KeptResponses
+    owner: Owner
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    ttl_s: float
+    wait_s: float
+    """How long a request waits for the answer to an earlier one with its key."""
+
+    async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[Response]]) -> Response:
+        """The answer to the key: the kept one, or that of `work`, which is then kept.
+
+        Raises:
+            InvalidOption: code `idempotency_mismatch`: the key came with another request before.
+            Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
+            NotReady: the ledger cannot be used.
+            ServiceError, Cancelled: of `work`; the key is free again.
+        """
+        started, pause_s = self.now(), _FIRST_PAUSE_S
+        while True:
+            held = await self.ledger.read(partial(keys.find, name=name, now=self.now()))
+            if held is None or await self._is_orphan(held):
+                mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
+                dead = held.owner if held else None
+                if await self.ledger.write(partial(keys.claim, wanted=mine, now=self.now(), instead_of=dead)):
+                    return await self._first(mine, work)
+                continue
+            if held.fingerprint != fingerprint:
+                raise InvalidOption(
+                    "this Idempotency-Key came with another request before; use a new key", code="idempotency_mismatch"
+                )
+            if held.done:
+                if (again := await asyncio.to_thread(self.kept.find, name)) is not None:
+                    again.headers[REPLAYED] = "true"
+                    return again
+                await self.ledger.write(partial(keys.release, claimed=held))  # somebody deleted the file
+                continue
+            if self.now() - started > self.wait_s:
+                raise Conflict(
+                    "an earlier request with this Idempotency-Key is still being answered; come back later",
+                    code="idempotency_in_progress",
+                    retry_after_s=1,
+                )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def forget(self) -> None:
+        """Remove what has expired."""
+        for name in await self.ledger.write(partial(keys.forget, now=self.now())):
+            await asyncio.to_thread(self.kept.drop, name)
+
+    async def _is_orphan(self, held: Claim) -> bool:
+        return not held.done and not await asyncio.to_thread(self.owner.lives, held.owner)
+
+    async def _first(self, mine: Claim, work: Callable[[], Awaitable[Response]]) -> Response:
+        settled = False
+        try:
+            response = await work()
+            try:
+                await asyncio.to_thread(self.kept.keep, mine.name, response)
+                await self.ledger.write(partial(keys.settle, claimed=mine))
+                settled = True
+            except (OSError, NotReady) as error:  # the answer is there: it is sent, if perhaps not for the last time
+                _log.warning("a response is not kept for its Idempotency-Key", error=str(error))
+            return response
+        finally:
+            if not settled:  # not awaited: this may be a task that is being cancelled
+                self.ledger.write(partial(self._release, mine)).add_done_callback(lambda done: done.exception())
+
+    def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
+        keys.release(ledger, mine)
+        self.kept.drop(mine.name)
+
+
+def key_name(key: str, client: str, endpoint: str) -> str:
+    """What a key is kept under: each client has keys of its own, for each endpoint.
+
+    Raises:
+        InvalidOption: it is neither a quoted string (RFC 9651) nor one word, of at most 255 characters.
+    """
+    if not _KEY.fullmatch(key):
+        raise InvalidOption("Idempotency-Key must be 1 to 255 characters; send a UUID", code="idempotency_key_invalid")
+    word = key.strip('"')
+    return hashlib.sha256("\n".join((client, endpoint, word)).encode()).hexdigest()
+
+
+def fingerprint_of(order: Order, *wishes: str) -> str:
+    """A digest of all that decides what the response looks like: the order, and headers that ask for a form of it."""
+    digest = hashlib.sha256()
+    texts = (order.task, order.options.model_dump_json(), *wishes)
+    pieces = [text.encode() for text in texts]
+    for name, data in sorted(order.files.items()):
+        pieces += [name.encode(), data]
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "big"))
+        digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""The table of idempotency keys: what each statement does to it, and no more. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS idempotency (
+    name TEXT PRIMARY KEY,
+    fingerprint TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    done INTEGER NOT NULL DEFAULT 0,
+    expires_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idempotency_expiry ON idempotency (expires_at);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whose a key is.
+
+    name: a digest of the client, the endpoint and the key.
+    fingerprint: a digest of the request that came with it first.
+    owner: the process that answers it, or answered it.
+    """
+
+    name: str
+    fingerprint: str
+    owner: str
+    expires_at: float
+    done: bool = False
+
+
+def find(ledger: sqlite3.Connection, name: str, now: float) -> Claim | None:
+    """Whose the key is now; None where it is free."""
+    row = ledger.execute("SELECT * FROM idempotency WHERE name = ? AND expires_at > ?", (name, now)).fetchone()
+    return None if row is None else Claim(name, row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]))
+
+
+def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
+    """Take a key that is free, or one that a dead owner left without an answer; False where another was quicker."""
+    ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now))
+    if instead_of is not None:
+        ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ? AND NOT done", (wanted.name, instead_of))
+    entered = ledger.execute(
+        "INSERT OR IGNORE INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?)",
+        (wanted.name, wanted.fingerprint, wanted.owner, wanted.expires_at),
+    )
+    return entered.rowcount == 1
+
+
+def settle(ledger: sqlite3.Connection, claimed: Claim) -> None:
+    """Its answer is kept."""
+    ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+
+
+def release(ledger: sqlite3.Connection, claimed: Claim) -> None:
+    """There was no answer to keep: whoever comes next with the key is the first again."""
+    ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+
+
+def forget(ledger: sqlite3.Connection, now: float) -> list[str]:
+    """Remove what has expired; the names."""
+    rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING name", (now,)).fetchall()
+    return [row["name"] for row in rows]

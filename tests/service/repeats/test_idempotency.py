@@ -1,0 +1,227 @@
+"""The same key gives the same answer once, in whatever process, and after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from starlette.responses import Response
+
+from service.errors import Conflict, InvalidImage, InvalidOption
+from service.ledger.database import LEDGER_FILE, Database
+from service.orders import Order
+from service.repeats import keys
+from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
+from service.repeats.kept_responses import KeptResponses
+from service.saving.owners import Owner
+from service.schemas import InpaintOptions
+
+NAME = key_name("key", "someone", "inpaint")
+Files = dict[str, tuple[str, bytes, str]]
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Work:
+    """A test may hold it up; it counts how often it was done."""
+
+    def __init__(self, error: Exception | None = None, *, held: bool = False) -> None:
+        self.done = 0
+        self.error = error
+        self.gate, self.begun = asyncio.Event(), asyncio.Event()
+        if not held:
+            self.gate.set()
+
+    async def __call__(self) -> Response:
+        self.begun.set()
+        await self.gate.wait()
+        self.done += 1
+        if self.error:
+            raise self.error
+        return Response(b"\x00\n" * 100 + b"%d" % self.done, 200, {"X-Model": "photos/1"}, "image/png")
+
+
+@asynccontextmanager
+async def process(root: Path, clock: Clock | None = None) -> AsyncIterator[Idempotency]:
+    owner = Owner(root, lambda: uuid4().hex)
+    owner.enter()
+    with Database(root / LEDGER_FILE, [keys.SCHEMA]) as ledger:
+        yield Idempotency(ledger, KeptResponses(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0)
+        owner.leave()
+
+
+def kept(root: Path) -> list[Path]:
+    return [path for path in (root / ".replies").rglob("*") if path.is_file()]
+
+
+async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restart(tmp_path: Path) -> None:
+    work = Work()
+    async with process(tmp_path) as one:
+        first = await one.once(NAME, "a", work)
+        again = await one.once(NAME, "a", work)
+    async with process(tmp_path) as restarted:
+        later = await restarted.once(NAME, "a", work)
+    assert work.done == 1
+    assert first.body == again.body == later.body
+    assert "idempotency-replayed" not in first.headers
+    for response in (again, later):
+        assert (response.status_code, response.headers["idempotency-replayed"]) == (200, "true")
+        assert (response.headers["x-model"], response.headers["content-type"]) == ("photos/1", "image/png")
+
+
+async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_are(tmp_path: Path) -> None:
+    work = Work(held=True)
+    async with process(tmp_path) as one, process(tmp_path) as other:
+        first = asyncio.create_task(one.once(NAME, "a", work))
+        await work.begun.wait()
+        others = [asyncio.create_task(desk.once(NAME, "a", work)) for desk in (one, other, other)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in others)
+        work.gate.set()
+        bodies = {bytes((await task).body) for task in (first, *others)}
+    assert (work.done, len(bodies)) == (1, 1)
+
+
+async def test_of_many_at_once_in_two_processes_one_does_the_work(tmp_path: Path) -> None:
+    work = Work()
+    async with process(tmp_path) as one, process(tmp_path) as other:
+        answers = await asyncio.gather(*(desk.once(NAME, "a", work) for desk in (one, other) * 10))
+    assert (work.done, len({bytes(answer.body) for answer in answers})) == (1, 1)
+
+
+async def test_a_key_holds_for_one_request(tmp_path: Path) -> None:
+    async with process(tmp_path) as one:
+        await one.once(NAME, "a", Work())
+        with pytest.raises(InvalidOption) as refused:
+            await one.once(NAME, "b", Work())
+        assert refused.value.code == "idempotency_mismatch"
+
+
+async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_left(tmp_path: Path) -> None:
+    async with process(tmp_path) as one:
+        failing = Work(InvalidImage("not an image"))
+        for _ in range(2):
+            with pytest.raises(InvalidImage):
+                await one.once(NAME, "a", failing)
+        assert failing.done == 2
+        leaving = Work(held=True)
+        left = asyncio.create_task(one.once(NAME, "a", leaving))
+        await leaving.begun.wait()
+        waiting = asyncio.create_task(one.once(NAME, "a", Work()))
+        left.cancel()
+        assert (await waiting).status_code == 200
+
+
+async def test_the_key_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    hanging = Work(held=True)
+    async with process(tmp_path) as heir:
+        async with process(tmp_path) as dying:
+            unfinished = asyncio.create_task(dying.once(NAME, "a", hanging))
+            await hanging.begun.wait()
+        assert (await heir.once(NAME, "a", Work())).status_code == 200
+        unfinished.cancel()
+        with pytest.raises((asyncio.CancelledError, RuntimeError)):
+            await unfinished
+
+
+async def test_an_answer_that_takes_too_long_is_told_and_can_be_asked_for_later(tmp_path: Path) -> None:
+    clock, work = Clock(), Work(held=True)
+    async with process(tmp_path, clock) as one:
+        first = asyncio.create_task(one.once(NAME, "a", work))
+        await work.begun.wait()
+        waiting = asyncio.create_task(one.once(NAME, "a", work))
+        await asyncio.sleep(0.05)
+        clock.now += 31
+        with pytest.raises(Conflict) as refused:
+            await waiting
+        assert (refused.value.status, refused.value.code) == (409, "idempotency_in_progress")
+        work.gate.set()
+        await first
+        assert (await one.once(NAME, "a", work)).headers["idempotency-replayed"] == "true"
+
+
+async def test_an_expired_key_is_free_and_its_answer_is_removed(tmp_path: Path) -> None:
+    clock, work = Clock(), Work()
+    async with process(tmp_path, clock) as one:
+        await one.once(NAME, "a", work)
+        clock.now += 61
+        assert (await one.once(NAME, "b", work)).status_code == 200
+        clock.now += 61
+        await one.forget()
+        assert kept(tmp_path) == []
+        await one.once(NAME, "a", work)
+    assert work.done == 3
+
+
+async def test_an_answer_whose_file_was_deleted_is_computed_again(tmp_path: Path) -> None:
+    work = Work()
+    async with process(tmp_path) as one:
+        await one.once(NAME, "a", work)
+        kept(tmp_path)[0].unlink()
+        await one.once(NAME, "a", work)
+    assert work.done == 2
+
+
+async def test_a_disk_that_does_not_take_the_answer_does_not_withhold_it(tmp_path: Path) -> None:
+    (tmp_path / ".replies").write_bytes(b"")
+    work = Work()
+    async with process(tmp_path) as one:
+        assert bytes((await one.once(NAME, "a", work)).body).endswith(b"1")
+
+
+def test_each_client_has_keys_of_its_own_for_each_endpoint() -> None:
+    assert key_name('"key"', "someone", "inpaint") == NAME
+    others = {key_name("key", "another", "inpaint"), key_name("key", "someone", "translate"), NAME}
+    assert len(others) == 3
+
+
+@pytest.mark.parametrize("key", ["", '""', "x" * 256, "two words", '"open'])
+def test_a_key_that_is_none_is_refused(key: str) -> None:
+    with pytest.raises(InvalidOption, match="UUID"):
+        key_name(key, "someone", "inpaint")
+
+
+def test_a_fingerprint_sees_files_their_names_options_and_wishes() -> None:
+    options = InpaintOptions.model_validate({})
+    order = Order("inpaint", {"image": b"ab", "mask": b"c"}, options)
+    prints = {
+        fingerprint_of(order),
+        fingerprint_of(order, "application/json"),
+        fingerprint_of(Order("inpaint", {"image": b"a", "mask": b"bc"}, options)),
+        fingerprint_of(Order("inpaint", {"image": b"c", "mask": b"ab"}, options)),
+        fingerprint_of(Order("inpaint", order.files, options.model_copy(update={"quality": 5}))),
+    }
+    assert len(prints) == 5
+    assert fingerprint_of(Order("inpaint", {"mask": b"c", "image": b"ab"}, options)) in prints
+
+
+def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
+    running = serve()
+    before = running.executed
+    with running.client() as client:
+        key = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
+        replies = [client.post("/v1/inpaint", files=files, headers=key) for _ in range(3)]
+        assert [reply.status_code for reply in replies] == [200] * 3
+        assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
+        assert len({reply.headers["x-request-id"] for reply in replies}) == 3
+        assert running.executed == before + 1
+        jobs = [
+            client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async", "Idempotency-Key": "j"})
+            for _ in range(2)
+        ]
+        assert [job.status_code for job in jobs] == [202, 202]
+        assert len({job.headers["location"] for job in jobs}) == 1
+        other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
