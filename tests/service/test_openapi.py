@@ -30,7 +30,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     form = inpaint["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["required"] == ["image", "mask"]
     assert form["properties"]["mask_mode"]["enum"] == ["white", "black", "alpha"]
-    statuses = "200 202 400 401 403 404 408 413 415 422 429 500 503 504"
+    statuses = "200 202 400 401 403 404 408 409 413 415 422 429 500 503 504"
     assert set(inpaint["responses"]) == set(statuses.split())
     content = inpaint["responses"]["200"]["content"]
     assert set(content) == {"image/png", "image/jpeg", "image/webp", "application/json", "multipart/mixed"}
