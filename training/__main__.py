@@ -11,6 +11,7 @@ from engines.errors import RetouchError
 from training.errors import ConfigInvalid
 from training.fit_command import fit
 from training.gather_command import gather
+from training.plan_command import plan
 
 
 class TrainingGroup(TyperGroup):
@@ -41,6 +42,7 @@ def _commands() -> None:
 
 app.command()(gather)
 app.command()(fit)
+app.command()(plan)
 
 
 def main() -> None:

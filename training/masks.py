@@ -86,39 +86,40 @@ def _walks(uniform: Uniform) -> Tensor:
 def fill_shapes(shapes: Shapes, side: int) -> Tensor:
     """N×1×side×side FP32, 1 = hole."""
     axis = (torch.arange(side, device=shapes.coverage.device) + 0.5) / side
-    y, x = axis[None, :, None], axis[None, None, :]
-    field = torch.full((1, 1, 1), _FAR, device=axis.device)
-    for stroke in range(STROKES):
-        size = shapes.stroke_size[:, stroke, None, None]
-        for joint in range(JOINTS):
-            field = field.minimum(_to_segment(y, x, shapes.joints[:, stroke, joint : joint + 2]) - size)
-    for blob in range(BLOBS):
-        field = field.minimum(_to_ellipse(y, x, shapes.blobs[:, blob]) - shapes.blob_size[:, blob, None, None])
-    for box in range(BOXES):
-        field = field.minimum(_to_box(y, x, shapes.boxes[:, box]) - shapes.box_size[:, box, None, None])
+    y, x = axis[:, None], axis[None, :]
+    starts, ends = shapes.joints[:, :, :-1].flatten(1, 2), shapes.joints[:, :, 1:].flatten(1, 2)
+    sizes = shapes.stroke_size.repeat_interleave(JOINTS, 1)
+    field = _least(_to_segments(y, x, starts, ends), sizes)
+    field = field.minimum(_least(_to_ellipses(y, x, shapes.blobs), shapes.blob_size))
+    field = field.minimum(_least(_to_boxes(y, x, shapes.boxes), shapes.box_size))
     grid = field[:, _GRID // 2 :: _GRID, _GRID // 2 :: _GRID].flatten(1).sort(1).values
     rank = (shapes.coverage * grid.shape[1]).long().clamp(0, grid.shape[1] - 1)
     return (field < grid.gather(1, rank[:, None])[:, :, None]).float().unsqueeze(1)
 
 
-def _to_segment(y: Tensor, x: Tensor, ends: Tensor) -> Tensor:
-    """Distance to the segment between two points, N×2×2."""
-    start, along = ends[:, 0], ends[:, 1] - ends[:, 0]
-    dy, dx = y - start[:, 0, None, None], x - start[:, 1, None, None]
-    ay, ax = along[:, 0, None, None], along[:, 1, None, None]
+def _least(distances: Tensor, sizes: Tensor) -> Tensor:
+    """N×S×H×W distances and N×S sizes to the distance from the nearest edge, N×H×W."""
+    return (distances - sizes[:, :, None, None]).amin(1)
+
+
+def _to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """Distances to the segments between two points, N×S×2 each."""
+    along = ends - starts
+    dy, dx = y - starts[..., 0, None, None], x - starts[..., 1, None, None]
+    ay, ax = along[..., 0, None, None], along[..., 1, None, None]
     t = ((dy * ay + dx * ax) / (ay * ay + ax * ax).clamp(min=1e-8)).clamp(0, 1)
     return ((dy - t * ay).square() + (dx - t * ax).square()).sqrt()
 
 
-def _to_ellipse(y: Tensor, x: Tensor, ellipse: Tensor) -> Tensor:
-    """About the distance to an ellipse's edge, negative inside: exact on circles."""
-    cy, cx, a, b, angle = (value[:, None, None] for value in ellipse.unbind(1))
+def _to_ellipses(y: Tensor, x: Tensor, ellipses: Tensor) -> Tensor:
+    """About the distances to edges of ellipses (N×S×5), negative inside: exact on circles."""
+    cy, cx, a, b, angle = (value[..., None, None] for value in ellipses.unbind(2))
     dy, dx = y - cy, x - cx
     u, v = (dx * angle.cos() + dy * angle.sin()) / a, (dy * angle.cos() - dx * angle.sin()) / b
     return ((u.square() + v.square()).sqrt() - 1) * torch.minimum(a, b)
 
 
-def _to_box(y: Tensor, x: Tensor, box: Tensor) -> Tensor:
-    """Chessboard distance to a box's edge, negative inside."""
-    cy, cx, h, w = (value[:, None, None] for value in box.unbind(1))
+def _to_boxes(y: Tensor, x: Tensor, boxes: Tensor) -> Tensor:
+    """Chessboard distances to edges of boxes (N×S×4), negative inside."""
+    cy, cx, h, w = (value[..., None, None] for value in boxes.unbind(2))
     return torch.maximum((y - cy).abs() - h, (x - cx).abs() - w)

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Training on a borrowed GPU host in commands of under ten minutes each; docs/training.md says in which order.
+#   gpu_host.sh stage                      take over what was carried: wheels, photo shards, features, pictures
+#   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once), then
+#                                          train for STOP_S seconds, or go on where the last call stopped
+#   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
+# What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+CARRIED=${CARRIED:-.carry} WORK=${WORK:-/tmp/retouch} OUT=${OUT:-$WORK/out}
+export PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
+
+stage() {
+    if compgen -G "$CARRIED/whl-train/*.whl" >/dev/null; then
+        python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+            --target "$WORK/site" "$CARRIED"/whl-train/*.whl
+    fi
+    cp -v "$CARRIED"/photos/*.tar "$WORK/photos/" 2>/dev/null || true
+    for folder in features masks eval facades; do
+        if [ -d "$CARRIED/$folder" ]; then cp -r "$CARRIED/$folder" "$WORK/"; fi
+    done
+    ls -la "$WORK" "$WORK/photos"
+}
+
+paths() { # NAME: the overrides that put a config's data where `stage` put it
+    local set=(--set "output=$WORK/runs/$1")
+    if [ "$1" = facades ]; then
+        set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
+    else
+        set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
+        set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
+    fi
+    echo "${set[@]}"
+}
+
+fit() {
+    local name=$1 total=$2 stop=$3 config=training/configs/$1.toml run=$WORK/runs/$1 set
+    set=$(paths "$name")
+    mkdir -p "$run"
+    # shellcheck disable=SC2086 # flags are words
+    [ -s "$run/plan" ] || python3 -m training plan "$config" --seconds "$total" $set | tee "$run/plan"
+    # shellcheck disable=SC2046,SC2086
+    python3 -m training fit "$config" $set $(cat "$run/plan") --stop-after-seconds "$stop" | tail -n 40
+    cp "$run/plan" "$run/log.jsonl" "$OUT/"
+    find "$run/sheets" -name '*.png' | sort | tail -n 2 | xargs -r -I{} cp {} "$OUT/"
+    ls -la "$run"
+}
+
+take() {
+    sha256sum "$WORK/runs/$1/$2.pth"
+    split -b 15M -d "$WORK/runs/$1/$2.pth" "$OUT/$1-$2.pth."
+}
+
+"$@"
