@@ -16,6 +16,7 @@ from engines.errors import EngineUnavailable
 from engines.manifest import ONNX_FILE, Manifest
 from engines.tensors import MOST_SAMPLES, tensor_shape
 from engines.trt_library import TensorRt
+from engines.trt_types import pin_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def build_plan(
     for profile in profiles(manifest, options.max_batch):
         config.add_optimization_profile(_profile(builder, manifest, profile))
     if not library.is_strongly_typed:
-        pin_types(library, network)
+        pin_types(library.module, network)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_because(library)}")
@@ -149,28 +150,6 @@ def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifes
             reasons.insert(0, f"operator {named[1]}")
         raise EngineUnavailable(f"{library.name} cannot parse {manifest.key}: {'; '.join(reasons) or heard}")
     return network
-
-
-def pin_types(library: TensorRt, network: Any) -> int:
-    """Make a weakly typed network keep the graph's FP16 and FP32 tensors as they are; returns the layers pinned."""
-    types = library.module.DataType
-    pinned = 0
-    for layer in (network.get_layer(index) for index in range(network.num_layers)):
-        outputs = [layer.get_output(index) for index in range(layer.num_outputs)]
-        floats = [(index, out.dtype) for index, out in enumerate(outputs) if out.dtype in (types.FLOAT, types.HALF)]
-        if not floats or len(floats) < len(outputs) or layer.type in _untyped_layers(library):
-            continue
-        layer.precision = types.FLOAT if any(dtype == types.FLOAT for _, dtype in floats) else types.HALF
-        for index, dtype in floats:
-            layer.set_output_type(index, dtype)
-        pinned += 1
-    return pinned
-
-
-def _untyped_layers(library: TensorRt) -> set[Any]:
-    """Layers that move or hold values and whose type follows from their neighbours; pinning these is an error."""
-    kinds = library.module.LayerType
-    return {kinds.CONSTANT, kinds.SHAPE, kinds.CAST, kinds.SHUFFLE, kinds.CONCATENATION, kinds.SLICE}
 
 
 def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:

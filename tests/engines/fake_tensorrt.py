@@ -125,30 +125,36 @@ class Parser:
         for tensor in onnx.load_from_string(self.network.onnx).graph.input:
             dims = tensor.type.tensor_type.shape.dim
             shape = tuple(dim.dim_value or -1 for dim in dims)
-            self.network.inputs.append(SimpleNamespace(name=tensor.name, shape=shape))
+            self.network.inputs.append(SimpleNamespace(name=tensor.name, shape=shape, dtype=self.trt.DataType.FLOAT))
         self.network.num_inputs = len(self.network.inputs)
         kinds, types = self.trt.LayerType, self.trt.DataType
         self.network.layers = [
-            Layer(kinds.CONVOLUTION, types.HALF),
-            Layer(kinds.CONVOLUTION, types.FLOAT),
-            Layer(kinds.CONVOLUTION, types.INT32),
-            Layer(kinds.CAST, types.HALF),
+            Layer("half", kinds.CAST, types.HALF, "image"),
+            Layer("convolved", kinds.CONVOLUTION, types.FLOAT, "half"),
+            Layer("again", kinds.CONVOLUTION, types.FLOAT, "convolved"),
+            Layer("wide", kinds.CONVOLUTION, types.FLOAT, "image"),
+            Layer("whole", kinds.CONVOLUTION, types.INT32, "half"),
         ]
         self.network.num_layers = len(self.network.layers)
         return True
 
 
 class Layer:
-    num_outputs = 1
+    num_inputs = num_outputs = 1
 
-    def __init__(self, kind: int, dtype: int) -> None:
+    def __init__(self, name: str, kind: int, dtype: int, source: str) -> None:
+        self.name = name
+        self.source = source
         self.type = kind
         self.dtype = dtype
         self.precision: int | None = None
         self.output_type: int | None = None
 
+    def get_input(self, _index: int) -> Any:
+        return SimpleNamespace(name=self.source)
+
     def get_output(self, _index: int) -> Any:
-        return SimpleNamespace(dtype=self.dtype)
+        return SimpleNamespace(name=self.name, dtype=self.dtype)
 
     def set_output_type(self, _index: int, dtype: int) -> None:
         self.output_type = dtype
