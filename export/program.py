@@ -10,9 +10,10 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim
@@ -24,15 +25,61 @@ from export.lowering import WEIGHTED
 from export.onnx_graph import example_inputs
 
 PROGRAM_FILE = "program.pt2"
+_ALIGNMENT = 8
+_FIRST_LAYER = 4
+
+
+class AlignedConv(nn.Module):
+    """A half convolution on channels that are filled up with zeros to a multiple of 8, as tensor cores take them.
+
+    cuDNN would fill up by a kernel of its own, in and out; this way it is part of whatever comes before and after.
+    """
+
+    def __init__(self, conv: nn.Conv2d | nn.ConvTranspose2d) -> None:
+        super().__init__()
+        self.channels = conv.out_channels
+        self.missing_in, missing_out = _missing(conv.in_channels), -conv.out_channels % _ALIGNMENT
+        # a transposed convolution keeps its input channels first
+        sides = (
+            (self.missing_in, missing_out) if isinstance(conv, nn.ConvTranspose2d) else (missing_out, self.missing_in)
+        )
+        self.conv = copy.deepcopy(conv)
+        self.conv.weight = _parameter(F.pad(conv.weight.detach(), (0, 0, 0, 0, 0, sides[1], 0, sides[0])))
+        if conv.bias is not None:
+            self.conv.bias = _parameter(F.pad(conv.bias.detach(), (0, missing_out)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the convolution."""
+        filled = F.pad(x, (0, 0, 0, 0, 0, self.missing_in)) if self.missing_in else x
+        y: Tensor = self.conv(filled)
+        return y[:, : self.channels]
+
+
+def _missing(in_channels: int) -> int:
+    """A picture's few channels have kernels of their own, which are faster than filled ones."""
+    return 0 if in_channels <= _FIRST_LAYER else -in_channels % _ALIGNMENT
+
+
+def _parameter(value: Tensor) -> nn.Parameter:
+    return nn.Parameter(value, requires_grad=False)
 
 
 def laid_out(net: nn.Module, precision: Precision) -> nn.Module:
     """A copy of a lowered net as a GPU runs it: channels last, half weights where the precision says so."""
     copied = copy.deepcopy(net)
-    for module in copied.modules():
-        if isinstance(module, WEIGHTED) and precision == "fp16":
+    for module in list(copied.modules()) if precision == "fp16" else []:
+        if isinstance(module, WEIGHTED):
             module.half()
+        for name, child in list(module.named_children()):
+            if _is_misaligned(child):
+                setattr(module, name, AlignedConv(child.half()))
     return copied.to(memory_format=torch.channels_last)  # type: ignore[no-any-return,call-overload]  # unknown to the stubs
+
+
+def _is_misaligned(module: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
+    if not isinstance(module, (nn.Conv2d, nn.ConvTranspose2d)) or module.groups != 1:
+        return False
+    return bool(_missing(module.in_channels) or module.out_channels % _ALIGNMENT)
 
 
 def write_program(net: nn.Module, interface: Interface, precision: Precision, path: Path) -> None:

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from export.generators import FAMILIES
 from export.lowering import halved
 from export.parity import compare, faults, torch_backend
-from export.program import program_backend, write_program
+from export.program import laid_out, program_backend, write_program
 from export.samples import find_pictures, make_samples
 
 TINY = {
@@ -82,3 +82,14 @@ def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_proc
     with Recorder() as recorder:
         run({"latent": np.zeros((1, 4), np.float32)})
     assert recorder.types == [torch.float32] * 5
+
+
+@pytest.mark.parametrize("kind", ["Conv2d", "ConvTranspose2d"])
+@pytest.mark.parametrize(("given", "made"), [(3, 16), (67, 3), (12, 20), (8, 16)])
+def test_channels_are_filled_up_for_tensor_cores_and_the_result_is_the_same(kind, given, made):
+    net = torch.nn.Sequential(getattr(torch.nn, kind)(given, made, 3, padding=1))
+    filled = laid_out(net, "fp16")
+    weights = [weight for weight in filled.parameters() if weight.dim() == 4]
+    assert all(side % 8 == 0 or side == 3 for weight in weights for side in weight.shape[:2])
+    image = torch.rand(1, given, 9, 9)
+    assert torch.allclose(filled.float()(image), net.half().float()(image), atol=1e-5)
