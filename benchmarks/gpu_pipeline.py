@@ -3,7 +3,8 @@
     python benchmarks/gpu_pipeline.py --images DIR --out gpu_pipeline.json [--model models/photos/1] [--only STEP …]
 
 Steps: arithmetic (CV-CUDA against numpy), engine (alone), device (overlapped, from tiles to tiles), reference (random
-batches against one at a time), memory (growth over many batches), halving (out of memory), variants (the study's
+batches against one at a time), memory (growth over many batches), halving (out of memory), faults (damaged caches and
+packages), variants (the study's
 experiment, from bytes to bytes), throughput (bytes to bytes in large batches), latency (one picture). The JSON is
 written after every step, so that a run that is cut short loses one step.
 """
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the host has no 
 
 from gpu_bench import Bench
 from gpu_checks import arithmetic, halving, memory, reference
+from gpu_faults import faults
 from gpu_speed import device, engine, latency, throughput, variants
 
 from engines.manifest import read_manifest
@@ -69,6 +71,7 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "throughput": throughput,
     "memory": memory,
     "halving": halving,
+    "faults": faults,
 }
 
 if __name__ == "__main__":

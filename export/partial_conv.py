@@ -69,7 +69,7 @@ class WindowRatio(nn.Module):
         super().__init__()
         self.window, self.stride = float(conv.weight[0].numel()), conv.stride
         self.padding = cast("tuple[int, ...]", conv.padding)
-        self.sums = _window_sums(counts)
+        self.sums = _window_sums(counts.detach())
         self.register_buffer("counts", counts.detach().clone())
 
     def forward(self, masks: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ class WindowRatio(nn.Module):
         return self.window / (total + (1 - valid)) * valid, valid
 
     def _total(self, masks: list[Tensor]) -> Tensor:
-        if self.sums is None:
+        if self.sums is None or len(self.sums) != len(masks):  # one mask may have several channels
             return F.conv2d(
                 torch.cat(masks, 1) if len(masks) > 1 else masks[0], self.counts, None, self.stride, self.padding
             )

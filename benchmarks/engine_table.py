@@ -1,0 +1,72 @@
+"""The facts of gpu_engines.py as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+DESIGN_MS = {
+    ("unet_256", 1): 0.30,
+    ("unet_256", 32): 32 / 21.5,
+    ("resnet_9blocks", 1): 0.60,
+    ("resnet_9blocks", 32): 32 / 3.1,
+    ("pconv_256", 1): 0.38,
+    ("pconv_256", 32): 32 / 10.3,
+    ("pconv_512", 1): 0.66,
+    ("pconv_512", 32): 32 / 2.7,
+}
+"""The `compiled` column that the design set out from."""
+
+Row = dict[str, Any]
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Times of every engine, how near each comes, and where TensorRT spends its time."""
+    return "\n".join([*_times(rows), "", *_quality(rows), "", *_slower(rows)])
+
+
+def _times(rows: Sequence[Row]) -> list[str]:
+    found = {(row["model"], row["engine"], row["batch"]): row for row in rows if "batch" in row}
+    cells = sorted({(row["model"], row["batch"]) for row in found.values()})
+    lines = [
+        "| model | batch | eager, graph ms | inductor ms | of design | ONNX Runtime ms | TensorRT ms | images/s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for model, batch in cells:
+        eager = found.get((model, "eager", batch), {})
+        ms = {engine: found.get((model, engine, batch), {}).get("ms") for engine in ("inductor", "onnxrt-cuda", "trt")}
+        wanted, fastest = DESIGN_MS.get((model, batch)), min((value for value in ms.values() if value), default=None)
+        share = f"{wanted / ms['inductor']:.2f}" if wanted and ms["inductor"] else "–"
+        rate = f"{batch / fastest * 1e3:,.0f}" if fastest else "–"
+        shown = [_shown(eager.get("ms")), _shown(eager.get("graph_ms"))]
+        lines.append(
+            f"| {model} | {batch} | {', '.join(shown)} | {_shown(ms['inductor'])} | {share} | "
+            f"{_shown(ms['onnxrt-cuda'])} | {_shown(ms['trt'])} | {rate} |"
+        )
+    return lines
+
+
+def _quality(rows: Sequence[Row]) -> list[str]:
+    lines = ["| model | engine | opened in s | PSNR dB | against |", "|---|---|---|---|---|"]
+    for row in rows:
+        if "opened_s" in row:
+            said = row["psnr_db"] if row["finite"] else "not finite"
+            lines.append(f"| {row['model']} | {row['engine']} | {row['opened_s']} | {said} | {row['against']} |")
+        elif "error" in row:
+            lines.append(f"| {row['model']} | {row['engine']} | {row['error']} | – | – |")
+    return lines
+
+
+def _slower(rows: Sequence[Row]) -> list[str]:
+    """The layer profiles of batches that torch.compile computes faster."""
+    compiled = {(row["model"], row["batch"]): row["ms"] for row in rows if row["engine"] == "inductor" and "ms" in row}
+    lines = []
+    for row in rows:
+        if row["engine"] == "trt" and "slowest" in row and row["ms"] > compiled.get((row["model"], row["batch"]), 1e9):
+            lines.append(f"{row['model']}, batch {row['batch']}: {row['layers']} layers, {row['layers_ms']} ms")
+            lines += [f"    {ms:.4f} {name}" for name, ms in row["slowest"][:8]]
+    return lines
+
+
+def _shown(ms: float | None) -> str:
+    return "–" if ms is None else f"{ms:.3g}"

@@ -1,0 +1,304 @@
+"""TensorRT, torch.compile, ONNX Runtime and torch itself on the same generators on one GPU, engine alone, FP16.
+
+    python benchmarks/gpu_engines.py --json engines.json [--models models/photos/1 …] [--trt-env /tmp/trt86/env.sh]
+
+Models are the four rows of the design's table with random weights, written by this host's torch, and those named.
+Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
+compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
+memory already: medians of five runs of about half a second between CUDA events, one batch after the other. Of TensorRT
+there is a layer profile too. Processes compile side by side and measure one at a time; TensorRT, which measures while
+it builds, comes last and alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the host has no install of this project
+
+import numpy as np
+from engine_table import as_markdown
+
+from engines.base import Array, BatchShape, Engine
+from engines.cuda import Cuda, open_cuda
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest, MultipleSize, read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.parity import compare
+from engines.probes import probe_feeds
+
+ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
+REFERENCE_FILE = "reference.npz"
+_ROWS = ("unet_256", "resnet_9blocks", "pconv_256", "pconv_512")
+_RUNS = 5
+_RUN_S = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One engine on one model."""
+
+    model: Path
+    engine: str
+    arguments: argparse.Namespace
+
+    @property
+    def out(self) -> Path:
+        """Where its process writes what it measured, a line a fact."""
+        return Path(self.arguments.work) / f"{self.model.parent.name}-{self.engine}.jsonl"
+
+
+def main() -> None:
+    """Publish, measure, print the table."""
+    arguments = _arguments()
+    if arguments.job:
+        run_job(Job(Path(arguments.job[0]), arguments.job[1], arguments))
+        return
+    arguments.work = arguments.work or tempfile.mkdtemp(prefix="retouch-engines-")
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        jobs = [
+            job for group in pool.map(lambda model: _prepared(model, arguments), _models(arguments)) for job in group
+        ]
+        list(pool.map(_run_apart, [job for job in jobs if job.engine != "trt"]))
+    with ThreadPoolExecutor(arguments.trt_at_once) as pool:
+        list(pool.map(_run_apart, [job for job in jobs if job.engine == "trt"]))
+    rows = [json.loads(line) for job in jobs if job.out.exists() for line in job.out.read_text().splitlines()]
+    arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(as_markdown(rows))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=Path("engines.json"))
+    parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
+    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/1")
+    parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=_ROWS)
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
+    parser.add_argument("--at-once", type=int, default=4, help="processes")
+    parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
+    parser.add_argument("--seconds", type=float, default=600, help="of one job")
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _models(arguments: argparse.Namespace) -> list[str]:
+    return [*arguments.rows, *arguments.models]
+
+
+def _prepared(model: str, arguments: argparse.Namespace) -> list[Job]:
+    """The jobs of a model, which is there afterwards."""
+    work = Path(arguments.work)
+    if model in _ROWS:
+        directory = work / model / "1"
+        if not directory.exists():
+            script = Path(__file__).with_name("engine_models.py")
+            subprocess.run([sys.executable, script, model, work], check=True, env=_environment())
+    else:
+        directory = Path(model)
+    return [Job(directory, engine, arguments) for engine in arguments.engines]
+
+
+def _environment() -> dict[str, str]:
+    here = Path(__file__).resolve().parent
+    paths = [str(here.parent), str(here), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _run_apart(job: Job) -> None:
+    """In a process of its own; what it wrote stays, whatever becomes of it."""
+    if job.out.exists():  # of an earlier run with the same --work
+        return
+    asked = job.arguments
+    batches = [str(batch) for batch in asked.batches]
+    words = [__file__, "--work", str(asked.work), "--batches", *batches, "--job", str(job.model), job.engine]
+    command: Sequence[str] = [sys.executable, *words]
+    environment = _environment()
+    if job.engine == "trt" and asked.trt_env:
+        command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
+        environment = dict(os.environ)
+    with job.out.with_suffix(".log").open("w") as log:
+        try:
+            subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)
+        except subprocess.TimeoutExpired:
+            _say(job, error=f"not done after {asked.seconds:g} s")
+
+
+def _say(job: Job, **facts: Any) -> None:
+    with job.out.open("a") as file:
+        file.write(json.dumps({"model": job.model.parent.name, "engine": job.engine, **facts}) + "\n")
+
+
+def run_job(job: Job) -> None:
+    """Open, compare, measure; an error is a fact."""
+    manifest = _of_one_size(read_manifest(job.model))
+    try:
+        if job.engine == "eager":
+            _measure_eager(job, manifest)
+        else:
+            _measure_engine(job, manifest)
+    except Exception as error:
+        _say(job, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+        raise
+
+
+def _of_one_size(manifest: Manifest) -> Manifest:
+    """Only the largest square: a plan for all tile sizes takes as many times as long to build."""
+    size = manifest.size
+    return (
+        manifest
+        if not isinstance(size, MultipleSize)
+        else manifest.model_copy(update={"size": size.model_copy(update={"sides": (max(size.sides),)})})
+    )
+
+
+def _measure_engine(job: Job, manifest: Manifest) -> None:
+    began = time.monotonic()
+    options = EngineOptions(
+        job.engine, cache_dir=Path(job.arguments.work) / "cache", max_batch=max(job.arguments.batches)
+    )
+    engine: Any = open_engine(job.model, manifest, options)
+    _say(job, opened_s=round(time.monotonic() - began, 1), note=engine.note, **_quality(job, manifest, engine))
+    cuda = open_cuda()
+    for batch in job.arguments.batches:
+        shape = BatchShape(batch, *max(manifest.size.buckets()))
+        engine.infer(_feed(manifest, shape))
+        stream = cuda.stream()
+        with _alone(job):
+            ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream))
+            layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
+        _say(job, batch=batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
+    engine.close()
+
+
+def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
+    """The worst PSNR over the probes, against the public net in FP32 or the model's own graph."""
+    path = job.model / REFERENCE_FILE
+    if path.exists():
+        kept = np.load(path)
+        wanted: dict[str, Array] = {name: kept[name] for name in kept.files}
+        against = "public net, FP32"
+    else:
+        reference = OnnxRuntimeEngine(job.model, manifest)
+        wanted = {name: np.array(reference.infer(feed)["output"]) for name, feed in probe_feeds(manifest)}
+        against = "its graph on the CPU"
+    feeds = dict(probe_feeds(manifest))
+    names = {id(feed): name for name, feed in feeds.items()}
+    verdict = compare(lambda feed: wanted[names[id(feed)]], lambda feed: engine.infer(feed)["output"], feeds.items())
+    return {"psnr_db": verdict.psnr_db and round(verdict.psnr_db, 1), "finite": verdict.finite, "against": against}
+
+
+def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
+    """The probe of that size, repeated: zeros would run faster."""
+    rows = dict(next(probe_feeds(manifest))[1])
+    return {
+        name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
+    }
+
+
+@contextmanager
+def _alone(job: Job) -> Iterator[None]:
+    """While no other job measures."""
+    with (Path(job.arguments.work) / "measuring").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _median_ms(cuda: Cuda, stream: Any, launch: Any) -> float:
+    begun, ended = cuda.event(), cuda.event()
+
+    def several(times: int) -> float:
+        begun.record(stream)
+        for _ in range(times):
+            launch()
+        ended.record(stream)
+        ended.synchronise()
+        return ended.seconds_since(begun) / times
+
+    several(3)
+    times = min(2000, max(5, int(_RUN_S / several(5))))
+    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
+
+
+def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
+    """What each layer of a plan takes, the slowest first, without a graph."""
+    runtime = engine._runtime  # noqa: SLF001 -- no engine shows its layers to a server
+    spent: dict[str, float] = {}
+    times = 10
+
+    class Profiler(runtime._library.module.IProfiler):  # type: ignore[misc,name-defined] # noqa: SLF001 -- as above
+        def report_layer_time(self, name: str, ms: float) -> None:
+            spent[name] = spent.get(name, 0.0) + ms / times
+
+    context = runtime._launches[shape].context  # noqa: SLF001 -- as above
+    context.profiler = profiler = Profiler()
+    for _ in range(times):
+        context.execute_async_v3(int(stream.handle))
+        stream.synchronise()
+    del profiler
+    slowest = sorted(spent.items(), key=lambda item: -item[1])
+    return {
+        "layers": len(spent),
+        "layers_ms": round(sum(spent.values()), 3),
+        "slowest": [[name[:160], round(ms, 4)] for name, ms in slowest[:20]],
+    }
+
+
+def _measure_eager(job: Job, manifest: Manifest) -> None:
+    """The lowered net as it is, and under a CUDA graph."""
+    import torch  # noqa: PLC0415 -- TensorRT's Python has none
+
+    torch.set_grad_enabled(False)
+    module = torch.export.load(job.model / "program.pt2")
+    from torch.export.passes import move_to_device_pass  # noqa: PLC0415 -- as above
+
+    net = move_to_device_pass(module, "cuda").module()
+    for batch in job.arguments.batches:
+        shape = BatchShape(batch, *max(manifest.size.buckets()))
+        feed = [torch.from_numpy(array).cuda() for array in _feed(manifest, shape).values()]
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                net(*feed)
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            net(*feed)
+        with _alone(job):
+            eager_ms, graph_ms = (_torch_ms(torch, run) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
+        _say(job, batch=batch, size=f"{shape.width}×{shape.height}", ms=round(eager_ms, 4), graph_ms=round(graph_ms, 4))
+
+
+def _torch_ms(torch: Any, run: Any) -> float:
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def several(times: int) -> float:
+        begun.record()
+        for _ in range(times):
+            run()
+        ended.record()
+        ended.synchronize()
+        return float(begun.elapsed_time(ended)) / times
+
+    several(3)
+    times = max(5, int(_RUN_S * 1e3 / several(5)))
+    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
+
+
+if __name__ == "__main__":
+    main()
