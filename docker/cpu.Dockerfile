@@ -1,0 +1,73 @@
+# Retouch on a CPU: no compiler, no torch, nothing from NVIDIA.
+#
+#   docker build -f docker/cpu.Dockerfile -t retouch:cpu .
+#   docker build -f docker/cpu.Dockerfile --target export -t retouch-export:cpu .   # with torch: checkpoint -> model
+#
+# Python packages are pinned by requirements/constraints.txt. Pin the base too, by digest, where builds must repeat:
+#   --build-arg BASE=docker.io/library/debian:bookworm-slim@sha256:...
+ARG BASE=docker.io/library/debian:bookworm-slim
+
+FROM ${BASE} AS python
+# Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/* /var/log/apt /var/log/dpkg.log
+
+FROM python AS packages
+# hadolint ignore=DL3008,DL3009
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && python3 -m venv /opt/retouch
+WORKDIR /source
+# What is installed changes seldom, our own code often: two steps, so that the first stays cached.
+COPY pyproject.toml requirements/constraints.txt ./
+RUN python3 -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" \
+      > dependencies.txt \
+    && /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
+
+FROM packages AS export
+ARG TORCH_WHEELS=https://download.pytorch.org/whl/cpu/torch/
+RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --find-links "${TORCH_WHEELS}" \
+      torch onnx safetensors
+COPY . .
+RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
+USER 65532:65532
+ENV PATH=/opt/retouch/bin:$PATH HOME=/tmp RETOUCH_MODELS_DIR=/models RETOUCH_ENGINE_CACHE_DIR=/cache
+ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]
+
+FROM packages AS installed
+COPY . .
+# 90 MB that this image cannot use: OpenVINO's plugins for Intel's GPUs and NPUs, other packages' tests, pip itself.
+RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps . \
+    && libs=$(echo /opt/retouch/lib/python3*/site-packages/openvino/libs) \
+    && rm "$libs"/libopenvino_intel_gpu_plugin.so "$libs"/libopenvino_intel_npu_plugin.so "$libs"/cache.json \
+    && find /opt/retouch/lib -type d -name tests -prune -exec rm -r {} + \
+    && /opt/retouch/bin/pip uninstall --yes pip setuptools
+
+FROM python AS serve
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Retouch" \
+      org.opencontainers.image.description="Fills holes in images and translates images with trained generators, over HTTP" \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}
+COPY --from=installed /opt/retouch /opt/retouch
+COPY --chown=65532:65532 models /models
+# A volume that is mounted there while it is empty takes the owner over.
+RUN install --directory --owner=65532 --group=65532 /results /cache
+ENV PATH=/opt/retouch/bin:$PATH \
+    HOME=/tmp \
+    MPLCONFIGDIR=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    RETOUCH_HOST=0.0.0.0 \
+    RETOUCH_LOG_FORMAT=json \
+    RETOUCH_MODELS_DIR=/models \
+    RETOUCH_RESULTS_DIR=/results \
+    RETOUCH_ENGINE_CACHE_DIR=/cache
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
+    CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+ENTRYPOINT ["tini", "--", "retouch"]
+CMD ["serve"]

@@ -1,0 +1,89 @@
+# Retouch on an NVIDIA GPU: TensorRT, CV-CUDA, nvImageCodec; no compiler and no torch.
+#
+#   docker build -f docker/gpu.Dockerfile -t retouch:gpu .
+#   docker build -f docker/gpu.Dockerfile --target export -t retouch-export:gpu .   # with torch: checkpoint -> model, plans
+#
+# Python packages are pinned by requirements/constraints.txt and requirements/gpu.txt. Pin the bases too, by digest, where
+# builds must repeat. Another TensorRT (10, 8.6) is another TENSORRT and, for CUDA 12, another BASE and requirements/gpu.txt.
+ARG BASE=docker.io/nvidia/cuda:13.0.2-runtime-ubuntu24.04
+ARG WHEEL_BASE=docker.io/library/debian:bookworm-slim
+
+# Our own wheel and the list of what it needs: nothing in this stage is NVIDIA's.
+FROM ${WHEEL_BASE} AS wheel
+# Debian keeps only the newest security fix of a package: a pinned version would soon fail to install.
+# hadolint ignore=DL3008,DL3009
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-setuptools
+WORKDIR /source
+COPY . .
+RUN python3 -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" \
+      > dependencies.txt \
+    && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM ${BASE} AS python
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends python3 tini \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/* /var/log/apt /var/log/dpkg.log
+
+FROM python AS packages
+# hadolint ignore=DL3008,DL3009
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && python3 -m venv /opt/retouch
+WORKDIR /source
+COPY --from=wheel /source/dependencies.txt ./
+COPY requirements/constraints.txt requirements/gpu.txt ./
+RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt \
+    && /opt/retouch/bin/pip install --no-cache-dir --requirement gpu.txt
+ARG TENSORRT=tensorrt-cu13==11.4.0.106
+ARG TENSORRT_INDEX=https://pypi.nvidia.com
+RUN /opt/retouch/bin/pip install --no-cache-dir --extra-index-url "${TENSORRT_INDEX}" "${TENSORRT}"
+
+FROM packages AS export
+RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt torch onnx safetensors
+COPY . .
+RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
+ENV PATH=/opt/retouch/bin:$PATH \
+    HOME=/tmp \
+    CUDA_MODULE_LOADING=LAZY \
+    RETOUCH_MODELS_DIR=/models \
+    RETOUCH_ENGINE_CACHE_DIR=/cache
+USER 65532:65532
+ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]
+
+FROM packages AS installed
+COPY --from=wheel /wheels /wheels
+RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
+    && find /opt/retouch/lib -type d -name tests -prune -exec rm -r {} + \
+    && /opt/retouch/bin/pip uninstall --yes pip setuptools
+
+FROM python AS serve
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Retouch" \
+      org.opencontainers.image.description="Fills holes in images and translates images with trained generators, over HTTP" \
+      org.opencontainers.image.version=${VERSION} \
+      org.opencontainers.image.revision=${REVISION}
+COPY --from=installed /opt/retouch /opt/retouch
+COPY --chown=65532:65532 models /models
+# A volume that is mounted there while it is empty takes the owner over.
+RUN install --directory --owner=65532 --group=65532 /results /cache
+ENV PATH=/opt/retouch/bin:$PATH \
+    HOME=/tmp \
+    MPLCONFIGDIR=/tmp \
+    PYTHONDONTWRITEBYTECODE=1 \
+    CUDA_MODULE_LOADING=LAZY \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility,video \
+    RETOUCH_HOST=0.0.0.0 \
+    RETOUCH_LOG_FORMAT=json \
+    RETOUCH_MODELS_DIR=/models \
+    RETOUCH_RESULTS_DIR=/results \
+    RETOUCH_ENGINE_CACHE_DIR=/cache
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+# The first start builds TensorRT plans, which takes minutes; with the cache on a volume the next takes seconds.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=900s --retries=3 \
+    CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
+ENTRYPOINT ["tini", "--", "retouch"]
+CMD ["serve"]

@@ -1,0 +1,152 @@
+"""Builds images and runs them, on a machine without a container engine: buildah builds, util-linux contains.
+
+`Container` does what an engine does with `--read-only --user --security-opt no-new-privileges`: a mount namespace of
+its own, the image as a read-only root, a tmpfs on /tmp, volumes, the image's own user, environment and entry point.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = ROOT.parent / "shared" / "container" / "stand_in_base.sh"
+DEBIAN = "docker.io/library/debian:bookworm-slim"
+SLIM = "localhost/retouch-test-base"
+_MAKE_SLIM = f"""FROM {DEBIAN}
+RUN rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc /usr/share/locale /usr/share/man
+"""
+"""What Debian's own slim image leaves out, and debootstrap's minimal system does not."""
+
+
+def run(*command: str | Path, **options: Any) -> str:
+    """Its output; AssertionError with all it said where it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f"{shlex.join(map(str, command))}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+def make_base() -> str:
+    """The image that stands for Debian's slim one: from its registry's copy if it is here, else debootstrapped."""
+    if not run("buildah", "images", "--quiet", "--filter", f"reference={DEBIAN}"):
+        run("bash", STAND_IN, DEBIAN, timeout=600)
+    bud = ("buildah", "bud", "--quiet", "--isolation", "chroot", "--squash", "--tag", SLIM, "--file", "-")
+    run(*bud, ROOT / "tests" / "docker", input=_MAKE_SLIM, timeout=300)
+    return SLIM
+
+
+def build(tag: str, dockerfile: str, target: str = "", **arguments: str) -> str:
+    """Build an image of the checkout, with the layers of an earlier build where nothing changed; its tag."""
+    options = ["--format", "docker", "--isolation", "chroot", "--network", "host", "--layers", "--tag", tag]
+    options += ["--target", target] if target else []
+    for name, value in arguments.items():
+        options += ["--build-arg", f"{name}={value}"]
+    run("buildah", "bud", *options, "--file", ROOT / "docker" / dockerfile, ROOT, timeout=1200)
+    return tag
+
+
+@dataclass
+class Image:
+    """An image, unpacked."""
+
+    root: Path
+    config: Mapping[str, Any]
+    size_bytes: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return dict(entry.split("=", 1) for entry in self.config["Env"])
+
+    @property
+    def user(self) -> str:
+        return str(self.config["User"])
+
+
+@contextmanager
+def unpacked(tag: str) -> Iterator[Image]:
+    """An image's file system, mounted, and its configuration."""
+    container = run("buildah", "from", "--pull-never", tag).strip()
+    try:
+        root = Path(run("buildah", "mount", container).strip())
+        described = json.loads(run("buildah", "inspect", "--type", "image", tag))
+        yield Image(root, described["Docker"]["config"], _size_of(tag))
+    finally:
+        run("buildah", "umount", container)
+        run("buildah", "rm", container)
+
+
+def _size_of(tag: str) -> int:
+    """Bytes of all layers, unpacked."""
+    described = json.loads(run("podman", "image", "inspect", tag))[0]
+    return int(described["Size"])
+
+
+@dataclass
+class Container:
+    """One run of an image."""
+
+    image: Image
+    volumes: Mapping[str, Path] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def start(self, *command: str, entry: Sequence[str] | None = None, **options: Any) -> subprocess.Popen[str]:
+        """Start the entry point with these arguments; what is returned is its first process."""
+        environment = {**self.image.environment, **self.environment}
+        words = [*(self.image.config["Entrypoint"] if entry is None else entry), *command]
+        inside = ["env", "--ignore-environment", *(f"{name}={value}" for name, value in environment.items()), *words]
+        root = self.image.root
+        lines = [
+            f"mount --bind {root} {root}",
+            f"mount --options remount,bind,ro {root}",
+            f"mount --types tmpfs tmpfs {root}/tmp",
+            f"mount --rbind /dev {root}/dev",
+            f"mount --rbind /proc {root}/proc",
+            *(f"mount --bind {source} {root}{target}" for target, source in self.volumes.items()),
+            f"cd {root}",
+            f"exec setpriv --no-new-privs chroot --userspec={self.image.user} --groups= {root} {shlex.join(inside)}",
+        ]
+        script = "set -e\n" + "\n".join(lines)
+        return subprocess.Popen(["unshare", "--mount", "sh", "-c", script], text=True, **options)
+
+    def run(self, *command: str, entry: Sequence[str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        process = self.start(*command, entry=entry, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def stopped(process: subprocess.Popen[str], image: Image, timeout_s: float) -> int:
+    """Send the image's stop signal and wait, as an engine does; the exit status."""
+    process.send_signal(getattr(signal, image.config["StopSignal"]))
+    try:
+        return process.wait(timeout_s)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+
+
+def missing_tools() -> str:
+    """Why images cannot be built here; empty where they can."""
+    if os.geteuid() != 0:
+        return "building and containing without an engine needs root"
+    for tool in ("buildah", "podman", "unshare", "setpriv"):
+        if subprocess.run(["which", tool], capture_output=True, check=False).returncode:
+            return f"{tool} is not installed (.ci/run installs it where apt works)"
+    have_base = run("buildah", "images", "--quiet", "--filter", f"reference={DEBIAN}")
+    return "" if have_base or STAND_IN.exists() else f"neither {DEBIAN} nor a script that makes a stand-in is here"

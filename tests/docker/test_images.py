@@ -1,0 +1,189 @@
+"""The images are built for real, and started as an engine would start them: not root, on a root that is read-only."""
+
+from __future__ import annotations
+
+import io
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import containers
+import httpx
+import numpy as np
+import pytest
+from containers import ROOT, Container, Image, stopped, wait_until
+from PIL import Image as Picture
+
+DATA = ROOT / "tests" / "data"
+NOBODY = 65532
+MAX_BYTES = 900_000_000
+HADOLINT = Path(sys.executable).with_name("hadolint")
+
+needs_builder = pytest.mark.skipif(bool(containers.missing_tools()), reason=containers.missing_tools())
+
+
+@pytest.mark.parametrize("name", ["cpu.Dockerfile", "gpu.Dockerfile"])
+def test_the_dockerfiles_pass_the_linter(name: str) -> None:
+    done = subprocess.run([HADOLINT, ROOT / "docker" / name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
+    """One cannot include the other; what the server sees of them must not drift apart."""
+    cpu, gpu = (
+        (ROOT / "docker" / f"{name}.Dockerfile").read_text().partition("AS serve\n")[2] for name in ("cpu", "gpu")
+    )
+    its_own = re.compile(r" +(CUDA|NVIDIA)_|HEALTHCHECK|# The first start")
+    assert cpu.splitlines()[-1] == 'CMD ["serve"]'
+    assert [line for line in cpu.splitlines() if not its_own.match(line)] == [
+        line for line in gpu.splitlines() if not its_own.match(line)
+    ]
+
+
+@pytest.fixture(scope="module")
+def base() -> str:
+    return containers.make_base()
+
+
+@pytest.fixture(scope="module")
+def image(base: str) -> Iterator[Image]:
+    assert (ROOT / "models/photos/1/model.onnx").exists(), "the checkout lacks the models that ship"
+    with containers.unpacked(containers.build("localhost/retouch-test:cpu", "cpu.Dockerfile", BASE=base)) as image:
+        yield image
+
+
+@dataclass
+class Served:
+    url: str
+    log: Path
+    results: Path
+    process: subprocess.Popen[str]
+    key: str
+
+    def post(self) -> httpx.Response:
+        files = {"image": (DATA / "dress.jpg").read_bytes(), "mask": (DATA / "dress_mask.png").read_bytes()}
+        return httpx.post(f"{self.url}/v1/inpaint", files=files, headers={"X-API-Key": self.key}, timeout=120)
+
+    def in_flight(self) -> float:
+        series = httpx.get(f"{self.url}/metrics", headers={"X-API-Key": self.key}).text
+        return float(re.findall(r"^retouch_requests_in_flight (\S+)", series, re.MULTILINE)[0])
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return httpx.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def pixels(encoded: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.asarray(Picture.open(io.BytesIO(encoded)).convert("RGB"))
+
+
+def volume(folder: Path) -> Path:
+    folder.mkdir()
+    folder.chmod(0o777)  # as an engine gives a named volume to the image's user
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The image's own command, with keys; on this machine's own address only."""
+    folder = tmp_path_factory.mktemp("container")
+    volumes = {f"/{name}": volume(folder / name) for name in ("results", "cache")}
+    keys, scopes = Container(image, volumes), ("--scope", "inference", "--scope", "metrics")
+    made = keys.run("keys", "create", "tester", *scopes, "--file", "/cache/keys.json")
+    assert made.returncode == 0, made.stderr
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    port = address.partition(":")[2]
+    own = {"RETOUCH_HOST": "127.0.0.1", "RETOUCH_PORT": port, "RETOUCH_KEYS_FILE": "/cache/keys.json"}
+    with (folder / "log").open("w") as log:
+        process = Container(image, volumes, own).start(*image.config["Cmd"], stderr=log)
+    try:
+        running = Served(f"http://{address}", folder / "log", folder / "results", process, made.stdout.strip())
+        wait_until(running.ready, 180)
+        yield running
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.mark.slow
+@needs_builder
+class TestCpuImage:
+    def test_it_is_small_and_holds_no_compiler_no_torch_and_nothing_of_nvidia(self, image: Image) -> None:
+        assert image.size_bytes <= MAX_BYTES
+        assert not [tool for tool in ("cc", "gcc", "g++", "clang", "make") if (image.root / "usr/bin" / tool).exists()]
+        installed = {path.name for path in (image.root / "opt/retouch/lib").glob("python3*/site-packages/*")}
+        assert "service" in installed
+        assert not {name for name in installed if name.startswith(("torch", "nvidia", "tensorrt", "pip", "pytest"))}
+        for name in ("tests", "docs", "benchmarks", ".git"):
+            assert not (image.root / name).exists()
+
+    def test_its_configuration_says_how_to_run_it(self, image: Image) -> None:
+        config = image.config
+        assert (config["Entrypoint"], config["Cmd"]) == (["tini", "--", "retouch"], ["serve"])
+        assert (config["User"], config["StopSignal"]) == (f"{NOBODY}:{NOBODY}", "SIGTERM")
+        assert config["Labels"]["org.opencontainers.image.title"] == "Retouch"
+        assert "/readyz" in " ".join(config["Healthcheck"]["Test"])
+
+    def test_it_is_not_root_and_cannot_write_where_no_volume_is(self, image: Image, tmp_path: Path) -> None:
+        inside = Container(image, {"/results": volume(tmp_path / "results")})
+        assert inside.run("-u", entry=["id"]).stdout == f"{NOBODY}\n"
+        written = inside.run("-c", "touch /results/a /tmp/b && touch /models/c", entry=["sh"])
+        assert "Read-only file system" in written.stderr
+        assert (tmp_path / "results" / "a").exists()
+
+    def test_it_does_not_start_for_everybody_unless_told_so(self, image: Image) -> None:
+        refused = Container(image).run("serve")
+        assert refused.returncode == 2
+        assert "--allow-anonymous" in refused.stderr
+
+    def test_it_does_the_main_job_and_its_health_check_agrees(self, image: Image, served: Served) -> None:
+        assert httpx.get(f"{served.url}/v1/models").status_code == 401
+        reply = served.post()
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["X-Engine"].startswith("openvino/")
+        hole = np.asarray(Picture.open(DATA / "dress_mask.png").convert("L")) >= 128
+        before, after = pixels((DATA / "dress.jpg").read_bytes()), pixels(reply.content)
+        assert np.array_equal(before[~hole], after[~hole])
+        assert not np.array_equal(before[hole], after[hole])
+        kind, *check = image.config["Healthcheck"]["Test"]
+        assert kind == "CMD"
+        for address, status in ((served.url.removeprefix("http://"), 0), ("127.0.0.1:9", 1)):
+            moved = [word.replace("127.0.0.1:8000", address) for word in check]
+            assert Container(image).run(entry=moved).returncode == status
+
+    def test_on_sigterm_it_finishes_what_is_inside_saves_it_and_exits_with_0(
+        self, image: Image, served: Served
+    ) -> None:
+        before = len(list(served.results.rglob("*.png")))
+        replies: list[httpx.Response] = []
+        threads = [threading.Thread(target=lambda: replies.append(served.post())) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: served.in_flight() >= 2, 60)
+        status = stopped(served.process, image, 90)
+        for thread in threads:
+            thread.join(60)
+        assert status == 0, served.log.read_text()[-3000:]
+        answered = sorted(reply.status_code for reply in replies)
+        assert set(answered) <= {200, 503}
+        assert answered.count(200) >= 1
+        assert len(list(served.results.rglob("*.png"))) == before + answered.count(200)
+
+
+@pytest.mark.slow
+@needs_builder
+def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -> None:
+    tag = containers.build("localhost/retouch-test:gpu-wheel", "gpu.Dockerfile", "wheel", WHEEL_BASE=base, BASE=base)
+    with containers.unpacked(tag) as image:
+        (wheel,) = (image.root / "wheels").iterdir()
+        assert wheel.name.startswith("retouch-")
+        assert "fastapi" in (image.root / "source" / "dependencies.txt").read_text()
