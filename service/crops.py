@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, SizeRule
 from service.fixed_hole import crop_onto
-from service.holes import Holes, bounds, find_holes, gather, largest_radius
+from service.holes import Holes, bounds, find_holes, gather
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
@@ -87,16 +87,16 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         return _Group(members, hole, context, _stretched(crop, rule))
 
     groups = _merged(_affordable_groups(holes, sides, rule.max_hole_radius or math.inf, group_of), group_of)
-    if target is None and strategy == "auto" and _whole_suits(mask, rule, sides):
+    if target is None and strategy == "auto" and _whole_suits(picture, holes, rule, sides):
         whole = plan_whole(picture, rule)
         if _cost(whole) < WORTHWHILE * sum(_cost(group.crop) for group in groups):
             return [whole]
     return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
 
 
-def _whole_suits(mask: Bool2D, rule: SizeRule, sides: _Sides) -> bool:
-    fits = mask.shape[0] <= sides.largest.height and mask.shape[1] <= sides.largest.width
-    return fits and (rule.max_hole_radius is None or largest_radius(mask) <= rule.max_hole_radius)
+def _whole_suits(picture: Size, holes: Holes, rule: SizeRule, sides: _Sides) -> bool:
+    fits = picture.height <= sides.largest.height and picture.width <= sides.largest.width
+    return fits and (rule.max_hole_radius is None or float(holes.radii.max()) <= rule.max_hole_radius)
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:

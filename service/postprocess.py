@@ -18,6 +18,8 @@ from service.pixels import to_8_bits, to_channels
 
 FEATHER = 4
 """Width of the seam in pixels of the tile, inside the mask."""
+_LEAST_DISTANCE = 0.5
+"""Pixels outside the mask have 0, the first inside 0.955."""
 MAX_FEATHER = 16
 """The same in pixels of the picture, where a tile is scaled up."""
 
@@ -64,7 +66,7 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
     fill = _as_source(_scaled_back(region, box.size)[within], source)
     blended = _feathered(fill, source[rows, columns], mask[rows, columns], width_of_seam)
-    np.copyto(pixels[rows, columns], blended, where=hole[within][:, :, None])
+    _put(pixels[rows, columns], blended, hole[within])
 
 
 def _feathered(fill: Any, known: Pixels, mask: Bool2D, width: int) -> Any:
@@ -73,15 +75,24 @@ def _feathered(fill: Any, known: Pixels, mask: Bool2D, width: int) -> Any:
         return fill
     inside = np.ascontiguousarray(mask).view(np.uint8)
     distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
-    seam = mask & (distance <= width)
-    outside = np.flatnonzero(~mask)
-    position = np.zeros(outside.size + 1, np.intp)
-    position[labels.reshape(-1)[outside]] = outside
-    nearest = known.reshape(-1, known.shape[2])[position[labels[seam]]].astype(np.float32)
-    weight = (distance[seam] / (width + 1))[:, None]
+    seam = np.flatnonzero(cv2.inRange(distance, _LEAST_DISTANCE, float(width)))
+    outside = np.flatnonzero(inside == 0)  # whose labels are 1, 2, … in this order
+    nearest = _rows_of(known)[outside[labels.reshape(-1)[seam] - 1]].astype(np.float32)
+    weight = (distance.reshape(-1)[seam] / (width + 1))[:, None]
     result = fill.copy()
-    result[seam] = np.rint(weight * fill[seam] + (1 - weight) * nearest).astype(fill.dtype)
+    mixed = _rows_of(result)
+    mixed[seam] = np.rint(weight * mixed[seam] + (1 - weight) * nearest).astype(fill.dtype)
     return result
+
+
+def _rows_of(pixels: Any) -> Any:
+    """H×W×C as (H·W)×C; of a part of a picture a copy."""
+    return pixels.reshape(-1, pixels.shape[2])
+
+
+def _put(target: Pixels, source: Any, where: Bool2D) -> None:
+    """Overwrite the pixels of `target`, which may be a part of a picture, at `where`: OpenCV does it in place."""
+    cv2.copyTo(source, np.ascontiguousarray(where).view(np.uint8), target)
 
 
 def _as_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:

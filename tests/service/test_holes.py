@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.holes import GAP, THIN_RADIUS, bounds, find_holes, gather, largest_radius
+from service.holes import GAP, THIN_RADIUS, bounds, find_holes, gather
 
 
 def mask_of(size: tuple[int, int], *boxes: tuple[int, int, int, int]) -> NDArray[np.bool_]:
@@ -58,14 +58,20 @@ def test_a_thin_hole_longer_than_a_window_is_cut_and_a_thick_one_is_not() -> Non
 
 def test_the_radius_is_that_of_the_largest_circle_inside() -> None:
     disc = cv2.circle(np.zeros((200, 300), np.uint8), (100, 90), 60, 1, -1).astype(np.bool_)
-    assert largest_radius(disc) == pytest.approx(60, rel=0.05)
     holes = find_holes(disc | mask_of((200, 300), (10, 250, 20, 290)), 500)
-    assert sorted(holes.radii.tolist()) == pytest.approx([0, largest_radius(disc)])
-    assert largest_radius(disc) > THIN_RADIUS
+    assert sorted(holes.radii.tolist()) == [0, pytest.approx(60, rel=0.05)]
 
 
 def test_a_mask_that_touches_every_edge_still_has_edges() -> None:
-    assert largest_radius(np.ones((21, 400), np.bool_)) == pytest.approx(11, abs=1)
+    assert find_holes(np.ones((41, 400), np.bool_), 500).radii == pytest.approx([21], abs=1)
+
+
+@given(st.integers(1, 45), st.integers(1, 45), st.floats(0, 90))
+def test_no_hole_that_is_thicker_than_thin_is_taken_for_thin(height: int, width: int, degrees: float) -> None:
+    mask = cv2.ellipse(np.zeros((120, 120), np.uint8), (60, 60), (width, height), degrees, 0, 360, 1, -1)
+    radius = float(cv2.distanceTransform(mask, cv2.DIST_L2, 3).max())
+    found = float(find_holes(mask.astype(np.bool_), 500).radii.max())
+    assert found == pytest.approx(radius if radius > THIN_RADIUS else 0)
 
 
 boxes_strategy = st.lists(
