@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from engines.errors import RetouchError
 from training.errors import ConfigInvalid
+from training.evaluate_command import evaluate
 from training.fit_command import fit
 from training.gather_command import gather
 from training.plan_command import plan
@@ -43,6 +44,7 @@ def _commands() -> None:
 app.command()(gather)
 app.command()(fit)
 app.command()(plan)
+app.command()(evaluate)
 
 
 def main() -> None:

@@ -1,0 +1,137 @@
+"""What is measured on: pictures with holes, or pairs of an input and its truth, in one of the protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from pydantic import BaseModel, ConfigDict, Field
+
+from training.errors import DataMissing
+from training.evaluate.holes import Band, Mask, bands, draw_hole
+
+Pixels = NDArray[np.uint8]
+"""H×W×3, RGB."""
+Direction = Literal["AtoB", "BtoA"]
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+_HOLE = 128
+"""A mask file's grey value from which a pixel is to be filled, as in the service."""
+
+
+class Protocol(BaseModel):
+    """Which pictures, how large, with which holes: all that decides what is measured.
+
+    size: side of the centre crop in pixels, after the shorter side was scaled down to it; None keeps the whole.
+    width: of whole pictures, pixels of the longer side after scaling.
+    masks: a folder of mask files, taken in turn; None draws holes of `coverage` from `seed`.
+    pairs: side by side in one file, A left and B right, for translations; None fills holes.
+    limit: only the first so many pictures.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    data: Path
+    size: int | None = Field(256, ge=16)
+    width: int = Field(512, ge=16)
+    masks: Path | None = None
+    coverage: Band = Band(0.1, 0.5)
+    pairs: Direction | None = None
+    seed: int = 0
+    limit: int | None = None
+
+
+class Case(NamedTuple):
+    """One picture to be made: what the model sees, where it may paint, and what it should become."""
+
+    name: str
+    source: Pixels
+    truth: Pixels
+    hole: Mask | None
+    """None where the whole picture is made."""
+    band: str
+    """The coverage band that it counts in."""
+
+
+def read_cases(protocol: Protocol) -> Iterator[Case]:
+    """The protocol's cases, in the order of their files' names.
+
+    Raises:
+        DataMissing: a folder holds no picture, or a file is none; the message names it.
+    """
+    paths = list_pictures(protocol.data)[: protocol.limit]
+    if protocol.pairs:
+        yield from (_pair(path, protocol.pairs) for path in paths)
+        return
+    masks = list_pictures(protocol.masks) if protocol.masks else []
+    for index, path in enumerate(paths):
+        truth = _framed(_read(path), protocol)
+        given = masks[index % len(masks)] if masks else None
+        hole, band = _given_hole(given, truth, protocol) if given else _drawn_hole(index, truth, protocol)
+        yield Case(path.stem, truth, truth, hole, band)
+
+
+def list_pictures(folder: Path) -> list[Path]:
+    """The folder's pictures by name.
+
+    Raises:
+        DataMissing: there are none.
+    """
+    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in _SUFFIXES)
+    if not found:
+        raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")
+    return found
+
+
+def _read(path: Path) -> Pixels:
+    try:
+        return np.asarray(Image.open(path).convert("RGB"))
+    except (OSError, UnidentifiedImageError) as error:
+        raise DataMissing(f"{path}: not a picture ({error}); remove it") from error
+
+
+def _pair(path: Path, direction: Direction) -> Case:
+    both = _read(path)
+    middle = both.shape[1] // 2
+    left, right = both[:, :middle], both[:, middle : 2 * middle]
+    source, truth = (left, right) if direction == "AtoB" else (right, left)
+    return Case(path.stem, source, truth, None, "all")
+
+
+def _framed(pixels: Pixels, protocol: Protocol) -> Pixels:
+    """The centre crop, or the whole, scaled by areas where it shrinks."""
+    height, width = pixels.shape[:2]
+    if protocol.size is None:
+        return _scaled(pixels, protocol.width / max(height, width))
+    small = _scaled(pixels, protocol.size / min(height, width)) if protocol.size < min(height, width) else pixels
+    top, left = (small.shape[0] - protocol.size) // 2, (small.shape[1] - protocol.size) // 2
+    if top < 0 or left < 0:
+        raise DataMissing(f"{protocol.data}: a picture of {width}×{height} is smaller than --size {protocol.size}")
+    return small[top : top + protocol.size, left : left + protocol.size]
+
+
+def _scaled(pixels: Pixels, scale: float) -> Pixels:
+    size = round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)
+    scaled: Any = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
+    return np.asarray(scaled, np.uint8)
+
+
+def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str]:
+    """Bands take turns, so that each has as many pictures as the others."""
+    choice = bands(protocol.coverage)
+    band = choice[index % len(choice)]
+    random = Random(f"{protocol.seed} {index}")  # noqa: S311 -- no secret
+    return draw_hole(truth.shape[0], truth.shape[1], band, random), str(band)
+
+
+def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, str]:
+    grey = cv2.cvtColor(_read(path), cv2.COLOR_RGB2GRAY)
+    hole: Mask = cv2.resize(grey, truth.shape[1::-1], interpolation=cv2.INTER_NEAREST) >= _HOLE
+    covered = float(hole.mean())
+    choice = bands(protocol.coverage)
+    return hole, next((str(band) for band in choice if band.low <= covered < band.high), "other")

@@ -1,0 +1,58 @@
+"""The contact sheet: rows of pictures, each as it came in, as everyone painted it, and as it truly is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from PIL import Image, ImageDraw
+
+from training.evaluate.cases import Case, Pixels
+
+_GAP, _TITLE = 4, 16
+
+
+class Row(NamedTuple):
+    """One case and its paintings."""
+
+    case: Case
+    painted: Mapping[str, Pixels]
+
+
+def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
+    """Columns: input (holes white), each painter by name, truth; pictures at most `side` pixels high and wide."""
+    titles = ["input", *rows[0].painted, "truth"]
+    pictures = [[_shown(row.case), *row.painted.values(), row.case.truth] for row in rows]
+    heights = [_fitted(line[-1], side).height for line in pictures]
+    width = max(_fitted(line[-1], side).width for line in pictures)
+    sheet = Image.new("RGB", (len(titles) * (width + _GAP) - _GAP, _TITLE + sum(heights) + _GAP * len(rows)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for column, title in enumerate(titles):
+        draw.text((column * (width + _GAP), 2), title, fill="black")
+    top = _TITLE
+    for line, height in zip(pictures, heights, strict=True):
+        for column, pixels in enumerate(line):
+            sheet.paste(_fitted(pixels, side), (column * (width + _GAP), top))
+        top += height + _GAP
+    return sheet
+
+
+def write_sheet(rows: Sequence[Row], path: Path) -> None:
+    """The sheet as PNG; the folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw_sheet(rows).save(path, "PNG", optimize=True)
+
+
+def _shown(case: Case) -> Pixels:
+    return case.source if case.hole is None else np.where(case.hole[..., None], np.uint8(255), case.source)
+
+
+def _fitted(pixels: Pixels, side: int) -> Image.Image:
+    height, width = pixels.shape[:2]
+    scale = min(1.0, side / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small: Any = pixels if scale == 1.0 else cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
+    return Image.fromarray(np.asarray(small, np.uint8))

@@ -1,0 +1,139 @@
+"""One evaluation: every case painted by everyone, measured, averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.errors import ConfigInvalid
+from training.evaluate.cases import Case, Pixels, Protocol, read_cases
+from training.evaluate.contact_sheet import Row
+from training.evaluate.frechet import FeatureNet, frechet_distance
+from training.evaluate.metrics import l1, psnr_db, ssim
+from training.evaluate.painters import EnginePainter, Painter
+from training.evaluate.perceptual import Lpips
+from training.evaluate.report import Figures, Measured, gains, summarise
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The nets that measure, where their weights are at hand."""
+
+    lpips: Lpips | None = None
+    fid: FeatureNet | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The report, ready for JSON, and the rows of the contact sheet."""
+
+    report: dict[str, Any]
+    rows: list[Row]
+
+
+def evaluate(
+    painters: Sequence[Painter],
+    protocol: Protocol,
+    measures: Measures,
+    sheet_rows: int = 12,
+    progress: Callable[[Sequence[Case]], Iterator[Case]] = iter,
+) -> Evaluation:
+    """Measure painters on a protocol.
+
+    Args:
+        painters: the model first; its label is `model`.
+        protocol: what is measured on.
+        measures: LPIPS and FID are left out where their nets are None.
+        sheet_rows: rows of the contact sheet, spread over the cases.
+        progress: wraps the cases, to show how far it is.
+
+    Raises:
+        ConfigInvalid: the model does another task than the protocol.
+        DataMissing: pictures are missing or broken.
+        EngineFailed: the engine cannot run a case.
+    """
+    _check_task(painters[0], protocol)
+    cases = list(read_cases(protocol))
+    shown = {index * len(cases) // sheet_rows for index in range(sheet_rows)}
+    measured, rows = [], []
+    pictures: dict[str, list[Pixels]] = {painter.label: [] for painter in painters}
+    for index, case in enumerate(progress(cases)):
+        painted = {painter.label: painter.paint(case) for painter in painters}
+        measured.append(_measure(case, painted, measures))
+        if index in shown:
+            rows.append(Row(case, painted))
+        if measures.fid:
+            for label, pixels in painted.items():
+                pictures[label].append(pixels)
+    summary = summarise(measured)
+    if measures.fid:
+        _add_fid(summary, pictures, [case.truth for case in cases], measures.fid)
+    return Evaluation(_report(painters[0], protocol, summary, measured), rows)
+
+
+def _check_task(model: Painter, protocol: Protocol) -> None:
+    if not isinstance(model, EnginePainter):
+        return
+    manifest = model.manifest
+    wanted = "translate" if protocol.pairs else "inpaint"
+    if manifest.task != wanted or {spec.name for spec in manifest.inputs} - {"image", "mask"}:
+        raise ConfigInvalid(
+            f"{manifest.key} is for {manifest.task} and takes {', '.join(spec.name for spec in manifest.inputs)}; "
+            "evaluate measures inpainting of image and mask, and with --pairs translation of an image"
+        )
+
+
+def _measure(case: Case, painted: dict[str, Pixels], measures: Measures) -> Measured:
+    figures = {
+        label: Figures(
+            psnr_db=psnr_db(pixels, case.truth),
+            ssim=ssim(pixels, case.truth),
+            l1=l1(pixels, case.truth, case.hole),
+            lpips=measures.lpips.distance(pixels, case.truth) if measures.lpips else None,
+        )
+        for label, pixels in painted.items()
+    }
+    return Measured(case.name, case.band, 1.0 if case.hole is None else float(case.hole.mean()), figures)
+
+
+def _add_fid(
+    summary: dict[str, dict[str, dict[str, float]]],
+    painted: dict[str, list[Pixels]],
+    truths: list[Pixels],
+    net: FeatureNet,
+) -> None:
+    true = net.features(truths)
+    for label, pixels in painted.items():
+        summary[label]["all"]["fid"] = round(frechet_distance(net.features(pixels), true), 3)
+
+
+def _report(model: Painter, protocol: Protocol, summary: dict[str, Any], measured: list[Measured]) -> dict[str, Any]:
+    return {
+        "model": _described(model),
+        "protocol": protocol.model_dump(mode="json", exclude={"data", "masks"})
+        | {"data": protocol.data.name, "masks": protocol.masks.name if protocol.masks else "generated"},
+        "figures": summary,
+        "gains": gains(summary),
+        "pictures": [
+            {
+                "name": row.name,
+                "band": row.band,
+                "coverage": round(row.coverage, 4),
+                **{label: figures._asdict() for label, figures in row.by_painter.items()},
+            }
+            for row in measured
+        ],
+    }
+
+
+def _described(model: Painter) -> dict[str, str]:
+    if isinstance(model, EnginePainter):
+        return {
+            "name": model.manifest.key,
+            "onnx_sha256": model.manifest.onnx_sha256,
+            "graph": model.manifest.precision,
+            "engine": model.engine.name,
+            "precision": model.engine.precision,
+        }
+    return {"name": "checkpoint", "engine": "torch", "precision": "fp32"}

@@ -1,0 +1,109 @@
+"""LPIPS, the distance of two pictures in the features of AlexNet, version 0.1.
+
+Source: Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric", CVPR 2018. The
+linear heads are those of the authors' package `lpips`; its code is not run, for it would download AlexNet.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from training.errors import DataMissing
+from training.evaluate.cases import Pixels
+
+_LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride, padding)
+    0: (3, 64, 11, 4, 2),
+    3: (64, 192, 5, 1, 2),
+    6: (192, 384, 3, 1, 1),
+    8: (384, 256, 3, 1, 1),
+    10: (256, 256, 3, 1, 1),
+}
+_POOLED_BEFORE = (3, 6)
+_SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
+
+
+class Lpips(nn.Module):
+    """The distance; `features` are AlexNet's five convolutions, `heads` the weights of their channels."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.tensor(_SHIFT).view(1, 3, 1, 1))
+        self.register_buffer("scale", torch.tensor(_SCALE).view(1, 3, 1, 1))
+        self.features = nn.ModuleDict({str(index): nn.Conv2d(*shape) for index, shape in _LAYERS.items()})
+        self.heads = nn.ParameterList(nn.Parameter(torch.zeros(1, shape[1], 1, 1)) for shape in _LAYERS.values())
+        self.requires_grad_(requires_grad=False)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        """N×3×H×W pictures in [-1, 1] to N distances; 0 is identical, pictures that differ much are near 1."""
+        total = torch.zeros(one.shape[0], device=one.device)
+        for head, left, right in zip(self.heads, self._activations(one), self._activations(other), strict=True):
+            difference = (_unit(left) - _unit(right)).square()
+            total = total + (difference * head).sum(1).mean((1, 2))
+        return total
+
+    def _activations(self, picture: Tensor) -> list[Tensor]:
+        x, found = (picture - self.shift) / self.scale, []
+        for index in _LAYERS:
+            if index in _POOLED_BEFORE:
+                x = F.max_pool2d(x, 3, 2)
+            x = F.relu(self.features[str(index)](x))
+            found.append(x)
+        return found
+
+    def distance(self, one: Pixels, other: Pixels) -> float:
+        """Of two 8-bit pictures."""
+        with torch.inference_mode():
+            return float(self(_tensor(one), _tensor(other)))
+
+
+def _unit(features: Tensor) -> Tensor:
+    """Scaled to length 1 over the channels of each pixel."""
+    return features / (features.square().sum(1, keepdim=True).sqrt() + 1e-10)
+
+
+def _tensor(pixels: Pixels) -> Tensor:
+    return torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
+
+
+def load_lpips(features: Path, heads: Path | None = None) -> Lpips:
+    """The distance with AlexNet's weights from a safetensors file in torchvision's layout.
+
+    Args:
+        features: AlexNet, ImageNet; the classifier's tensors may be in it.
+        heads: lpips/weights/v0.1/alex.pth; that of the installed package `lpips` by default.
+
+    Raises:
+        DataMissing: a file is missing or does not hold the weights, or `lpips` is not installed.
+    """
+    net = Lpips()
+    try:
+        state = load_file(features)
+        weights = {key: state[key] for key in net.state_dict() if key.startswith("features.")}
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise DataMissing(f"{features}: not AlexNet's features in torchvision's layout ({error})") from error
+    path = heads or _packaged_heads()
+    try:
+        linear = torch.load(path, map_location="cpu", weights_only=True)
+        weights |= {f"heads.{index}": linear[f"lin{index}.model.1.weight"] for index in range(len(_LAYERS))}
+        net.load_state_dict(weights, strict=False)
+    except (OSError, KeyError, RuntimeError) as error:
+        raise DataMissing(f"{path}: not the linear heads of LPIPS 0.1 ({error})") from error
+    return net
+
+
+def _packaged_heads() -> Path:
+    try:
+        return Path(str(distribution("lpips").locate_file("lpips/weights/v0.1/alex.pth")))
+    except PackageNotFoundError as error:
+        raise DataMissing("LPIPS needs the heads in the package lpips: pip install '.[training]'") from error

@@ -1,0 +1,62 @@
+"""From what was asked for to a report: opens the nets and the painters, runs, writes JSON and contact sheet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engines.load import EngineOptions
+from training.evaluate.cases import Case, Protocol
+from training.evaluate.contact_sheet import write_sheet
+from training.evaluate.evaluating import Evaluation, Measures, evaluate
+from training.evaluate.frechet import FeatureNet
+from training.evaluate.painters import Baseline, OpenCvPainter, open_model
+from training.evaluate.perceptual import load_lpips
+
+Progress = Callable[[Sequence[Case]], Iterator[Case]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One evaluation as a person asks for it; measures whose weights are not given are left out."""
+
+    model: Path
+    protocol: Protocol
+    baselines: tuple[Baseline, ...] = ("telea", "ns")
+    lpips_features: Path | None = None
+    fid_features: Path | None = None
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    json_file: Path | None = None
+    sheet: Path | None = None
+    sheet_rows: int = 12
+
+
+def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
+    """The report; JSON and contact sheet are written where the request names a file.
+
+    Raises:
+        TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.
+    """
+    measures = Measures(
+        lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
+        fid=FeatureNet(request.fid_features) if request.fid_features else None,
+    )
+    model = open_model(request.model, request.engine)
+    try:
+        painters = [model, *map(OpenCvPainter, request.baselines)]
+        found = evaluate(painters, request.protocol, measures, request.sheet_rows, progress)
+    finally:
+        model.close()
+    _write(found, request)
+    return found.report
+
+
+def _write(found: Evaluation, request: Request) -> None:
+    if request.json_file:
+        request.json_file.parent.mkdir(parents=True, exist_ok=True)
+        request.json_file.write_text(json.dumps(found.report, indent=1) + "\n", "utf-8")
+    if request.sheet:
+        write_sheet(found.rows, request.sheet)
