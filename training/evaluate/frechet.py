@@ -5,6 +5,7 @@ Source: Heusel et al., "GANs Trained by a Two Time-Scale Update Rule Converge to
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ class FeatureNet:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._net: Any = torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # that of TorchScript, in which the file comes
+                self._net: Any = torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
             raise DataMissing(f"{path}: not a TorchScript feature net ({str(error).splitlines()[0]})") from error
 

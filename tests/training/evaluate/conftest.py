@@ -1,0 +1,28 @@
+"""What the evaluation tests share."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+
+class MeanColour(nn.Module):
+    """A feature net: the mean of each channel."""
+
+    def forward(self, pictures: Tensor, return_features: bool = False) -> Tensor:
+        assert return_features
+        return pictures.float().mean((2, 3))
+
+
+@pytest.fixture(scope="session")
+def feature_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TorchScript file called as the Inception net of FID is."""
+    path = tmp_path_factory.mktemp("nets") / "net.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # newer torch advises against TorchScript, in which the public file comes
+        torch.jit.script(MeanColour()).save(str(path))
+    return path
