@@ -16,12 +16,14 @@ from pathlib import Path
 import structlog
 
 from service.admission import Admission
+from service.background import cancelled
 from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.drain import Drain
 from service.edge.clients import Clients
-from service.engine_room import cancelled, open_engine_room
+from service.engine_room import open_engine_room
 from service.health import Outage, Vitals, unready_reasons
+from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
@@ -143,7 +145,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA, keys.SCHEMA]))
+    ledger = stack.enter_context(
+        Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA, keys.SCHEMA, deliveries.SCHEMA])
+    )
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner))
     results = ResultReader(store)
     stack.callback(results.close)

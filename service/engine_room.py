@@ -9,7 +9,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from engines.base import BatchShape, Engine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository import ModelRepository
+from service.background import cancelled
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
@@ -133,13 +134,6 @@ def engine_opener(settings: Settings) -> OpenEngine:
         max_batch=settings.max_batch_size,
     )
     return lambda directory, manifest: open_engine(directory, manifest, options)
-
-
-async def cancelled(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:

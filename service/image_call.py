@@ -19,6 +19,7 @@ from service.calls import answer
 from service.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
 from service.fairness import Flow
 from service.items import Call
+from service.jobs.building import destinations_of
 from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job
 from service.orders import Order
 from service.repeats.idempotency import fingerprint_of, key_name
@@ -59,6 +60,8 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
         if later:
             return await _once(request, order, partial(_accept_job, service, order, call, house))
+        if order.options.webhook is not None:
+            raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
         left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
         return await answer(_once(request, order, partial(_reply, request, order, call)), left_s, gone)
 
@@ -71,7 +74,8 @@ async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any
         return await work()
     name = key_name(key, request.state.client.id, order.task)
     wishes = (joined(request.headers, header) for header in ("accept", "prefer"))
-    fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+    told = (order.options.webhook or "", order.options.webhook_events)
+    fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes, *told)
     return await service.idempotency.once(name, fingerprint, work)
 
 
@@ -85,8 +89,19 @@ async def _accept_job(service: Service, order: Order, call: Call, house: ExitSta
     save = service.settings.save if order.options.save is None else order.options.save
     if not save:
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
-    job = await service.jobs.start(order, call, {}, house)
+    job = await service.jobs.start(order, call, _webhook(service, order), house)
     return job_response(job, accepted=True)
+
+
+def _webhook(service: Service, order: Order) -> dict[str, Any]:
+    """Who is told of a job's end, as it is kept with the job."""
+    url, destinations = order.options.webhook, destinations_of(service.settings)
+    if url is None:
+        return {}
+    if destinations is None:
+        raise InvalidOption("this server sends no webhooks: it has no webhook_secret_file", code="webhooks_off")
+    destinations.check(url)
+    return {"webhook": url, "webhook_events": order.options.webhook_events.split(",")}
 
 
 def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:

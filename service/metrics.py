@@ -58,6 +58,7 @@ class Metrics:
         self.save_failures = Counter(
             "retouch_save_failures", "Failed attempts to write a result; each is retried", registry=self.registry
         )
+        self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = Gauge("retouch_queue_depth", "Samples waiting for the device", registry=self.registry)
         self.in_flight = Gauge("retouch_requests_in_flight", "Requests in the house", registry=self.registry)
         self.spool_items = Gauge("retouch_spool_items", "Results waiting for the disk", registry=self.registry)
@@ -85,3 +86,7 @@ class Metrics:
     def save_failed(self) -> None:
         """A try to write a result failed; it is tried again."""
         self.save_failures.inc()
+
+    def webhook_tried(self, outcome: str) -> None:
+        """A try to deliver a webhook ended."""
+        self.webhooks.labels(outcome).inc()

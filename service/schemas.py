@@ -15,6 +15,7 @@ from service.items import ImageFormat, MaskMode, Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
 DEFAULT_QUALITY = 90
 _SEED = Field(
     None, description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out"
@@ -28,6 +29,12 @@ class _Options(BaseModel):
     format: ImageFormat | None = Field(None, description="format of the reply; wins over `Accept`; png otherwise")
     quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="of JPEG and WebP")
     save: bool | None = Field(None, description="store the result; the server's default otherwise")
+    webhook: str | None = Field(
+        None, exclude=True, max_length=2048, description="of a job: an https:// URL that is told when it has ended"
+    )
+    webhook_events: JobEvents = Field(
+        "succeeded,failed,cancelled", exclude=True, description="which ends are told, separated by commas"
+    )
 
 
 class InpaintOptions(_Options):

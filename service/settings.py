@@ -96,6 +96,12 @@ class Settings(BaseModel):
         30.0, gt=0, description="longest wait for the answer to an earlier request with the same key; then 409"
     )
 
+    webhook_secret_file: str = Field(
+        "", description="whsec_BASE64, one a line: signs the webhooks of jobs; without it there are none"
+    )
+    webhook_hosts: str = Field("", description="where they may go: a.example.com,*.example.org; empty: any public host")
+    webhook_private: bool = Field(False, description="let them go to private addresses and over http://")
+
     drain_delay_s: float = Field(
         0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before the socket closes"
     )

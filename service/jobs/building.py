@@ -5,24 +5,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 
 import structlog
 
 from service.admission import Admission
+from service.background import running
 from service.errors import ServiceError
 from service.items import Call
+from service.jobs.delivery import Deliverer
+from service.jobs.destinations import Destinations
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.kept_orders import KeptOrders
+from service.jobs.webhooks import read_secrets
 from service.ledger.database import Database
 from service.orders import Order
 from service.pipeline import Pipeline
 from service.replies import result_url
 from service.saving.owners import Owner
+from service.settings import Settings
 
 _log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.5
+_DELIVER_EVERY_S = 0.5
 _FORGET_EVERY = 120
 """Looks."""
 
@@ -31,6 +38,8 @@ _FORGET_EVERY = 120
 async def open_jobs(pipeline: Pipeline, ledger: Database, owner: Owner, loaded: asyncio.Event) -> AsyncIterator[Jobs]:
     """The jobs of this process; those of dead ones are taken up once the models are `loaded`."""
     settings = pipeline.settings
+
+    deliverer = _deliverer(pipeline, ledger)
 
     async def fulfil(order: Order, call: Call) -> list[str]:
         reply = await order.fulfil(pipeline, call)
@@ -45,16 +54,15 @@ async def open_jobs(pipeline: Pipeline, ledger: Database, owner: Owner, loaded: 
         clock=pipeline.clock,
         now=time.time,
         new_id=pipeline.new_id,
+        **({"on_finished": deliverer.announce} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(settings.max_jobs, settings.job_ttl_s))
-    looking = asyncio.create_task(_look_after(jobs, pipeline.admission, loaded))
-    try:
+    loops = [_look_after(jobs, pipeline.admission, loaded)]
+    if deliverer:
+        loops.append(_deliver(deliverer))
+    async with running(*loops):
         yield jobs
-    finally:
-        looking.cancel()
-        with suppress(asyncio.CancelledError):
-            await looking
-        await jobs.close()
+    await jobs.close()
 
 
 async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
@@ -69,3 +77,30 @@ async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -
         except ServiceError as error:
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
         await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def destinations_of(settings: Settings) -> Destinations | None:
+    """Where webhooks may go; None where there are none."""
+    if not settings.webhook_secret_file:
+        return None
+    hosts = tuple(host.strip() for host in settings.webhook_hosts.split(",") if host.strip())
+    return Destinations(hosts, settings.webhook_private)
+
+
+def _deliverer(pipeline: Pipeline, ledger: Database) -> Deliverer | None:
+    settings, destinations = pipeline.settings, destinations_of(pipeline.settings)
+    if destinations is None:
+        return None
+    secrets = read_secrets(Path(settings.webhook_secret_file))
+    return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, pipeline.new_id)
+
+
+async def _deliver(deliverer: Deliverer) -> None:
+    while True:
+        try:
+            tried = await deliverer.deliver_due()
+        except ServiceError as error:
+            tried = 0
+            _log.warning("webhooks cannot be delivered; it is tried again", error=str(error))
+        if not tried:
+            await asyncio.sleep(_DELIVER_EVERY_S)

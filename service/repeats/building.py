@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import structlog
 
+from service.background import running
 from service.errors import ServiceError
 from service.ledger.database import Database
 from service.repeats.idempotency import Idempotency
@@ -26,13 +27,8 @@ async def open_idempotency(settings: Settings, ledger: Database, owner: Owner) -
     kept = KeptResponses(settings.results_dir)
     ttl_s, wait_s = settings.idempotency_ttl_s, settings.idempotency_wait_s
     idempotency = Idempotency(ledger, kept, owner, time.time, ttl_s, wait_s)
-    forgetting = asyncio.create_task(_forget(idempotency))
-    try:
+    async with running(_forget(idempotency)):
         yield idempotency
-    finally:
-        forgetting.cancel()
-        with suppress(asyncio.CancelledError):
-            await forgetting
 
 
 async def _forget(idempotency: Idempotency) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import structlog
 
+from service.background import running
 from service.drain import Drain
 from service.saving.object_storage import ObjectLocation, open_object_storage
 from service.saving.owners import Owner
@@ -38,13 +39,10 @@ async def open_store(
     threads = settings.upload_threads if settings.results_url else settings.save_threads
     store = ResultStore(open_storage(settings), spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
-    inheriting = asyncio.create_task(_inherit(store))
     try:
-        yield store
+        async with running(_inherit(store)):
+            yield store
     finally:
-        inheriting.cancel()
-        with suppress(asyncio.CancelledError):
-            await inheriting
         await _flush(store, drain)
 
 

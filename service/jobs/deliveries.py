@@ -1,0 +1,61 @@
+"""The table of webhooks that are not delivered yet. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS deliveries (
+    id TEXT PRIMARY KEY,
+    url TEXT NOT NULL,
+    body TEXT NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0,
+    next_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (next_at);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message on its way. tries: so far."""
+
+    id: str
+    url: str
+    body: str
+    next_at: float
+    tries: int = 0
+
+
+def add(ledger: sqlite3.Connection, delivery: Delivery) -> None:
+    """Enter a message; in the transaction that makes it true."""
+    ledger.execute(
+        "INSERT INTO deliveries (id, url, body, next_at) VALUES (?, ?, ?, ?)",
+        (delivery.id, delivery.url, delivery.body, delivery.next_at),
+    )
+
+
+def is_due(ledger: sqlite3.Connection, now: float) -> bool:
+    """Whether there is anything to take."""
+    return ledger.execute("SELECT 1 FROM deliveries WHERE next_at <= ? LIMIT 1", (now,)).fetchone() is not None
+
+
+def take(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> list[Delivery]:
+    """Messages that are due, for this process alone until `again_at`: if it dies, others take them then."""
+    rows = ledger.execute(
+        "UPDATE deliveries SET next_at = ?, tries = tries + 1 "
+        "WHERE id IN (SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at LIMIT ?) RETURNING *",
+        (again_at, now, most),
+    ).fetchall()
+    return [Delivery(row["id"], row["url"], row["body"], row["next_at"], row["tries"]) for row in rows]
+
+
+def postpone(ledger: sqlite3.Connection, delivery_id: str, next_at: float) -> None:
+    """A try failed."""
+    ledger.execute("UPDATE deliveries SET next_at = ? WHERE id = ?", (next_at, delivery_id))
+
+
+def remove(ledger: sqlite3.Connection, delivery_id: str) -> None:
+    """Delivered, or given up."""
+    ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))

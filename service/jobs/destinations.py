@@ -1,0 +1,136 @@
+"""Where webhooks may go: never to an address inside the network, whatever a name resolves to (SSRF).
+
+The address that was checked is the one that is connected to: checking and resolving are one step, at every try, so that
+a name cannot point elsewhere a moment later. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from service.errors import InvalidOption
+
+Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
+"""As `loop.getaddrinfo`: host, port, family."""
+_LONGEST_URL = 2048
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """What is allowed.
+
+    hosts: names, `*.example.com` for all below; empty for all.
+    private: whether plain HTTP and addresses that are not public are, too.
+    """
+
+    hosts: tuple[str, ...] = ()
+    private: bool = False
+
+    def check(self, url: str) -> None:
+        """Refuse what can be refused from the URL alone.
+
+        Raises:
+            InvalidOption: code `webhook_refused`; the message says why.
+        """
+        if why := self._refusal(url):
+            raise InvalidOption(f"`webhook` {why}", code="webhook_refused")
+
+    def allows_address(self, address: str) -> bool:
+        """Whether a connection to that IP address may be made."""
+        return self.private or _is_public(address)
+
+    def _refusal(self, url: str) -> str | None:
+        parts = _parsed(url)
+        if parts is None or not (host := parts.hostname):
+            return "is no URL"
+        if parts.scheme not in (("https", "http") if self.private else ("https",)):
+            return "must be an https:// URL"
+        if parts.username is not None or parts.password is not None:
+            return "must not carry a user name or password"
+        if self.hosts and not any(_matches(host, pattern) for pattern in self.hosts):
+            return f"goes to {host[:80]}, which this server does not send to"
+        if _is_address(host) and not self.allows_address(host):
+            return "goes to an address that is not public"
+        return None
+
+
+class CheckedResolver(AbstractResolver):
+    """Names to addresses for the HTTP client, which connects to nothing else."""
+
+    def __init__(self, destinations: Destinations, resolve: Resolve | None = None) -> None:
+        self._destinations = destinations
+        self._resolve = resolve or _getaddrinfo
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses of a name.
+
+        Raises:
+            OSError: there is none, or one of them is not public.
+        """
+        found = await self._resolve(host, port, family)
+        addresses = [(info[0], info[4][0]) for info in found]
+        if not all(self._destinations.allows_address(address) for _, address in addresses):
+            raise OSError(f"{host} resolves to an address that is not public")
+        return [
+            ResolveResult(
+                hostname=host, host=address, port=port, family=kind, proto=0, flags=int(socket.AI_NUMERICHOST)
+            )
+            for kind, address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def _getaddrinfo(host: str, port: int, family: int) -> list[Any]:
+    return await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+
+
+def _parsed(url: str) -> SplitResult | None:
+    if len(url) > _LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url:
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    return None if port == 0 else parts
+
+
+def _matches(host: str, pattern: str) -> bool:
+    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+
+
+def _is_address(host: str) -> bool:
+    """Whether the host is an address in any notation that a resolver takes: `127.1` and `0x7f000001` are."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            socket.inet_aton(host)
+        except OSError:
+            return False
+    return True
+
+
+def _is_public(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # an old notation of IPv4
+        found = ipaddress.ip_address(socket.inet_aton(address))
+    if isinstance(found, ipaddress.IPv6Address):
+        if found in _NAT64 or found.sixtofour is not None or found.teredo is not None:
+            return False
+        found = found.ipv4_mapped or found
+    return found.is_global and not found.is_multicast

@@ -1,0 +1,189 @@
+"""Messages arrive, at a real receiver on loopback that refuses, redirects and vanishes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from standardwebhooks import Webhook
+
+from service.jobs import deliveries, table
+from service.jobs.delivery import RETRY_AFTER_S, Deliverer
+from service.jobs.destinations import Destinations
+from service.jobs.table import Job
+from service.jobs.webhooks import Secrets
+from service.ledger.database import LEDGER_FILE, Database
+
+KEY = bytes(range(32))
+ALL = ["succeeded", "failed", "cancelled"]
+
+
+@dataclass
+class Receiver:
+    """Answers with the next of `statuses`, then with 204."""
+
+    url: str = ""
+    statuses: list[int] = field(default_factory=list)
+    got: list[tuple[dict[str, str], str]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.got.append((dict(request.headers), await request.text()))
+        status = self.statuses.pop(0) if self.statuses else 204
+        return web.Response(status=status, headers={"Location": self.url} if status == 307 else {})
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    one, app = Receiver(), web.Application()
+    app.router.add_post("/hook", one.answer)
+    async with TestServer(app) as server:
+        one.url = str(server.make_url("/hook"))
+        yield one
+
+
+class Clock:
+    now = 1_000_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Outcomes(Counter[str]):
+    def webhook_tried(self, outcome: str) -> None:
+        self[outcome] += 1
+
+
+@asynccontextmanager
+async def deliverer(root: Path, clock: Clock, destinations: Destinations | None = None) -> AsyncIterator[Deliverer]:
+    with Database(root / LEDGER_FILE, [table.SCHEMA, deliveries.SCHEMA]) as ledger:
+        allowed = destinations or Destinations(private=True)
+        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, lambda: uuid4().hex)
+
+
+def ended(url: str, status: Any = "succeeded", events: list[str] | None = None) -> Job:
+    facts = {"webhook": url, "webhook_events": events or ALL}
+    return Job("j1", status, "owner", 1.0, facts, finished_at=2.0, result_urls=["/v1/results/r1"])
+
+
+async def announce(one: Deliverer, job: Job) -> None:
+    await one.ledger.write(lambda ledger: one.announce(ledger, job))
+
+
+async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock()
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        assert await one.deliver_due() == 1
+        assert await one.deliver_due() == 0
+        assert one.observer == {"delivered": 1}
+    ((headers, body),) = receiver.got
+    assert headers["webhook-timestamp"] == str(int(clock.now))
+    signature = Webhook(base64.b64encode(KEY).decode()).sign(
+        headers["webhook-id"], datetime.fromtimestamp(clock.now, timezone.utc), body
+    )
+    assert headers["webhook-signature"] == signature
+
+
+async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, receiver: Receiver) -> None:
+    async with deliverer(tmp_path, Clock()) as one:
+        await announce(one, ended(receiver.url, "succeeded", ["failed"]))
+        await announce(one, replace(ended(receiver.url), facts={}))
+        assert await one.deliver_due() == 0
+
+
+async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_after_a_restart(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock()
+    receiver.statuses = [500, 307]
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        assert await one.deliver_due() == 1
+        assert await one.deliver_due() == 0, "not at once"
+    clock.now += RETRY_AFTER_S[0]
+    async with deliverer(tmp_path, clock) as one:
+        assert await one.deliver_due() == 1
+        clock.now += RETRY_AFTER_S[1]
+        assert await one.deliver_due() == 1
+        assert one.observer == {"failed": 1, "delivered": 1}
+    assert len(receiver.got) == 3, "a redirect is not followed"
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+    assert len({headers["webhook-timestamp"] for headers, _ in receiver.got}) == 3
+
+
+async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock()
+    async with deliverer(tmp_path, clock) as one:
+        receiver.statuses = [410]
+        await announce(one, ended(receiver.url))
+        await one.deliver_due()
+        assert one.observer == {"given_up": 1}
+        receiver.statuses = [503] * 20
+        await announce(one, ended(receiver.url))
+        for pause_s in (*RETRY_AFTER_S, 1e6, 1e6):
+            await one.deliver_due()
+            clock.now += pause_s
+        assert one.observer == {"given_up": 2, "failed": len(RETRY_AFTER_S)}
+
+
+async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async with deliverer(tmp_path, Clock(), Destinations()) as one:
+        for url in (receiver.url, receiver.url.replace("http:", "https:").replace("127.0.0.1", "localhost")):
+            await announce(one, ended(url))
+        assert await one.deliver_due() == 2
+        assert one.observer == {"failed": 2}
+    assert receiver.got == []
+
+
+async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock()
+    async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
+        await announce(one, ended(receiver.url))
+        taken = await one.ledger.write(lambda ledger: deliveries.take(ledger, clock.now, clock.now + 60, 16))
+        assert len(taken) == 1
+        assert await other.deliver_due() == 0
+        clock.now += 60
+        assert await other.deliver_due() == 1
+    assert len(receiver.got) == 1
+
+
+async def test_a_job_tells_its_end_over_http(serve: Any, files: Any, receiver: Receiver, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
+    running = serve(webhook_secret_file=str(tmp_path / "secret"), webhook_private=True)
+    data, later = {"webhook": receiver.url}, {"Prefer": "respond-async"}
+    async with running.async_client() as client:
+        job = await client.post("/v1/inpaint", files=files, data=data, headers=later)
+        assert job.status_code == 202
+        for _ in range(1000):
+            if receiver.got:
+                break
+            await asyncio.sleep(0.02)
+        headers, body = receiver.got[0]
+        told = Webhook(base64.b64encode(KEY).decode()).verify(body, headers)
+        assert told["data"] == (await client.get(job.headers["location"])).json()
+        sidecar = await client.get(told["data"]["result_url"], headers={"Accept": "application/json"})
+        assert "hook" not in sidecar.text
+        now = await client.post("/v1/inpaint", files=files, data=data)
+        assert (now.status_code, now.json()["code"]) == (422, "webhook_needs_job")
+
+
+async def test_a_server_without_a_secret_sends_none_and_says_so(serve: Any, files: Any) -> None:
+    async with serve().async_client() as client:
+        data, later = {"webhook": "https://example.com/"}, {"Prefer": "respond-async"}
+        refused = await client.post("/v1/inpaint", files=files, data=data, headers=later)
+        assert (refused.status_code, refused.json()["code"]) == (422, "webhooks_off")
