@@ -90,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
+    parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--at-once", type=int, default=4, help="processes")
     parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
     parser.add_argument("--seconds", type=float, default=600, help="of one job")
@@ -126,7 +127,18 @@ def _run_apart(job: Job) -> None:
         return
     asked = job.arguments
     batches = [str(batch) for batch in asked.batches]
-    words = [__file__, "--work", str(asked.work), "--batches", *batches, "--job", str(job.model), job.engine]
+    words = [
+        __file__,
+        "--work",
+        str(asked.work),
+        "--trt-level",
+        str(asked.trt_level),
+        "--batches",
+        *batches,
+        "--job",
+        str(job.model),
+        job.engine,
+    ]
     command: Sequence[str] = [sys.executable, *words]
     environment = _environment()
     if job.engine == "trt" and asked.trt_env:
@@ -170,7 +182,10 @@ def _of_one_size(manifest: Manifest) -> Manifest:
 def _measure_engine(job: Job, manifest: Manifest) -> None:
     began = time.monotonic()
     options = EngineOptions(
-        job.engine, cache_dir=Path(job.arguments.work) / "cache", max_batch=max(job.arguments.batches)
+        job.engine,
+        cache_dir=Path(job.arguments.work) / "cache",
+        max_batch=max(job.arguments.batches),
+        trt_level=job.arguments.trt_level,
     )
     engine: Any = open_engine(job.model, manifest, options)
     _say(job, opened_s=round(time.monotonic() - began, 1), note=engine.note, **_quality(job, manifest, engine))

@@ -19,7 +19,7 @@ from engines.fake import FakeEngine
 from engines.inductor import InductorEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
-from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
+from engines.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.openvino_cpu import OpenVinoEngine
 from engines.trt import TrtEngine
 from engines.trt_build import BuildOptions
@@ -38,6 +38,7 @@ class EngineOptions:
     fake_batch_s: how long the fake engine computes a batch.
     max_batch: largest batch that the service sends; GPU engines are built for it.
     gpu: which NVIDIA GPU, as nvidia-smi counts.
+    trt_level: TensorRT's builder optimisation level, 0 to 5.
     """
 
     choice: EngineChoice = "auto"
@@ -46,6 +47,7 @@ class EngineOptions:
     fake_batch_s: float = 0.0
     max_batch: int = 8
     gpu: int = 0
+    trt_level: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
         cuda=open_cuda(options.gpu),
         library=load_tensorrt(),
         cache_dir=options.cache_dir,
-        options=BuildOptions(max_batch=options.max_batch),
+        options=BuildOptions(max_batch=options.max_batch, level=options.trt_level),
     )
 
 
@@ -84,6 +86,7 @@ def _inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> En
 
 
 def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+    import_onnxruntime()  # what is missing most often is said first
     return OnnxRuntimeCudaEngine(
         directory, manifest, cuda=open_cuda(options.gpu), cache_dir=options.cache_dir, max_batch=options.max_batch
     )

@@ -80,7 +80,7 @@ class OnnxRuntimeCudaEngine(Engine):
         self._graph_ids = count(1)
         self._resources = ExitStack()
         self._session: Any = None
-        ort = _import_onnxruntime(provider)
+        ort = import_onnxruntime(provider)
         facts = {"onnx": manifest.onnx_sha256, "runtime": f"onnxruntime {ort.__version__}", "provider": provider}
         try:
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
@@ -177,7 +177,12 @@ class OnnxRuntimeCudaEngine(Engine):
         return EngineFailed(said)
 
 
-def _import_onnxruntime(provider: str) -> Any:
+def import_onnxruntime(provider: str = _CUDA) -> Any:
+    """The module.
+
+    Raises:
+        EngineUnavailable: it is not installed, or without this provider; the message says what to install.
+    """
     try:
         import onnxruntime as ort  # noqa: PLC0415 - only this engine needs it
     except ImportError as error:

@@ -50,12 +50,14 @@ class BuildOptions:
     targets: the GPUs that the plan is for; none for the one that is here. Only TensorRT-RTX builds for others.
     version_compatible: the plan also runs on later TensorRT versions (slower).
     hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
+    level: of optimisation, 0 (soonest built) to 5, in the versions that have it.
     """
 
     max_batch: int = 8
     targets: tuple[ComputeCapability, ...] = ()
     version_compatible: bool = False
     hardware_compatible: bool = False
+    level: int = 3
 
 
 class Profile(NamedTuple):
@@ -155,6 +157,8 @@ def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifes
 def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
     trt = library.module
     config = builder.create_builder_config()
+    if hasattr(config, "builder_optimization_level"):
+        config.builder_optimization_level = options.level
     flags = []
     if not library.is_strongly_typed:
         flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]

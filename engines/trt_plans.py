@@ -68,6 +68,7 @@ def plan_facts(manifest: Manifest, library: TensorRt, device: Device, options: B
         "driver": 0 if library.is_rtx else device.driver,
         "version_compatible": options.version_compatible,
         "hardware_compatible": options.hardware_compatible,
+        "level": options.level,
     }
 
 

@@ -55,7 +55,7 @@ def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: s
     try:
         verify_onnx(directory, manifest)
         target, library = ComputeCapability.parse(capability), load_tensorrt()
-        options = BuildOptions(max_batch=settings.max_batch_size)
+        options = BuildOptions(max_batch=settings.max_batch_size, level=settings.trt_level)
         built = build_ahead(library, directory, manifest, options, settings.engine_cache_dir, target)
     except RetouchError as error:
         return Built(what, str(error), failed=True)
@@ -64,7 +64,11 @@ def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: s
 
 def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engine: EngineChoice) -> Built:
     options = EngineOptions(
-        engine, settings.engine_threads, settings.engine_cache_dir, max_batch=settings.max_batch_size
+        engine,
+        settings.engine_threads,
+        settings.engine_cache_dir,
+        max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
     )
     try:
         opened = choose(directory, manifest, options).engine

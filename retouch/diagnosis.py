@@ -153,6 +153,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
         max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
     )
     defaults = {settings.inpaint_model, settings.translate_model}
     for name in sorted({key.name for key in found}):

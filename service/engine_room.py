@@ -132,6 +132,7 @@ def engine_opener(settings: Settings) -> OpenEngine:
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
         max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
     )
     return lambda directory, manifest: open_engine(directory, manifest, options)
 

@@ -57,6 +57,9 @@ class Settings(BaseModel):
     engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is here")
     engine_cache_dir: Path = Field(Path("cache"), description="compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
+    trt_level: int = Field(
+        3, ge=0, le=5, description="TensorRT's builder optimisation level: less builds sooner, more may run faster"
+    )
     fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="samples in a batch; a model's own limit applies too")

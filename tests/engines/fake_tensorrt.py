@@ -166,6 +166,14 @@ class Config:
         if trt.style == "rtx":
             self.set_compute_capability = lambda _capability, _index: None
 
+    @property
+    def builder_optimization_level(self) -> int:
+        return 3
+
+    @builder_optimization_level.setter
+    def builder_optimization_level(self, level: int) -> None:
+        self.trt.settings.append(f"level {level}")
+
     def set_flag(self, flag: str) -> None:
         self.trt.settings.append(flag)
 

@@ -126,7 +126,9 @@ def test_plan_is_built_once_and_then_loaded(bench, directory):
     assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
 
 
-@pytest.mark.parametrize("options", [{"max_batch": 2}, {"version_compatible": True}, {"hardware_compatible": True}])
+@pytest.mark.parametrize(
+    "options", [{"max_batch": 2}, {"version_compatible": True}, {"hardware_compatible": True}, {"level": 2}]
+)
 def test_other_options_need_another_plan(ten, directory, options):
     ten.open(directory)
     ten.open(directory, **options)
@@ -204,8 +206,9 @@ def test_warm_up_without_rtx_keeps_nothing(ten, directory):
 
 def test_weakly_typed_network_is_told_every_float_type(directory, tmp_path):
     bench = Bench(tmp_path / "cache", "8.6")
-    bench.open(directory)
+    bench.open(directory, level=2)
     settings = bench.trt.settings
+    assert "level 2" in settings
     assert {"FP16", "OBEY", "PROFILE_SHARING", f"tactics {1 << 3 | 1 << 4}"} <= set(settings)
 
 
