@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,22 @@ def partial_config(partial_run: Callable[..., dict[str, Any]]) -> Callable[..., 
 def pix2pix_config(pix2pix_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixConfig]:
     """The same, validated."""
     return lambda **knobs: Pix2PixConfig.model_validate(pix2pix_run(**knobs))
+
+
+@pytest.fixture(scope="session")
+def write_config() -> Callable[[dict[str, Any], Path], Path]:
+    """Knobs as a config file; JSON's scalars and lists are TOML's."""
+    return as_toml
+
+
+def as_toml(knobs: dict[str, Any], path: Path) -> Path:
+    """The knobs as a config file; JSON's scalars and lists are TOML's."""
+    lines = [
+        f"{key} = {json.dumps(value)}" for key, value in knobs.items() if key not in ("generator", "data", "phase")
+    ]
+    for header, table in [("[generator]", knobs["generator"]), ("[data]", knobs["data"])]:
+        lines += [header, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    for phase in knobs["phase"]:
+        lines += ["[[phase]]", *(f"{key} = {json.dumps(value)}" for key, value in phase.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -1,0 +1,113 @@
+"""Configs: what is refused, what is laid over, what the shipped ones say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from training.config import DataConfig, MasksConfig, PConvConfig, PConvPhase, Pix2PixConfig, Pix2PixPhase, load_config
+from training.errors import ConfigInvalid
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted((ROOT / "training" / "configs").glob("*.toml"))
+SMALLEST = """
+model = "pconv"
+output = "run"
+[data]
+path = "photos"
+[[phase]]
+steps = 10
+batch = 4
+learning_rate = 1e-3
+"""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "config.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_the_shipped_configs_are_valid(path: Path) -> None:
+    config = load_config(path)
+    assert config.seed == 1
+    assert config.output.name == path.stem
+
+
+def test_defaults_fill_what_a_file_leaves_out(written: Callable[[str], Path]) -> None:
+    config = load_config(written(SMALLEST))
+    assert isinstance(config, PConvConfig)
+    assert (config.generator.levels, config.precision, config.phase[0].hole) == (7, "bf16", 6.0)
+
+
+def test_values_are_laid_over_the_files(written: Callable[[str], Path]) -> None:
+    overrides = [
+        "data.path=other place",
+        "phase.0.steps=7",
+        "generator.width=8",
+        "precision=fp16",
+        "masks.coverage=[0.1, 0.2]",
+    ]
+    config = load_config(written(SMALLEST), overrides)
+    assert isinstance(config, PConvConfig)
+    assert (config.data.path, config.phase[0].steps, config.generator.width) == (Path("other place"), 7, 8)
+    assert (config.precision, config.masks.coverage) == ("fp16", (0.1, 0.2))
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", "phase.steps=3", "phase.4.steps=3", "phase.first.steps=3"])
+def test_an_override_that_names_no_knob_is_refused(override: str, written: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigInvalid, match=re.escape(repr(override))):
+        load_config(written(SMALLEST), [override])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("seed = 1", "sead = 1"), "sead"),
+        (('"pconv"', '"vae"'), "vae"),
+        (("steps = 10", "steps = 0"), r"phase\.0\.steps"),
+        (("steps = 10", "steps = 10\nstyle = 10.0"), "features"),
+        (('path = "photos"', 'path = "photos"\ncrop = 200'), "multiple"),
+        (('path = "photos"', 'path = "photos"\nload_side = 128'), "load_side"),
+        (('path = "photos"', 'path = "photos"\nlayout = "pairs"'), "pix2pix"),
+        (('path = "photos"', 'path = "photos"\nscale = [2.0, 1.0]'), "scale"),
+        (("[data]", "[masks]\ncoverage = [0.5, 0.1]\n[data]"), "coverage"),
+        (("[data]", "data"), "not TOML"),
+    ],
+)
+def test_a_wrong_knob_is_named(change: tuple[str, str], message: str, written: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigInvalid, match=message):
+        load_config(written(SMALLEST.replace("output", "seed = 1\noutput").replace(*change)))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match=r"absent\.toml"):
+        load_config(tmp_path / "absent.toml")
+
+
+def test_pix2pix_wants_rgb_pairs(pix2pix_run: Callable[..., dict[str, Any]]) -> None:
+    for knobs, message in (({"data": {"path": "x"}}, "pairs"), ({"generator": {"in_channels": 1}}, "RGB")):
+        with pytest.raises(ValidationError, match=message):
+            Pix2PixConfig.model_validate(pix2pix_run(**knobs))
+
+
+SECTIONS = (PConvConfig, Pix2PixConfig, DataConfig, MasksConfig, PConvPhase, Pix2PixPhase)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_knob_is_described_and_documented(section: type[BaseModel]) -> None:
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    for name, field in section.model_fields.items():
+        if field.annotation is not None and name not in ("data", "masks", "generator", "phase", "model"):
+            assert field.description, name
+        assert f"`{name}`" in text, name

@@ -1,0 +1,165 @@
+"""Whole runs: killed and continued, cut by the clock, spread over processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.config import AnyConfig, load_config
+from training.errors import CheckpointMismatch
+from training.fit import Outcome, fit
+from training.runtime import started
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 80
+PHASES = [
+    {"steps": STEPS // 2, "batch": 2, "learning_rate": 2e-3, "warm_up": 2},
+    {"steps": STEPS // 2, "batch": 3, "learning_rate": 1e-3},
+]
+Make = Callable[..., dict[str, Any]]
+Write = Callable[[dict[str, Any], Path], Path]
+
+
+def run(config: AnyConfig, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> Outcome:
+    with started(config, "cpu") as runtime:
+        return fit(config, runtime, stop_after_s, clock)
+
+
+def weights(config: AnyConfig) -> dict[str, Tensor]:
+    """Everything that a checkpoint holds, by its path in it."""
+    saved = torch.load(config.output / "checkpoint.pt", weights_only=True)
+
+    def flat(value: Any, where: str) -> Iterator[tuple[str, Tensor]]:
+        if isinstance(value, Tensor):
+            yield where, value
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                yield from flat(inner, f"{where}/{key}")
+
+    return dict(flat(saved["trainee"], ""))
+
+
+def assert_same(first: AnyConfig, second: AnyConfig) -> None:
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    assert [key for key in ours if not torch.equal(ours[key], theirs[key])] == []
+
+
+@contextmanager
+def command(config: Path, *, processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    """`python -m training fit`, alone or under torchrun, on one thread of a CPU."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    arguments = [sys.executable, *launcher, "-m", "training", "fit", str(config)]
+    with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_text().count("\n") < wanted:
+        assert process.poll() is None, "ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("model", "killed_after"), [("partial_run", 17), ("pix2pix_run", 45)])
+def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
+    model: str, killed_after: int, tmp_path: Path, write_config: Write, request: pytest.FixtureRequest
+) -> None:
+    make: Make = request.getfixturevalue(model)
+    knobs = {"phase": PHASES, "checkpoint_every": 7}
+    unbroken = load_config(write_config(make(**knobs, output=str(tmp_path / "unbroken")), tmp_path / "unbroken.toml"))
+    assert run(unbroken).finished
+    path = write_config(make(**knobs, output=str(tmp_path / "killed")), tmp_path / "killed.toml")
+    killed = load_config(path)
+    with command(path) as process:
+        await_lines(killed.output / "log.jsonl", killed_after, process)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    assert run(killed).finished
+    assert_same(unbroken, killed)
+    steps = [json.loads(line)["step"] for line in (killed.output / "log.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, STEPS + 1))
+
+
+def test_a_run_cut_by_the_clock_again_and_again_ends_with_the_same_weights(
+    partial_run: Make, partial_config: Callable[..., AnyConfig], tmp_path: Path
+) -> None:
+    phases = [PHASES[0] | {"steps": 5}, PHASES[1] | {"steps": 4, "freeze_encoder_norm": True}]
+    unbroken = partial_config(phase=phases, output=tmp_path / "unbroken")
+    cut = partial_config(phase=phases, output=tmp_path / "cut", checkpoint_every=100)
+    run(unbroken)
+    ends = []
+    while not ends or ends[-1] < 9:
+        ends.append(run(cut, stop_after_s=6.5, clock=count().__next__).step)
+    assert len(ends) > 2
+    assert_same(unbroken, cut)
+
+
+def test_another_seed_gives_other_weights(partial_config: Callable[..., AnyConfig], tmp_path: Path) -> None:
+    first, other = (partial_config(seed=seed, output=tmp_path / str(seed)) for seed in (1, 2))
+    run(first)
+    run(other)
+    assert not torch.equal(
+        weights(first)["/net/enc_1.conv.input_conv.weight"], weights(other)["/net/enc_1.conv.input_conv.weight"]
+    )
+
+
+def test_a_run_does_not_go_on_under_other_knobs(partial_config: Callable[..., AnyConfig]) -> None:
+    run(partial_config())
+    with pytest.raises(CheckpointMismatch, match="other knobs"):
+        run(partial_config(seed=9))
+    assert run(partial_config(log_every=3)).finished
+
+
+def test_a_run_leaves_generators_sheets_and_a_log(partial_config: Callable[..., AnyConfig], photographs: Path) -> None:
+    data = {"path": photographs, "load_side": 40, "crop": 32, "validation": photographs}
+    phases = [{"steps": 2, "batch": 2, "learning_rate": 1e-3}] * 2
+    config = partial_config(data=data, phase=phases, sheet_every=3)
+    outcome = run(config)
+    assert outcome.generator == config.output / "generator.pth"
+    assert (config.output / "generator-phase0.pth").exists()
+    assert [path.name for path in sorted((config.output / "sheets").glob("*.png"))] == [
+        "0000002.png",
+        "0000003.png",
+        "0000004.png",
+    ]
+    figures = [json.loads(line) for line in (config.output / "log.jsonl").read_text().splitlines()]
+    assert {"hole", "valid", "loss", "learning_rate", "images_per_s"} <= figures[0].keys()
+    assert sum("validation_psnr_db" in line for line in figures) == 3
+
+
+def test_two_processes_share_a_batch_and_log_the_same_losses(
+    partial_run: Make, write_config: Write, tmp_path: Path
+) -> None:
+    phase = {"steps": 6, "batch": 8, "learning_rate": 1e-3}
+    alone = load_config(
+        write_config(partial_run(phase=[phase], output=str(tmp_path / "alone")), tmp_path / "alone.toml")
+    )
+    run(alone)
+    path = write_config(partial_run(phase=[phase], output=str(tmp_path / "two")), tmp_path / "two.toml")
+    with command(path, processes=2) as process:
+        assert process.wait(240) == 0
+    curves = [
+        [json.loads(line)["loss"] for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        for name in ("alone", "two")
+    ]
+    assert len(curves[0]) == 6
+    assert curves[1] == pytest.approx(curves[0], rel=0.05)
