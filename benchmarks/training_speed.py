@@ -12,14 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +26,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from training.config import AnyConfig, PConvConfig, Pix2PixConfig
 from training.fit import make_trainee
+from training.profiling.sensors import watched
 from training.runtime import Runtime, started
 from training.schedule import place_of
 from training.trainee import Trainee
@@ -106,7 +103,7 @@ def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[st
     total, on_gpu = config.phase[0].steps, runtime.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    with watched_power(on_gpu) as watts:
+    with watched(runtime.device) as sensors:
         began = time.perf_counter()
         figures = train(trainee, config, range(WARM_UP, total))
         wait(runtime)
@@ -116,38 +113,10 @@ def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[st
         "steps_per_s": steps,
         "images_per_s": steps * config.phase[0].batch,
         "peak_memory_gb": torch.cuda.max_memory_allocated() / 1e9 if on_gpu else float("nan"),
-        "mean_power_w": statistics.mean(watts) if watts else float("nan"),
+        "mean_power_w": sensors.means().get("mean_power_w", float("nan")),
         "loss": float(figures["loss"]),
         **trainee.validate(),
     }
-
-
-@contextmanager
-def watched_power(on_gpu: bool) -> Iterator[list[float]]:
-    """NVML's power draw every 20 ms while the block runs; empty without NVML."""
-    watts: list[float] = []
-    try:
-        import pynvml  # noqa: PLC0415 (not everywhere)
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    except (ImportError, RuntimeError, AssertionError):
-        on_gpu = False
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.02):
-            watts.append(pynvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    if on_gpu:
-        thread.start()
-    try:
-        yield watts
-    finally:
-        done.set()
-        if on_gpu:
-            thread.join()
 
 
 def start(task: str, variant: str) -> subprocess.Popen[str]:

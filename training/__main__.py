@@ -1,4 +1,4 @@
-"""`python -m training fit|evaluate|profile`. Each command's module imports torch only when it runs."""
+"""`python -m training gather|fit|plan|evaluate|profile`. Each command's module imports torch only when it runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from training.evaluate_command import evaluate
 from training.fit_command import fit
 from training.gather_command import gather
 from training.plan_command import plan
+from training.profile_command import profile
 
 
 class TrainingGroup(TyperGroup):
@@ -45,6 +46,7 @@ app.command()(gather)
 app.command()(fit)
 app.command()(plan)
 app.command()(evaluate)
+app.command()(profile)
 
 
 def main() -> None:

@@ -1,0 +1,63 @@
+import json
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from training.__main__ import app
+
+CONFIG = """
+model = "pconv"
+output = "{output}"
+[generator]
+levels = 2
+width = 4
+[data]
+path = "{data}"
+load_side = 40
+crop = 32
+[[phase]]
+steps = 2
+batch = 2
+learning_rate = 1e-3
+"""
+
+
+@pytest.fixture
+def config(tmp_path, photographs):
+    path = tmp_path / "tiny.toml"
+    path.write_text(CONFIG.format(output=tmp_path / "run", data=photographs))
+    return path
+
+
+def _profile(*arguments):
+    return CliRunner().invoke(app, ["profile", *map(str, arguments)])
+
+
+def test_command_takes_a_step_apart_in_each_precision_and_draws_the_roofline(config, tmp_path):
+    done = _profile(config, "-o", tmp_path / "found", "--precisions", "fp32,bf16", "--steps", 3, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "found/profile.json").read_text())
+    assert list(report["precisions"]) == ["fp32", "bf16"]
+    assert min(report["ceilings"].values()) > 0
+    for figures in report["precisions"].values():
+        assert figures["images_per_s"] == pytest.approx(2000 / figures["step_ms"], rel=0.01)
+        assert figures["peak_memory_gb"] is None
+        assert {"convolution", "convolution_backward"} <= {calls["name"] for calls in figures["calls"]}
+        assert any(row["name"].startswith("aten::") for row in figures["operators"])
+    fp32, bf16 = report["precisions"].values()
+    assert fp32["gflop_per_step"] == bf16["gflop_per_step"] > 0  # precision changes no count
+    assert "fp32: operators by their own device time" in done.output
+    with Image.open(tmp_path / "found/roofline.png") as plot:
+        assert plot.size[0] > 1000
+    assert not (tmp_path / "run").exists()  # profiling leaves no run behind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--phase", 1], "the config has 1 phases"), (["--precisions", "fp8"], "known are fp32, tf32, bf16, fp16")],
+)
+def test_wrong_flags_are_said(config, arguments, message, tmp_path):
+    done = _profile(config, "-o", tmp_path / "found", *arguments)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())

@@ -1,0 +1,71 @@
+"""What this device can do: bytes a second by copying, floating-point operations a second by matrix products."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from training.config import Precision
+
+_DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_REPEATS = 10
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The roof of a roofline, measured."""
+
+    bytes_per_s: float
+    flop_per_s: dict[str, float]
+    """By precision."""
+
+
+def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...]) -> Ceilings:
+    """The best of ten copies of a buffer far larger than any cache, and of ten square products in each precision.
+
+    A copy of n bytes moves 2 n: it reads and writes. A product of side s takes 2 s³ operations.
+    """
+    large = device.type == "cuda"
+    source = torch.empty(2**30 if large else 2**26, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copying = _best_s(lambda: target.copy_(source), device)
+    side = 8192 if large else 512
+    return Ceilings(2 * source.numel() / copying, {name: _product(name, side, device) for name in precisions})
+
+
+def _product(precision: Precision, side: int, device: torch.device) -> float:
+    one = torch.randn(side, side, device=device, dtype=_DTYPES[precision])
+    with _tf32(allowed=precision == "tf32"):
+        return 2 * side**3 / _best_s(lambda: one @ one, device)
+
+
+@contextmanager
+def _tf32(*, allowed: bool) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _best_s(act: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the fastest of some runs, after one that pays for the start."""
+    times = []
+    for _ in range(1 + _REPEATS):
+        wait(device)
+        began = time.perf_counter()
+        act()
+        wait(device)
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done all."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

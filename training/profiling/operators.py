@@ -1,0 +1,126 @@
+"""Each operator call of a training step: what it computes, what it must move, and how long the device took.
+
+FLOPs are counted by torch's own formulas (torch.utils.flop_counter: convolutions, products, attention; backward too);
+all else counts as none. Bytes are what an operator cannot avoid: every tensor it is given is read once, every tensor it
+returns is written once. Caches can spare some of it, and changes of layout inside a library add to it, so a point can
+lie above a roof of bandwidth, and is never to be read as measured traffic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+_MARK = "call#"
+_MANY = 8
+"""Tensors of one call from which their shapes are not listed: an optimiser's."""
+
+
+@dataclass
+class Calls:
+    """All calls of one operator on tensors of the same shapes."""
+
+    name: str
+    shapes: str
+    count: int = 0
+    flop: int = 0
+    bytes: int = 0
+    device_s: float = 0.0
+
+
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts FLOPs and bytes of every operator, and marks each group's calls for the profiler."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.groups: dict[tuple[str, str], tuple[int, Calls]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        index, group = self._group(func.overloadpacket.__name__, given)
+        with record_function(f"{_MARK}{index}"):
+            result = func(*args, **kwargs)
+        returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        group.count += 1
+        if not (func.is_view or "empty" in group.name):  # those give tensors and touch none
+            group.bytes += sum(map(_extent, given)) + sum(map(_extent, returned))
+        if (formula := flop_registry.get(func.overloadpacket)) is not None:
+            group.flop += int(formula(*args, **kwargs, out_val=result))
+        return result
+
+    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, Calls]:
+        shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in given if tensor.ndim > 1)
+        if len(given) > _MANY:
+            shapes = f"{len(given)} tensors"
+        return self.groups.setdefault((name, shapes), (len(self.groups), Calls(name, shapes)))
+
+
+def _extent(tensor: Tensor) -> int:
+    """Bytes of the tensor; of an expanded one those that exist."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def trace_calls(step: Callable[[], object], device: torch.device) -> list[Calls]:
+    """Run one step under the counter and the profiler; every group of calls, views and other free ones at 0 s.
+
+    On a CPU its own time stands in for device time.
+    """
+    counter = _Counter()
+    with profile(activities=_activities(device)) as found, counter:
+        step()
+        _wait(device)
+    seconds: dict[int, float] = defaultdict(float)
+    for event in found.events() or ():
+        if event.name.startswith(_MARK) and _on_host(event):
+            time_us = event.device_time_total if device.type == "cuda" else event.cpu_time_total
+            seconds[int(event.name[len(_MARK) :])] += time_us / 1e6
+    for index, calls in counter.groups.values():
+        calls.device_s = seconds[index]
+    return [calls for _, calls in counter.groups.values()]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row of the table of operators: its own time on the device, over some steps."""
+
+    name: str
+    calls: int
+    device_s: float
+    share: float
+
+
+def top_operators(step: Callable[[], object], device: torch.device, steps: int, most: int = 20) -> list[Operator]:
+    """The operators with the most device time of their own, as torch.profiler sums it; compiled code's kernels too."""
+    with profile(activities=_activities(device)) as found:
+        for _ in range(steps):
+            step()
+        _wait(device)
+    own = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
+    rows = [(row.key, row.count, getattr(row, own) / 1e6) for row in found.key_averages() if _on_host(row)]
+    total = sum(seconds for _, _, seconds in rows) or 1.0
+    ranked = sorted(rows, key=lambda row: row[2], reverse=True)[:most]
+    return [Operator(name, count, seconds, seconds / total) for name, count, seconds in ranked if seconds > 0]
+
+
+def _on_host(event: Any) -> bool:
+    """Whether it is what launched kernels; the kernels themselves are listed a second time, as the device's."""
+    return bool(event.device_type.name == "CPU")
+
+
+def _activities(device: torch.device) -> list[ProfilerActivity]:
+    return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

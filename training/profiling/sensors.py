@@ -1,0 +1,83 @@
+"""What NVML reads while a block runs: power, utilisation, temperature; nothing where there is no NVIDIA GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+
+_INTERVAL_S = 0.02
+
+
+class Reading(NamedTuple):
+    """One look at the sensors."""
+
+    power_w: float
+    utilisation_percent: float
+    """Part of NVML's own sampling period in which any kernel ran."""
+    temperature_c: float
+
+
+class Watch:
+    """Readings of a block; complete when it has ended."""
+
+    def __init__(self) -> None:
+        self.readings: list[Reading] = []
+
+    def means(self) -> dict[str, float]:
+        """The mean of each sensor, and the highest temperature; empty without readings."""
+        if not self.readings:
+            return {}
+        return {
+            "mean_power_w": round(mean(reading.power_w for reading in self.readings), 1),
+            "mean_utilisation_percent": round(mean(reading.utilisation_percent for reading in self.readings), 1),
+            "highest_temperature_c": max(reading.temperature_c for reading in self.readings),
+        }
+
+
+@contextmanager
+def watched(device: torch.device) -> Iterator[Watch]:
+    """Read the device's sensors every 20 ms in a thread of its own while the block runs."""
+    watch, done = Watch(), threading.Event()
+    read = _sensor(device)
+
+    def look() -> None:
+        while read is not None and not done.wait(_INTERVAL_S):
+            watch.readings.append(read())
+
+    thread = threading.Thread(target=look, name="sensors", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        done.set()
+        thread.join()
+
+
+def _sensor(device: torch.device) -> Any:
+    """A function that reads the device, or None. NVML counts all GPUs of the host, so it is asked by UUID."""
+    if device.type != "cuda":
+        return None
+    try:
+        import pynvml  # noqa: PLC0415 -- not on every host
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except (pynvml.NVMLError, AttributeError):
+        return None
+
+    def read() -> Reading:
+        return Reading(
+            pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+        )
+
+    return read

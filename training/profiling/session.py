@@ -1,0 +1,125 @@
+"""One profile: every precision after the other on the same device, its ceilings, JSON, tables and the roofline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from training.config import AnyConfig, Precision
+from training.profiling.ceilings import Ceilings, measure_ceilings
+from training.profiling.roofline import draw_roofline
+from training.profiling.stepping import StepFigures, measure_steps
+from training.runtime import started
+
+_COLUMNS = {
+    "step_ms": "ms",
+    "images_per_s": "img/s",
+    "tflop_per_s": "TFLOP/s",
+    "peak_memory_gb": "GB",
+    "mean_power_w": "W",
+    "mean_utilisation_percent": "busy %",
+    "highest_temperature_c": "°C",
+}
+_PICTURES = 512
+"""Enough for steps; a whole data set would take longer to decode than the profile takes."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to profile: steps of one phase of a config, as its own loop takes them."""
+
+    config: AnyConfig
+    output: Path
+    precisions: tuple[Precision, ...]
+    steps: int = 20
+    phase: int = 0
+    compiled: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was found."""
+
+    report: dict[str, Any]
+    figures: list[StepFigures]
+
+
+def run(request: Request, notify: Callable[[str], None] = lambda _step: None) -> Profile:
+    """Profile, and write profile.json and roofline.png into the output folder.
+
+    Raises:
+        TrainingError: the config's data cannot be used.
+    """
+    data = request.config.data
+    limited = data.model_copy(update={"limit": min(data.limit or _PICTURES, _PICTURES), "validation": None})
+    config = request.config.model_copy(update={"data": limited, "compile": request.compiled})
+    with started(config, request.device) as runtime:
+        device = runtime.device
+    notify(f"measuring what {_name(device)} can do")
+    ceilings = measure_ceilings(device, request.precisions)
+    figures = []
+    for precision in request.precisions:
+        notify(f"{request.steps} steps in {precision}")
+        figures.append(measure_steps(config, precision, request.device, request.phase, request.steps))
+    report = _report(config, request, device, ceilings, figures)
+    request.output.mkdir(parents=True, exist_ok=True)
+    (request.output / "profile.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    if not request.compiled:
+        draw_roofline(
+            request.output / "roofline.png", f"{config.model} training step, {_name(device)}", ceilings, figures
+        )
+    return Profile(report, figures)
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def _report(
+    config: AnyConfig, request: Request, device: torch.device, ceilings: Ceilings, figures: list[StepFigures]
+) -> dict[str, Any]:
+    return {
+        "device": _name(device),
+        "torch": torch.__version__,
+        "model": config.model,
+        "generator": config.generator.model_dump(),
+        "phase": config.phase[request.phase].model_dump(),
+        "channels_last": config.channels_last,
+        "compile": request.compiled,
+        "ceilings": {
+            "copy_gb_per_s": round(ceilings.bytes_per_s / 1e9, 1),
+            **{f"{name}_tflop_per_s": round(top / 1e12, 2) for name, top in ceilings.flop_per_s.items()},
+        },
+        "precisions": {found.precision: found.as_json() for found in figures},
+    }
+
+
+def steps_table(report: dict[str, Any]) -> Table:
+    """A row for each precision."""
+    shown = Table(title=f"{report['model']}, batch {report['phase']['batch']}, {report['device']}")
+    for title in ("", "speed-up", "of ceiling", *_COLUMNS.values()):
+        shown.add_column(title, justify="right")
+    first = next(iter(report["precisions"].values()))["step_ms"]
+    for precision, row in report["precisions"].items():
+        ceiling = report["ceilings"][f"{precision}_tflop_per_s"]
+        share = f"{row['tflop_per_s'] / ceiling:.0%}" if row["tflop_per_s"] and ceiling else "-"
+        values = (f"{row[name]:.4g}" if row.get(name) is not None else "-" for name in _COLUMNS)
+        shown.add_row(precision, f"{first / row['step_ms']:.2f}×", share, *values)
+    return shown
+
+
+def operators_table(found: StepFigures) -> Table:
+    """The operators with the most device time of their own."""
+    shown = Table(title=f"{found.precision}: operators by their own device time")
+    for column in ("operator", "calls", "ms", "share"):
+        shown.add_column(column, justify="left" if column == "operator" else "right")
+    for row in found.operators[:12]:
+        shown.add_row(row.name, str(row.calls), f"{row.device_s * 1e3:.2f}", f"{row.share:.1%}")
+    return shown
