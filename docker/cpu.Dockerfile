@@ -30,6 +30,9 @@ RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --f
       torch onnx safetensors
 COPY . .
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
+# As in the server's image: whichever is started first fills the volumes.
+COPY --chown=65532:65532 models /models
+RUN install --directory --owner=65532 --group=65532 /cache
 USER 65532:65532
 ENV PATH=/opt/retouch/bin:$PATH HOME=/tmp RETOUCH_MODELS_DIR=/models RETOUCH_ENGINE_CACHE_DIR=/cache
 ENTRYPOINT ["tini", "--", "/source/docker/export.sh"]

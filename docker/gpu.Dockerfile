@@ -41,6 +41,9 @@ FROM packages AS export
 RUN /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt torch onnx safetensors
 COPY . .
 RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps .
+# As in the server's image: whichever is started first fills the volumes.
+COPY --chown=65532:65532 models /models
+RUN install --directory --owner=65532 --group=65532 /cache
 ENV PATH=/opt/retouch/bin:$PATH \
     HOME=/tmp \
     CUDA_MODULE_LOADING=LAZY \

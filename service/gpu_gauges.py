@@ -1,0 +1,72 @@
+"""Gauges of the GPUs, read from NVIDIA's management library (NVML) whenever Prometheus asks.
+
+Beside the server's own series, so that one scrape shows both and no exporter has to run: on a host without a GPU, or
+without the package nvidia-ml-py (extra `gpu`), they are simply not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+log = structlog.get_logger(__name__)
+
+_GAUGES: dict[str, tuple[str, Callable[[Any, Any], float]]] = {
+    "retouch_gpu_utilisation_ratio": (
+        "Share of the last moment in which a kernel ran, 0 to 1",
+        lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    ),
+    "retouch_gpu_memory_used_bytes": (
+        "Memory in use on the GPU, by everyone",
+        lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    ),
+    "retouch_gpu_memory_total_bytes": (
+        "Memory of the GPU",
+        lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+    ),
+    "retouch_gpu_power_watts": ("Power drawn", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
+    "retouch_gpu_temperature_celsius": (
+        "Temperature of the GPU's core",
+        lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    ),
+}
+
+
+class GpuGauges(Collector):
+    """All GPUs that this process can see."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+
+    def collect(self) -> Iterable[Metric]:
+        """Read now; what a GPU cannot tell (power, on some) is left out."""
+        nvml = self._nvml
+        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        for name, (documentation, read) in _GAUGES.items():
+            family = GaugeMetricFamily(name, documentation, labels=["gpu"])
+            for index, gpu in enumerate(gpus):
+                with suppress(nvml.NVMLError):
+                    family.add_metric([str(index)], read(nvml, gpu))
+            yield family
+
+
+def add_gpu_gauges(registry: CollectorRegistry) -> bool:
+    """Whether there are GPUs to be watched; if so, their gauges are on the registry from now on."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return False
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:  # no driver here, or none that answers
+        log.debug("no GPU gauges", reason=str(error))
+        return False
+    registry.register(GpuGauges(nvml))
+    return True

@@ -1,0 +1,52 @@
+"""NVIDIA's management library as far as it is used, with two GPUs; the second does not tell its power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class NVMLError(Exception):
+    pass
+
+
+@dataclass
+class Memory:
+    used: int
+    total: int
+
+
+@dataclass
+class Utilisation:
+    gpu: int
+
+
+class FakeNvml:
+    NVMLError = NVMLError
+    NVML_TEMPERATURE_GPU = 0
+
+    def __init__(self, *, driver: bool = True) -> None:
+        self.driver = driver
+
+    def nvmlInit(self) -> None:  # noqa: N802 -- NVIDIA's name
+        if not self.driver:
+            raise NVMLError("driver not loaded")
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: int) -> Utilisation:  # noqa: N802
+        return Utilisation(50 + gpu)
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Memory:  # noqa: N802
+        return Memory(2**30, (80 + gpu) * 2**30)
+
+    def nvmlDeviceGetPowerUsage(self, gpu: int) -> int:  # noqa: N802
+        if gpu:
+            raise NVMLError("not supported")
+        return 312_500
+
+    def nvmlDeviceGetTemperature(self, gpu: int, sensor: int) -> int:  # noqa: N802
+        return 60 + gpu + sensor

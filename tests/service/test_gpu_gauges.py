@@ -1,0 +1,35 @@
+"""Gauges of GPUs, against a stand-in of NVML: there is no GPU here."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from fake_nvml import FakeNvml
+from prometheus_client import CollectorRegistry, generate_latest
+
+from service.gpu_gauges import add_gpu_gauges
+
+
+def test_every_gpu_is_read_when_it_is_asked_for_and_what_it_does_not_tell_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    registry = CollectorRegistry()
+    assert add_gpu_gauges(registry)
+    text = generate_latest(registry).decode()
+    assert 'retouch_gpu_utilisation_ratio{gpu="0"} 0.5' in text
+    assert 'retouch_gpu_memory_total_bytes{gpu="1"} 8.6973087744e+10' in text
+    assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in text
+    assert 'retouch_gpu_power_watts{gpu="1"}' not in text
+    assert 'retouch_gpu_temperature_celsius{gpu="1"} 61.0' in text
+
+
+@pytest.mark.parametrize("module", [None, FakeNvml(driver=False)])
+def test_without_the_package_or_a_driver_there_are_none_and_nothing_fails(
+    monkeypatch: pytest.MonkeyPatch, module: FakeNvml | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    registry = CollectorRegistry()
+    assert not add_gpu_gauges(registry)
+    assert generate_latest(registry) == b""
