@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
+from service.app import Service
 from service.drain import EXIT_DEVICE_LOST
 from service.edge.authorisation import check_exposure
 from service.edge.keys import read_keys
@@ -100,9 +101,14 @@ class DrainingServer(uvicorn.Server):
         if service is None or self._loop is None or self._signalled:
             self.should_exit, self.force_exit = True, self._signalled
             return
-        log.info("draining", signal=signal.Signals(sig).name, in_flight=service.admission.inside)
         self._signalled = True
-        self._loop.call_soon_threadsafe(service.begin_draining)
+        self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
+
+    @staticmethod
+    def _drain(service: Service, name: str) -> None:
+        """On the loop: the handler may have interrupted the very line that holds the log's lock."""
+        log.info("draining", signal=name, in_flight=service.admission.inside)
+        service.begin_draining()
 
     async def on_tick(self, counter: int) -> bool:
         """Leave the main loop once everything inside is answered, or the drain took too long."""
