@@ -34,6 +34,10 @@ def make_serve_command() -> Callable[..., None]:
         if print_config:
             typer.echo(to_toml(settings), nl=False)
             return
+        if settings.workers:
+            from service.processes.launcher import launch  # noqa: PLC0415 -- its processes load what they need
+
+            raise typer.Exit(launch(settings))
         from service.server import run  # noqa: PLC0415 -- loads numpy, the engines and FastAPI
 
         raise typer.Exit(run(settings))

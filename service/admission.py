@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from service.appointments import Appointments
 from service.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
@@ -46,6 +47,32 @@ class Place:
     arrived: bool = False
 
 
+class House(Protocol):
+    """The house that several front ends share: its places, and the engines that serve it."""
+
+    @property
+    def others(self) -> int:
+        """Requests that are inside at the other front ends."""
+
+    @property
+    def engines(self) -> int:
+        """How many work, at least 1."""
+
+    def tell(self, inside: int) -> None:
+        """So many are inside here."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnHouse:
+    """There is one front end only."""
+
+    others: int = 0
+    engines: int = 1
+
+    def tell(self, inside: int) -> None:
+        """Nobody wants to know."""
+
+
 @dataclass(slots=True)
 class Admission:
     """Who is in the house. Used on the event loop only."""
@@ -58,6 +85,7 @@ class Admission:
     clock: Callable[[], float] = lambda: 0.0
     pace: Pace = field(default_factory=Pace)
     appointments: Appointments = field(default_factory=Appointments)
+    house: House = field(default_factory=OwnHouse)
     inside: int = 0
     """Requests that are computed or wait for it."""
     uploading: int = 0
@@ -94,20 +122,21 @@ class Admission:
         """
         if self.draining.is_set():
             raise ShuttingDown("the server is shutting down; ask another replica")
-        if self.inside >= self._places(place.flow):
+        if self.inside + self.house.others >= self._places(place.flow):
             raise self._full()
         place.arrived = True
         self.uploading -= 1
         self.inside += 1
+        self.house.tell(self.inside)
         self.waiting[place.flow] += 1
 
     def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
         """How long a request that this flow sends now would wait for its turn."""
-        return self.codec_wait_s() + ahead(flow, self.waiting) * self.pace.request_s(self.clock())
+        return self.codec_wait_s() + ahead(flow, self.waiting) * self._request_s(self.clock())
 
     def retry_after_s(self) -> int:
         """Whole seconds until the queue of now has been served: its length times the measured service time."""
-        return max(1, math.ceil(self.inside * self.pace.request_s(self.clock()) + self.codec_wait_s()))
+        return max(1, math.ceil(self.inside * self._request_s(self.clock()) + self.codec_wait_s()))
 
     def _refusal(self, ask: Ask, now: float) -> ServiceError | None:
         """Why the request is not let in; None if it is."""
@@ -115,16 +144,17 @@ class Admission:
             return ShuttingDown("the server is shutting down; ask another replica")
         if self.uploading >= self.max_uploads:
             return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
-        request_s, who = self.pace.request_s(now), (ask.flow.client, ask.request_id)
+        request_s, who = self._request_s(now), (ask.flow.client, ask.request_id)
         wait_s = _MARGIN * (ahead(ask.flow, self.waiting) * request_s + self.codec_wait_s()) + self.pace.own_s
         places = self._places(ask.flow)
         kept = 0.0 if self.appointments.redeem(who, now) else self._kept(ask.allowed_s, request_s, now)
         spare_s = ask.allowed_s - wait_s - kept * request_s
-        if self.inside + kept < places and (spare_s >= 0 or not self.inside):
+        taken = self.inside + self.house.others + kept
+        if taken < places and (spare_s >= 0 or not self.inside):
             return None
-        until_s = max(-spare_s, (self.inside + kept - places) * request_s)
+        until_s = max(-spare_s, (taken - places) * request_s)
         pause_s = self.appointments.book(who, until_s, request_s, now)
-        if self.inside + kept >= places:
+        if taken >= places:
             return self._full(pause_s)
         queue = f"the answer would take {wait_s * 1e3:.0f} ms"
         if ask.asked_by_client:
@@ -134,6 +164,11 @@ class Admission:
                 retry_after_s=pause_s,
             )
         return Overloaded(f"{queue}; come back with this X-Request-ID in {pause_s} s", retry_after_s=pause_s)
+
+    def _request_s(self, now: float) -> float:
+        """Seconds that each request of ours adds to the wait of the next, with those of other front ends between."""
+        own = max(1, self.inside)
+        return self.pace.request_s(now, (own + self.house.others) / (own * self.house.engines))
 
     def _kept(self, allowed_s: float, request_s: float, now: float) -> float:
         """Places that are not for newcomers; a part of those only that the deadline leaves."""
@@ -155,6 +190,7 @@ class Admission:
 
     def _leave(self, flow: Flow) -> None:
         self.inside -= 1
+        self.house.tell(self.inside)
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]

@@ -165,6 +165,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             lambda: codec_threads.predicted_wait_s,
             clock,
             Pace(settings.max_batch_size),
+            house=room.house,
         ),
         metrics=metrics,
         codec_threads=codec_threads,

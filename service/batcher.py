@@ -109,6 +109,26 @@ class Batcher:
             InferenceFailed, NotReady: the batch failed, or the worker was lost.
             ShuttingDown: the batcher is closed.
         """
+        entry = self.enqueue(sample, model, deadline, on_begun, flow)
+        try:
+            return await entry.reply
+        except asyncio.CancelledError:
+            self.withdraw(entry)
+            raise
+
+    def enqueue(
+        self,
+        sample: Sample,
+        model: ServedModel,
+        deadline: float,
+        on_begun: Callable[[], None] | None = None,
+        flow: Flow = ANYONE,
+    ) -> Entry:
+        """As `submit`, for whoever waits in its own way: the answer comes to `Entry.reply`.
+
+        Raises:
+            ShuttingDown: the batcher is closed.
+        """
         loop = asyncio.get_running_loop()
         entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future(), on_begun)
         with self._changed:
@@ -117,11 +137,19 @@ class Batcher:
             entry.turn = self._order.next(flow)
             heapq.heappush(self._queues.setdefault(entry.key, []), entry)
             self._changed.notify()
-        try:
-            return await entry.reply
-        except asyncio.CancelledError:
-            self._withdraw(entry)
-            raise
+        return entry
+
+    def withdraw(self, entry: Entry) -> bool:
+        """Take an entry out of the queue; False when it is not there any more: computed, or about to be."""
+        with self._changed:
+            queue = self._queues.get(entry.key)
+            if not queue or entry not in queue:
+                return False
+            queue.remove(entry)
+            heapq.heapify(queue)
+            if not queue:
+                del self._queues[entry.key]
+            return True
 
     def take(self, timeout_s: float | None = None) -> list[Entry] | None:
         """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread.
@@ -172,15 +200,6 @@ class Batcher:
         if not queue:
             del self._queues[key]
         return batch or self._form()
-
-    def _withdraw(self, entry: Entry) -> None:
-        with self._changed:
-            queue = self._queues.get(entry.key)
-            if queue and entry in queue:
-                queue.remove(entry)
-                heapq.heapify(queue)
-                if not queue:
-                    del self._queues[entry.key]
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:

@@ -6,6 +6,7 @@ Runs on the device worker's thread. A GPU does the same with CV-CUDA on streams 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import cv2
 import numpy as np
@@ -15,20 +16,21 @@ from engines.base import Array, Engine
 from engines.manifest import Manifest, TensorSpec
 from service.items import Sample
 
+Tile = NDArray[np.uint8]
 _TO_UNIT = np.float32(1 / 255)
 
 
 class CpuDevice:
     """Computes batches with numpy around an engine. Used by one thread."""
 
-    def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[NDArray[np.uint8] | None]:
+    def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[Tile | None]:
         """One tile for each sample: uint8 H×W×C, or None where the generator's output was not finite.
 
         Raises:
             EngineFailed, EngineDead: as the engine says.
         """
         outputs = engine.infer(collate(engine.manifest, samples))
-        return split(outputs["output"])
+        return split(outputs["output"], [sample.into for sample in samples])
 
 
 def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
@@ -48,25 +50,30 @@ def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
     return feed
 
 
-def split(output: Array) -> list[NDArray[np.uint8] | None]:
+def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
     """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity.
 
-    N×S×C×H×W become S×H×W×C.
+    N×S×C×H×W become S×H×W×C. Where `into` has an array for a row, its tile is written there.
     """
-    tiles: list[NDArray[np.uint8] | None] = []
-    for row in output:
+    tiles: list[Tile | None] = []
+    for row, target in zip_longest(output, into):
         if not np.isfinite(row).all():
             tiles.append(None)
             continue
         unit = np.maximum(row, 0.0, dtype=np.float32)
         np.minimum(unit, 1.0, out=unit)
         planes = np.asarray(cv2.convertScaleAbs(unit.reshape(-1, row.shape[-1]), alpha=255.0), np.uint8)
-        tiles.append(_interleaved(planes.reshape(row.shape)))
+        tiles.append(_interleaved(planes.reshape(row.shape), target))
     return tiles
 
 
-def _interleaved(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _interleaved(planes: NDArray[np.uint8], into: Tile | None) -> Tile:
     """(S×)C×H×W as (S×)H×W×C."""
     if planes.ndim == 3 and len(planes) > 1:
-        return np.asarray(cv2.merge(list(planes)), np.uint8)  # twice as fast as numpy
-    return np.ascontiguousarray(np.moveaxis(planes, -3, -1))
+        tile = np.asarray(cv2.merge(list(planes), into), np.uint8)  # twice as fast as numpy
+    else:
+        tile = np.ascontiguousarray(np.moveaxis(planes, -3, -1))
+    if into is None or tile is into:
+        return tile
+    np.copyto(into, tile)
+    return into

@@ -20,6 +20,7 @@ from engines.base import BatchShape, Engine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository import ModelRepository
+from service.admission import House, OwnHouse
 from service.background import cancelled
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
@@ -48,8 +49,11 @@ class EngineRoom:
     batcher: Batcher
     supervisor: Supervisor
     metrics: Metrics
+    own_process: bool = False
+    """Whether this process does nothing else: it had better end than go on beside a thread that hangs."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    house: House = field(default_factory=OwnHouse)
 
     @property
     def ready(self) -> bool:
@@ -76,6 +80,9 @@ class EngineRoom:
         """Replace workers that die or hang, until the device is lost."""
         while not self.lost.is_set():
             await asyncio.sleep(_SUPERVISE_EVERY_S)
+            if self.own_process and self.supervisor.beyond_repair:
+                self.lost.set()
+                return
             if not self.supervisor.ready and await asyncio.to_thread(self.supervisor.check):
                 self.metrics.worker_restarts.inc()
             if self.supervisor.device_lost is not None:
@@ -89,6 +96,8 @@ async def open_engine_room(
     open_model: OpenEngine | None = None,
     open_device: OpenDevice | None = None,
     only: Collection[str] | None = None,
+    *,
+    own_process: bool = False,
 ) -> AsyncIterator[EngineRoom]:
     """A room in this process; models are loading when it is handed out.
 
@@ -98,6 +107,7 @@ async def open_engine_room(
         open_model: loads an engine; by default the one that the settings choose.
         open_device: what computes batches; by default whatever suits each engine.
         only: the names of the models to load; None for all.
+        own_process: `lost` is set when the device hangs, too.
     """
     clock = time.monotonic
     async with AsyncExitStack() as stack:
@@ -118,7 +128,7 @@ async def open_engine_room(
         )
         stack.push_async_callback(_join, supervisor)
         stack.callback(batcher.close)
-        room = EngineRoom(settings, models, batcher, supervisor, metrics)
+        room = EngineRoom(settings, models, batcher, supervisor, metrics, own_process)
         for loop in (room.follow_models(), room.supervise()):
             stack.push_async_callback(cancelled, asyncio.create_task(loop))
         yield room

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.items import Sample
+from service.placing import Part, Placing
 
-_ALIGNMENT = 256
 BINS = 256
 
 
@@ -33,20 +31,6 @@ class Region(NamedTuple):
     def grown_to(self, other: Region) -> Region:
         """What holds both."""
         return Region(*map(max, self, other))
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """An array in a region."""
-
-    name: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +87,7 @@ def padded(shape: BatchShape, most: int) -> BatchShape:
 
 def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
     """The memory of a batch."""
-    staged, scratch, returned = _Placing(), _Placing(), _Placing()
+    staged, scratch, returned = Placing(), Placing(), Placing()
     batch, height, width, _ = shape
     parts: list[Part] = []
     floats = None
@@ -129,15 +113,3 @@ def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
         counts=returned.add("counts", (rows, BINS), "int32"),
         sizes=Region(staged.size, scratch.size, returned.size),
     )
-
-
-@dataclass(slots=True)
-class _Placing:
-    """Places parts one after another."""
-
-    size: int = 0
-
-    def add(self, name: str, shape: tuple[int, ...], dtype: str) -> Part:
-        part = Part(name, self.size, shape, dtype)
-        self.size += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
-        return part

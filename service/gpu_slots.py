@@ -8,7 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from engines.cuda import Cuda, DeviceBuffer, Event, PinnedBuffer
-from service.gpu_layout import Part, Region
+from service.gpu_layout import Region
+from service.placing import Part
 
 
 class Slot:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engines.cuda import Cuda, DeviceBuffer, Stream
-from service.gpu_layout import BINS, BatchLayout, Part
+from service.gpu_layout import BINS, BatchLayout
 from service.gpu_pixels import GpuPixels, View
 from service.gpu_slots import Slot, device_part, host_array
 from service.items import Sample
+from service.placing import Part
 
 _VERDICT_SCALE, _VERDICT_OFFSET = 1e-37, 100.0
 FINITE = slice(66, 135)

@@ -90,6 +90,10 @@ class Sample:
     tile: Size
     arrays: Mapping[str, NDArray[Any]]
     samples: int = 1
+    into: NDArray[np.uint8] | None = field(default=None, compare=False, repr=False)
+    """Where its tile is to be written, of the tile's shape; None where the device may choose."""
+    locked: bool = False
+    """Whether `arrays` and `into` are page-locked: a GPU copies from and to them directly."""
 
 
 @dataclass(frozen=True, slots=True)

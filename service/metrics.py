@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -13,11 +16,28 @@ LATENCY_BUCKETS_S = (
 BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
-class Metrics:
-    """All series of one server, on a registry of its own."""
+def gathered(directory: str) -> CollectorRegistry:
+    """The series that the processes of one server keep there, added up."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
+    return registry
 
-    def __init__(self) -> None:
+
+class Metrics:
+    """All series of one server, on a registry of its own.
+
+    Where PROMETHEUS_MULTIPROC_DIR is set when prometheus_client is imported, it keeps them in files there, which
+    outlive the process, and `exposition` adds up those of all processes.
+
+    Args:
+        device: what this process's only device is called; by default what engines call it.
+    """
+
+    def __init__(self, device: str = "") -> None:
         self.registry = CollectorRegistry()
+        self._device = device
+        self._directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+        self._watched: list[tuple[Gauge, Callable[[], float]]] = []
         self.request = Histogram(
             "retouch_request_duration_seconds",
             "Time from the request's header to its reply",
@@ -33,12 +53,16 @@ class Metrics:
             registry=self.registry,
         )
         self.batch_size = Histogram(
-            "retouch_batch_size", "Samples in a batch", ["model"], buckets=BATCH_BUCKETS, registry=self.registry
+            "retouch_batch_size",
+            "Samples in a batch",
+            ["model", "device"],
+            buckets=BATCH_BUCKETS,
+            registry=self.registry,
         )
         self.batch_duration = Histogram(
             "retouch_batch_duration_seconds",
             "Time a batch held the device",
-            ["model"],
+            ["model", "device"],
             buckets=LATENCY_BUCKETS_S,
             registry=self.registry,
         )
@@ -59,25 +83,40 @@ class Metrics:
             "retouch_save_failures", "Failed attempts to write a result; each is retried", registry=self.registry
         )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
-        self.queue_depth = Gauge("retouch_queue_depth", "Samples waiting for the device", registry=self.registry)
-        self.in_flight = Gauge("retouch_requests_in_flight", "Requests in the house", registry=self.registry)
-        self.spool_items = Gauge("retouch_spool_items", "Results waiting for the disk", registry=self.registry)
-        self.spool_bytes = Gauge("retouch_spool_bytes", "Bytes waiting for the disk", registry=self.registry)
-        self.spool_oldest = Gauge(
-            "retouch_spool_oldest_age_seconds",
-            "How long the oldest result has waited for the disk",
-            registry=self.registry,
+        self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
+        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in the house")
+        self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")
+        self.spool_bytes = self._gauge("retouch_spool_bytes", "Bytes waiting for the disk")
+        self.spool_oldest = self._gauge(
+            "retouch_spool_oldest_age_seconds", "How long the oldest result has waited for the disk", "livemax"
         )
-        self.ready = Gauge("retouch_ready", "1 while /readyz answers 200", registry=self.registry)
+        self.ready = self._gauge("retouch_ready", "1 while /readyz answers 200", "livemin")
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes of this server have series too."""
+        return bool(self._directory)
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
         """Let a gauge read the state whenever it is scraped."""
         gauge.set_function(read)
+        self._watched.append((gauge, read))
 
-    def batch_done(self, model: str, size: int, infer_s: float) -> None:
+    def refresh(self) -> None:
+        """Write the state down for the other processes of this server, which cannot ask for it."""
+        if self.shared:
+            for gauge, read in self._watched:
+                gauge.set(float(read()))
+
+    def exposition(self) -> bytes:
+        """All series as text: of all processes of this server, where there are several."""
+        self.refresh()
+        return generate_latest(gathered(self._directory) if self._directory else self.registry)
+
+    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         """A batch was computed (called on the device worker's thread)."""
-        self.batch_size.labels(model).observe(size)
-        self.batch_duration.labels(model).observe(infer_s)
+        self.batch_size.labels(model, self._device or device).observe(size)
+        self.batch_duration.labels(model, self._device or device).observe(infer_s)
 
     def saved(self, lag_s: float) -> None:
         """A result became durable (called on the store's threads)."""
@@ -90,3 +129,9 @@ class Metrics:
     def webhook_tried(self, outcome: str) -> None:
         """A try to deliver a webhook ended."""
         self.webhooks.labels(outcome).inc()
+
+    def _gauge(
+        self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"
+    ) -> Gauge:
+        """A gauge of the processes that live."""
+        return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)

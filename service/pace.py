@@ -60,9 +60,14 @@ class Pace:
     _counted: int = 0
     _since: float = 0.0
 
-    def request_s(self, now: float) -> float:
-        """Seconds that each request in the queue adds to the wait; 0 until one has been served."""
-        device_s = self.samples * self._device.at(self.full_batch) / self.full_batch
+    def request_s(self, now: float, crowd: float = 1.0) -> float:
+        """Seconds that each request in the queue adds to the wait; 0 until one has been served.
+
+        Args:
+            now: the time.
+            crowd: how many requests the device serves for each of these.
+        """
+        device_s = crowd * self.samples * self._device.at(self.full_batch) / self.full_batch
         return max(device_s, self._served_s) if now - self._served_at < _FRESH_S else device_s
 
     def learn(self, batches: Iterable[tuple[int, float]], own_s: float) -> None:

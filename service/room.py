@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from engines.served import ModelStatus
+from service.admission import House
 from service.fairness import ANYONE, Flow
 from service.items import Computed, Sample
 from service.metrics import Metrics
@@ -70,6 +71,10 @@ class Room(Protocol):
     @property
     def loaded(self) -> asyncio.Event:
         """Set once the models are known for the first time."""
+
+    @property
+    def house(self) -> House:
+        """Who else asks it."""
 
     @property
     def lost(self) -> asyncio.Event:

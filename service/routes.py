@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import openapi
 from service.app import Service
@@ -128,4 +128,4 @@ async def metrics(request: Request) -> Response:
     service: Service = request.state.service
     if service.settings.metrics_port:
         raise NotFound(f"metrics are on port {service.settings.metrics_port}")
-    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(await asyncio.to_thread(service.metrics.exposition), media_type=CONTENT_TYPE_LATEST)

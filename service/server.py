@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import socket
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from service.engine_room import open_engine_room
 from service.http import LimitedHttp, create_app, service_of
 from service.logs import configure_logs
 from service.metrics import Metrics
+from service.open_files import raise_open_files_limit
 from service.room import OpenRoom
 from service.saving.building import open_storage
 from service.settings import Settings
@@ -29,19 +29,19 @@ from service.settings import Settings
 log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
-_OPEN_FILES = 65_536
 _REPLY_GRACE_S = 2
 """For replies to be sent after the drain was cut short."""
 _KEEP_ALIVE_S = 75
 """Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
-def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
+def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: socket.socket | None = None) -> int:
     """Serve until SIGTERM, SIGINT or the loss of the device.
 
     Args:
         settings: all knobs.
         open_room: what computes; by default in this process.
+        listener: a socket that is bound; by default one is made for the settings' address.
 
     Returns:
         The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
@@ -59,7 +59,7 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room) -> int:
     _raise_open_files_limit()
     open_storage(settings)
     server = DrainingServer(settings, open_room)
-    server.run()
+    server.run(None if listener is None else [listener])
     service = service_of(server.app)
     if service is not None and service.room.lost.is_set():
         return EXIT_DEVICE_LOST
@@ -139,18 +139,10 @@ class DrainingServer(uvicorn.Server):
             self._serve_metrics(service.metrics)
 
     def _serve_metrics(self, metrics: Metrics) -> None:
-        if not self._settings.metrics_port:
+        if not self._settings.metrics_port or metrics.shared:  # the launcher serves those of all processes
             return
         try:
             start_http_server(self._settings.metrics_port, self._settings.host, metrics.registry)
         except OSError as error:
             log.error("metrics port not available", port=self._settings.metrics_port, reason=str(error))  # noqa: TRY400 -- the reason is enough
             self.should_exit = self.force_exit = True
-
-
-def _raise_open_files_limit() -> None:
-    """Each connection needs a file: a soft limit of 1,024 would end before the queue is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -38,6 +38,15 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
+    workers: int = Field(
+        0, ge=0, le=256, description="front-end processes that do HTTP and pictures; 0 does all in one process"
+    )
+    engine_processes: int = Field(
+        0, ge=0, le=64, description="with workers: processes that compute; 0 means one for each GPU, one without"
+    )
+    slots_mb: float = Field(
+        256.0, gt=0, description="with workers: memory that each shares with each engine process, in MiB"
+    )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
     )

@@ -35,7 +35,7 @@ _LOOK_S = 0.0002
 class BatchObserver(Protocol):
     """Told of every batch, on the worker's thread."""
 
-    def batch_done(self, model: str, size: int, infer_s: float) -> None:
+    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         """A batch of `size` samples was computed."""
 
 
@@ -194,7 +194,7 @@ class DeviceWorker:
         started = max(flight.launched_at, self._progress_at)  # until then the device was another batch's
         infer_s = now - started
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
-            self.observer.batch_done(flight.batch[0].model.manifest.key, size, infer_s)
+            self.observer.batch_done(flight.batch[0].model.manifest.key, flight.engine.device, size, infer_s)
         answer_all(
             (entry, _answer_of(outcome, size, started - entry.enqueued_at, infer_s))
             for entry, outcome in zip(flight.batch, outcomes, strict=True)
@@ -239,6 +239,12 @@ class Supervisor:
     def ready(self) -> bool:
         """Whether the worker is alive and its batch not overdue."""
         return self.worker.state(self.clock(), self.hang_timeout_s) in ("idle", "busy")
+
+    @property
+    def beyond_repair(self) -> bool:
+        """Whether only another process could go on: the worker hangs, or has lost the device."""
+        hangs = self.worker.state(self.clock(), self.hang_timeout_s) == "hung"
+        return hangs or self.worker.device_lost is not None
 
     def check(self) -> bool:
         """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow."""

@@ -76,7 +76,7 @@ class StepDevice:
 class Nobody:
     batches: list[int] = field(default_factory=list)
 
-    def batch_done(self, model: str, size: int, infer_s: float) -> None:
+    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         self.batches.append(size)
 
 

@@ -28,7 +28,7 @@ from service.worker import DeviceWorker, Supervisor
 class Observed:
     batches: list[tuple[str, int]] = field(default_factory=list)
 
-    def batch_done(self, model: str, size: int, infer_s: float) -> None:
+    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         assert infer_s >= 0
         self.batches.append((model, size))
 

@@ -1,0 +1,229 @@
+"""How many images a second go through HTTP with all in one process, and with front-end processes of their own.
+
+    .venv/bin/python benchmarks/front_ends.py --engine fake --fake-batch-ms 8 --side 64
+    .venv/bin/python benchmarks/front_ends.py --side 256                       # models/photos
+    PYTHONPATH=. python3 benchmarks/front_ends.py --engine inductor --models-dir M --model NAME --side 512 \
+        --batch 32 --workers 8 --connections 256 --clients 3 --load 0.7 --one-at-a-time --json FILE
+
+Servers are measured in turn, each round in another order; what is printed are medians. With `--load 0.7` follows the
+latency at that share of each server's own throughput, in an open loop. The engine alone is measured first: images a
+second at the largest batch, by CUDA events on a GPU, with inputs in its memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+from inputs import ROOT, inpaint_body, write_fake_models
+from processes import Server, retouch
+from raw_http import Client, encode
+from raw_load import Answers, Target, drive
+
+
+@dataclass
+class Row:
+    """A server, and what it was measured at."""
+
+    workers: int
+    server: Server
+    target: Target
+    per_s: list[float] = field(default_factory=list)
+    cores: list[float] = field(default_factory=list)
+    total: Answers = field(default_factory=Answers)
+
+    def measure(self, seconds: float) -> None:
+        """One round."""
+        before = cpu_seconds(self.server.process)
+        answers = drive(self.target, seconds)
+        self.cores.append((cpu_seconds(self.server.process) - before) / seconds)
+        self.per_s.append(answers.per_s)
+        self.total.add(answers)
+
+    def report(self, seconds: float, load: float) -> dict[str, Any]:
+        """The figures; at that load too, unless it is 0."""
+        per_s = statistics.median(self.per_s)
+        facts: dict[str, Any] = {
+            "workers": self.workers,
+            "images_per_s": round(per_s, 1),
+            "rounds": [round(value, 1) for value in self.per_s],
+            "statuses": dict(self.total.statuses),
+            "p50_ms": round(self.total.percentile_ms(0.5), 2),
+            "mean_batch": round(self.total.mean_batch, 1),
+            "server_cores": round(statistics.median(self.cores), 2),
+            "client_cores": round(self.total.cpu_s / (seconds * len(self.per_s)), 2),
+        }
+        if load:
+            loaded = drive(self.target, seconds, per_s * load)
+            facts |= {
+                "load": load,
+                "load_statuses": dict(loaded.statuses),
+                "load_p50_ms": round(loaded.percentile_ms(0.5), 2),
+                "load_p99_ms": round(loaded.percentile_ms(0.99), 2),
+                "load_mean_batch": round(loaded.mean_batch, 1),
+            }
+        return facts
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Of a server and all its processes."""
+    server = psutil.Process(process.pid)
+    return sum(sum(one.cpu_times()[:2]) for one in (server, *server.children(recursive=True)))
+
+
+def serve(stack: ExitStack, folder: Path, workers: int, options: argparse.Namespace) -> Row:
+    """Start a server, wait until all its front ends are ready, and warm it up."""
+    own = folder / str(workers)
+    own.mkdir()
+    settings: dict[str, Any] = {
+        "workers": workers,
+        "engine_processes": options.engine_processes,
+        "engine": options.engine,
+        "engine_cache_dir": options.cache,
+        "models_dir": options.models_dir,
+        "inpaint_model": options.model,
+        "max_batch_size": options.batch,
+        "fake_batch_ms": options.fake_batch_ms,
+        "max_queue_size": 4096,
+        "spool_max_items": 100_000,
+        "save": options.save,
+        "log_level": "warning",
+    }
+    server = stack.enter_context(retouch(own, **settings))
+    asyncio.run(server.until_ready(lambda _: all_are_ready(server, max(1, workers)), 500))
+    request = encode("/v1/inpaint", *inpaint_body(options.side, format=options.output))
+    row = Row(workers, server, Target(server.port, request, options.connections, options.clients))
+    drive(row.target, 2.0)
+    return row
+
+
+async def all_are_ready(server: Server, front_ends: int) -> bool:
+    """Whether many fresh connections in a row find a front end that is ready."""
+    for _ in range(4 * front_ends):
+        client = Client("127.0.0.1", server.port)
+        status = (await client.get("/readyz")).status
+        client.close()
+        if status != 200:
+            return False
+    return True
+
+
+def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
+    """Images a second of the engine, in a process of its own."""
+    version = max((options.models_dir / options.model).iterdir(), key=lambda path: int(path.name))
+    most = json.loads((version / "manifest.json").read_text())["max_batch"]
+    batch = min(options.batch, most)
+    command = [sys.executable, __file__, "--alone", version, "--engine", options.engine, "--cache", options.cache]
+    command += ["--side", str(options.side), "--batch", str(batch)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the engine could not be measured:\n{done.stderr[-2000:]}")
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def measure_alone(options: argparse.Namespace) -> None:
+    """In that process: one line of JSON."""
+    from gpu_bench import engine_alone_s  # noqa: PLC0415 -- loads the engines
+
+    from engines.base import BatchShape  # noqa: PLC0415
+    from engines.load import EngineOptions, open_engine  # noqa: PLC0415
+    from engines.manifest import read_manifest  # noqa: PLC0415
+
+    chosen = EngineOptions(options.engine, cache_dir=options.cache, max_batch=options.batch)
+    engine = open_engine(options.alone, read_manifest(options.alone), chosen)
+    shape = BatchShape(options.batch, options.side, options.side)
+    engine.warm_up([shape])
+    seconds = engine_alone_s(engine, shape, 3.0)
+    facts = {"engine": repr(engine), "batch": shape.batch, "batch_ms": seconds * 1e3}
+    print(json.dumps({**facts, "images_per_s": shape.batch / seconds}))
+
+
+def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """A report of each server."""
+    reports = []
+    if options.one_at_a_time:
+        for workers in options.workers:
+            with ExitStack() as stack:
+                row = serve(stack, folder, workers, options)
+                for _ in range(options.rounds):
+                    row.measure(options.seconds)
+                reports.append(row.report(options.seconds, options.load))
+                print(json.dumps(reports[-1]), flush=True)
+        return reports
+    with ExitStack() as stack:
+        rows = [serve(stack, folder, workers, options) for workers in options.workers]
+        for number in range(options.rounds):
+            for row in [*rows[number % len(rows) :], *rows[: number % len(rows)]]:
+                row.measure(options.seconds)
+        for row in rows:
+            reports.append(row.report(options.seconds, options.load))
+            print(json.dumps(reports[-1]), flush=True)
+    return reports
+
+
+def parse() -> argparse.Namespace:
+    """The arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--engine-processes", type=int, default=0)
+    parser.add_argument("--fake-batch-ms", type=float, default=8.0)
+    parser.add_argument("--models-dir", type=Path, default=ROOT / "models")
+    parser.add_argument("--model", default="photos")
+    parser.add_argument("--cache", type=Path, default=ROOT / "cache")
+    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg")
+    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--batch", type=int, default=8, help="largest batch")
+    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--clients", type=int, default=1, help="processes of the load generator")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
+    parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parse()
+    if options.alone:
+        measure_alone(options)
+        return
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        alone: dict[str, Any] = {}
+        if options.engine == "fake":
+            options.models_dir = folder / "models"
+            write_fake_models(options.models_dir, (options.side,), options.batch)
+        else:
+            alone = engine_alone(options)
+            print(json.dumps({"engine_alone": alone}), flush=True)
+        rows = measure_all(options, folder)
+    for row in rows if alone else ():
+        row["of_engine_alone"] = round(row["images_per_s"] / alone["images_per_s"], 3)
+        if options.load:
+            row["p99_over_batch"] = round(row["load_p99_ms"] / alone["batch_ms"], 2)
+    text = json.dumps({"engine_alone": alone, "rows": rows, "arguments": vars(options)}, indent=1, default=str)
+    if options.json:
+        options.json.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

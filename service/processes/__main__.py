@@ -1,0 +1,50 @@
+"""A process that the launcher starts; its assignment comes on standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from service.logs import configure_logs
+from service.processes.assignment import Assignment, end_with
+
+
+def main() -> int:
+    """Do what the assignment says; the process's exit status."""
+    assignment = Assignment.model_validate_json(sys.stdin.buffer.read())
+    end_with(assignment.launcher)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the launcher's is inherited
+    configure_logs(assignment.settings)
+    structlog.contextvars.bind_contextvars(process=f"{assignment.role}-{assignment.index}")
+    return _front_end(assignment) if assignment.role == "front_end" else _engine(assignment)
+
+
+def _front_end(assignment: Assignment) -> int:
+    from service.processes.remote_room import open_remote_room  # noqa: PLC0415 -- each role loads its own
+    from service.server import run  # noqa: PLC0415
+
+    listener = socket.socket(fileno=assignment.listener)
+    return run(assignment.settings, partial(open_remote_room, assignment), listener)
+
+
+def _engine(assignment: Assignment) -> int:
+    from service.processes.engine_process import serve  # noqa: PLC0415 -- as above
+
+    try:
+        return asyncio.run(serve(assignment))
+    finally:
+        if os.getppid() != assignment.launcher:  # it was killed and could not tidy up
+            shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""A page of memory that all processes see: how much each has in hand, and that it is alive.
+
+Each row has one writer, and eight bytes that are aligned are written and read whole, so that nothing is locked.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+
+_COLUMNS = 4
+_INSIDE, _LOAD, _BEAT, _READY = range(_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which rows there are."""
+
+    front_ends: int
+    engines: int
+
+    @property
+    def nbytes(self) -> int:
+        return (self.front_ends + self.engines) * _COLUMNS * 8
+
+
+def make_board(places: Places) -> int:
+    """A descriptor of an empty board, for all processes to inherit."""
+    descriptor = os.memfd_create("retouch-board")
+    os.ftruncate(descriptor, places.nbytes)
+    return descriptor
+
+
+class Board:
+    """The page, mapped.
+
+    Args:
+        descriptor: from `make_board`.
+        places: as for `make_board`.
+    """
+
+    def __init__(self, descriptor: int, places: Places) -> None:
+        self._places = places
+        self._cells: memoryview[float] = memoryview(mmap.mmap(descriptor, places.nbytes)).cast("d")
+
+    def front_end(self, index: int) -> Row:
+        """The row of a front end."""
+        return Row(self._cells[index * _COLUMNS : (index + 1) * _COLUMNS])
+
+    def engine(self, index: int) -> Row:
+        """The row of an engine process."""
+        return self.front_end(self._places.front_ends + index)
+
+    def inside_elsewhere(self, index: int) -> int:
+        """Requests in the house of all front ends but that one."""
+        everyone = range(self._places.front_ends)
+        return int(sum(self._cells[other * _COLUMNS + _INSIDE] for other in everyone if other != index))
+
+    @property
+    def engines_ready(self) -> int:
+        """Engine processes that work."""
+        return sum(self.engine(index).ready for index in range(self._places.engines))
+
+
+class Row:
+    """What one process says of itself."""
+
+    def __init__(self, cells: memoryview[float]) -> None:
+        self._cells = cells
+
+    @property
+    def inside(self) -> int:
+        """Of a front end: requests in its house."""
+        return int(self._cells[_INSIDE])
+
+    @inside.setter
+    def inside(self, count: int) -> None:
+        self._cells[_INSIDE] = count
+
+    @property
+    def load(self) -> int:
+        """Of an engine process: samples that it has not answered."""
+        return int(self._cells[_LOAD])
+
+    @load.setter
+    def load(self, count: int) -> None:
+        self._cells[_LOAD] = count
+
+    @property
+    def beat_at(self) -> float:
+        """When its event loop last turned, on the monotonic clock; 0 before it began."""
+        return float(self._cells[_BEAT])
+
+    @beat_at.setter
+    def beat_at(self, now: float) -> None:
+        self._cells[_BEAT] = now
+
+    @property
+    def ready(self) -> bool:
+        """Whether it takes work."""
+        return bool(self._cells[_READY])
+
+    @ready.setter
+    def ready(self, ready: bool) -> None:
+        self._cells[_READY] = ready
+
+    def clear(self) -> None:
+        """It is gone."""
+        for column in range(_COLUMNS):
+            self._cells[column] = 0.0

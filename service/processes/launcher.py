@@ -1,0 +1,294 @@
+"""Starts the processes, starts them again when they die, and ends them in order. It does nothing else.
+
+Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On SIGTERM
+front ends drain first; engine processes end when nobody is left who could ask them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+from prometheus_client import start_http_server
+
+from engines.device import visible_gpus
+from service.logs import configure_logs
+from service.open_files import raise_open_files_limit
+from service.processes.assignment import Assignment
+from service.processes.board import Board, Places, make_board
+from service.processes.plan import Restarts, divided
+from service.processes.run_directory import RunDirectory
+from service.saving.result_files import ResultFiles
+from service.settings import Settings, SettingsInvalid
+
+_log = structlog.get_logger(__name__)
+
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+_LOOK_EVERY_S = 0.2
+_START_TIMEOUT_S = 600.0
+"""An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
+_GRACE_S = 20.0
+"""Beyond the drain's own time."""
+_ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A place for a process, and the process that has it now."""
+
+    name: str
+    spawn: Callable[[], subprocess.Popen[bytes]]
+    gone: Callable[[int], None]
+    """Told the process id of one that is gone."""
+    beat_at: Callable[[], float]
+    restarts: Restarts = field(default_factory=Restarts)
+    process: subprocess.Popen[bytes] | None = None
+    due_at: float = 0.0
+    started_at: float = 0.0
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    def start(self, now: float) -> None:
+        self.process, self.started_at = self.spawn(), now
+        _log.info("process started", process=self.name, pid=self.process.pid)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def reap(self, now: float) -> int | None:
+        """The exit status of a process that has ended since the last look."""
+        if self.process is None or (status := self.process.poll()) is None:
+            return None
+        self.gone(self.process.pid)
+        self.process = None
+        self.due_at = now + self.restarts.pause_s(now - self.started_at)
+        return status
+
+    def silent_s(self, now: float) -> float:
+        """Since when its event loop has not turned; 0 while it starts."""
+        beat_at = self.beat_at()
+        return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
+
+
+class Address(NamedTuple):
+    """Where front ends listen."""
+
+    family: int
+    where: Any
+    """As `socket.bind` takes it; host and port first."""
+
+
+class Launcher:
+    """The parent of all processes.
+
+    Args:
+        settings: all knobs; `workers` is at least 1.
+        stack: closes what it holds.
+    """
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._run_directory = stack.enter_context(RunDirectory.make())
+        gpus = [] if settings.engine in _ON_CPUS else visible_gpus(os.environ)
+        self._gpus: Sequence[str] = gpus
+        engines = settings.engine_processes or max(1, len(gpus))
+        self._places = Places(settings.workers, engines)
+        self._board_fd = make_board(self._places)
+        stack.callback(os.close, self._board_fd)
+        self._board = Board(self._board_fd, self._places)
+        self._address = _reserve(settings.host, settings.port, stack)
+        self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
+        self._engines = [self._child("engine", index) for index in range(engines)]
+        self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
+        self._signalled = 0
+        self._drained_at = 0.0
+        self._clean = True
+
+    @property
+    def _children(self) -> list[Child]:
+        return [*self._engines, *self._front_ends]
+
+    def run(self) -> int:
+        """Serve until the end; the exit status: 0 when every process ended well after a signal."""
+        now = time.monotonic()
+        for child in self._children:
+            child.start(now)
+        while not (self._signalled and not any(child.running for child in self._children)):
+            received = signal.sigtimedwait(_SIGNALS, _LOOK_EVERY_S)
+            now = time.monotonic()
+            if received is not None and received.si_signo != signal.SIGCHLD:
+                self._end(received.si_signo, now)
+            self._look(now)
+        return 0 if self._clean else 1
+
+    def serve_metrics(self) -> bool:
+        """Serve the series of all processes on a port of their own; False if it cannot be had."""
+        port = self._settings.metrics_port
+        try:
+            start_http_server(port, self._settings.host, self._run_directory.metrics())
+        except OSError as error:
+            _log.error("metrics port not available", port=port, reason=str(error))
+            return False
+        return True
+
+    def _end(self, number: int, now: float) -> None:
+        """The first signal drains, the second cuts the drain short, the third kills."""
+        self._signalled += 1
+        self._drained_at = self._drained_at or now
+        _log.info("ending", signal=signal.Signals(number).name, times=self._signalled)
+        if self._signalled > 2:
+            self._kill(self._children)
+            return
+        for child in self._front_ends:
+            child.signal(signal.SIGTERM)
+
+    def _look(self, now: float) -> None:
+        for child in self._children:
+            if (status := child.reap(now)) is not None:
+                self._ended(child, status)
+        alive = any(child.running for child in self._front_ends)
+        overdue = self._signalled and now - self._drained_at > self._settings.drain_timeout_s + _GRACE_S
+        if overdue:
+            self._kill(self._children)
+        if self._signalled and not alive:
+            for child in self._engines:
+                child.signal(signal.SIGTERM)
+        for child in self._children:
+            self._look_after(child, now, alive)
+
+    def _look_after(self, child: Child, now: float, alive: bool) -> None:
+        if child.running and child.silent_s(now) > self._settings.hang_timeout_s:
+            _log.error("process hangs", process=child.name)
+            self._kill([child])
+        elif not child.running and now >= child.due_at and self._is_needed(child, alive):
+            child.start(now)
+
+    def _is_needed(self, child: Child, alive: bool) -> bool:
+        """Once the end has begun, only engine processes for front ends that still finish their requests."""
+        return not self._signalled or (alive and child in self._engines)
+
+    def _ended(self, child: Child, status: int) -> None:
+        if self._signalled and status == 0:
+            return
+        if self._signalled:
+            self._clean = False
+        pause_s = round(max(0.0, child.due_at - time.monotonic()), 1)
+        _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
+
+    def _kill(self, children: Sequence[Child]) -> None:
+        self._clean = self._clean and not self._signalled
+        for child in children:
+            child.signal(signal.SIGKILL)
+
+    def _child(self, role: str, index: int) -> Child:
+        is_engine = role == "engine"
+        row = self._board.engine(index) if is_engine else self._board.front_end(index)
+
+        def gone(pid: int) -> None:
+            row.clear()
+            self._run_directory.forget_metrics(pid)
+
+        spawn = (lambda: self._spawn_engine(index)) if is_engine else (lambda: self._spawn_front_end(index))
+        return Child(f"{role}-{index}", spawn, gone, lambda: row.beat_at)
+
+    def _spawn_engine(self, index: int) -> subprocess.Popen[bytes]:
+        gpu = self._gpus[index % len(self._gpus)] if self._gpus else None
+        environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        device = "" if gpu is None else f"cuda:{gpu}"
+        return self._spawn("engine", index, self._listeners[index].fileno(), environment, device)
+
+    def _spawn_front_end(self, index: int) -> subprocess.Popen[bytes]:
+        with _bound(self._address) as listener:
+            return self._spawn("front_end", index, listener.fileno(), {"CUDA_VISIBLE_DEVICES": ""}, "")
+
+    def _spawn(
+        self, role: str, index: int, listener: int, environment: dict[str, str], device: str
+    ) -> subprocess.Popen[bytes]:
+        assignment = Assignment.model_validate(
+            {
+                "role": role,
+                "index": index,
+                "launcher": os.getpid(),
+                "settings": divided(self._settings, os.cpu_count() or 1).model_copy(
+                    update={"port": self._address.where[1]}
+                ),
+                "sockets": [str(path) for path in self._run_directory.sockets(self._places.engines)],
+                "board": self._board_fd,
+                "front_ends": self._places.front_ends,
+                "engines": self._places.engines,
+                "listener": listener,
+                "device": device,
+            }
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.processes"],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **environment, **self._run_directory.environment},
+            pass_fds=(listener, self._board_fd, self._run_directory.lock),
+            start_new_session=True,  # Ctrl-C is for the launcher alone, which ends its processes in order
+        )
+        assert process.stdin is not None  # noqa: S101 -- asked for above
+        with process.stdin:
+            process.stdin.write(assignment.model_dump_json().encode())
+        return process
+
+
+def _reserve(host: str, port: int, stack: ExitStack) -> Address:
+    """The address to listen on, kept for this server until the stack is closed.
+
+    Raises:
+        SettingsInvalid: it is taken, or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:  # without SO_REUSEPORT: no other server may share it
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+        kept = stack.enter_context(_bound(Address(family, where)))
+    except OSError as error:
+        raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
+    return Address(family, kept.getsockname())
+
+
+def _bound(address: Address) -> socket.socket:
+    """A socket of our own on that address. It gets connections once it listens, and none when its process is gone."""
+    bound = socket.socket(address.family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(address.where)
+    return bound
+
+
+def launch(settings: Settings) -> int:
+    """Serve with `settings.workers` front ends until SIGTERM or SIGINT.
+
+    Returns:
+        The exit status: 0 when every process ended well.
+
+    Raises:
+        SettingsInvalid: the address cannot be had, or this system cannot do it.
+    """
+    if not sys.platform.startswith("linux"):
+        raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
+    configure_logs(settings)
+    raise_open_files_limit()
+    ResultFiles(settings.results_dir).prepare()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    with ExitStack() as stack:
+        launcher = Launcher(settings, stack)
+        if settings.metrics_port and not launcher.serve_metrics():
+            return 1
+        return launcher.run()

@@ -1,0 +1,329 @@
+"""A front end's side of one engine process: connects, again and again, and brings every request one answer.
+
+Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from engines.manifest import Manifest
+from engines.served import ModelStatus
+from service.errors import ShuttingDown
+from service.fairness import Flow
+from service.items import Computed, Sample
+from service.processes.channel import Channel, greet
+from service.processes.messages import (
+    Begun,
+    Done,
+    Failed,
+    Found,
+    Hello,
+    LetGo,
+    Message,
+    Served,
+    Status,
+    Submit,
+    Vitals,
+    Wanted,
+    Withdraw,
+)
+from service.processes.remote_errors import model_error, service_error
+from service.processes.slots import Arena, Slot, SlotLayouts
+
+_log = structlog.get_logger(__name__)
+
+_RECONNECT_S = 0.05
+
+
+class EngineProcessLost(Exception):
+    """It ended before it answered; whatever it was asked can be asked again, there or elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The engine of an offered model."""
+
+    name: str
+    precision: str
+
+
+@dataclass(slots=True, eq=False)
+class RemoteModel:
+    """A model that an engine process offers. It is let go of when it is offered no longer and nobody uses it."""
+
+    lease: int
+    manifest: Manifest
+    engine: Facts
+    layouts: SlotLayouts
+    users: int = 0
+    offered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One sample, and what is wanted of it."""
+
+    sample: Sample
+    deadline: float
+    on_begun: Callable[[], None] | None
+    flow: Flow
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    answer: asyncio.Future[Done]
+    slot: Slot | None
+    """Held until it is answered, whether or not somebody still waits; then it goes with the tile."""
+    on_begun: Callable[[], None] | None
+
+    def end(self, error: Exception | None = None) -> None:
+        """The slot is nobody's any more; a traceback that refers to this must not hold it."""
+        self.slot = None
+        if error is not None:
+            _fail(self.answer, error)
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """What ends with a connection: nothing of it is used after."""
+
+    arena: Arena
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: dict[int, _Asked] = field(default_factory=dict)
+    searches: dict[int, asyncio.Future[None]] = field(default_factory=dict)
+    channel: Channel | None = None
+
+    def send(self, message: Message) -> None:
+        if self.channel is not None:
+            self.channel.send(message)
+
+
+class EngineLink:
+    """The way to one engine process, whichever process that is.
+
+    Args:
+        path: of the socket that it listens on.
+        front_end: this front end's index.
+        slots_bytes: of memory to share with it.
+        changed: called when what it offers, or whether it is ready, has changed.
+    """
+
+    def __init__(self, path: Path, front_end: int, slots_bytes: int, changed: Callable[[], None]) -> None:
+        self._path = path
+        self._hello = Hello(front_end, slots_bytes)
+        self._changed = changed
+        self._connection: _Connection | None = None
+        self._number = 0
+        self.vital = False
+        self.known = False
+        """Whether it has told of its models."""
+        self.models: dict[int, RemoteModel] = {}
+        self.statuses: list[ModelStatus] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is connected and its device worker works."""
+        return self._connection is not None and self.vital
+
+    async def keep(self) -> None:
+        """Connect whenever there is no connection, until cancelled."""
+        try:
+            while True:
+                try:
+                    connection = await self._connect()
+                except OSError as error:  # the launcher's socket is there as long as the launcher
+                    _log.debug("no engine process", reason=str(error))
+                else:
+                    await connection.lost.wait()
+                await asyncio.sleep(_RECONNECT_S)
+        finally:
+            if self._connection is not None and self._connection.channel is not None:
+                connection, self._connection = self._connection, None
+                connection.channel.close()
+
+    async def compute(self, model: RemoteModel, order: Order) -> Computed:
+        """The tile of one sample. It lies in the slot, which it takes up for as long as it is used.
+
+        Raises:
+            EngineProcessLost: the process ended first; nothing was answered.
+            ServiceError: as the engine process's batcher says.
+        """
+        connection = self._connection
+        if connection is None:
+            raise EngineProcessLost
+        sample = order.sample
+        layout = model.layouts.of(*sample.tile, sample.samples)
+        slot = await connection.arena.take(layout.nbytes)
+        if connection.lost.is_set():  # while it waited for room
+            raise EngineProcessLost
+        slot.write(layout, sample.arrays)
+        self._number += 1
+        number, asked = self._number, _Asked(asyncio.get_running_loop().create_future(), slot, order.on_begun)
+        connection.asked[number] = asked
+        connection.send(_submit(number, model, slot, order))
+        del slot
+        try:
+            done = await asked.answer
+        except asyncio.CancelledError:
+            connection.send(Withdraw(number))
+            raise
+        assert asked.slot is not None  # noqa: S101 -- it comes with the answer
+        tile = asked.slot.read(layout.output)
+        if connection.arena.crowded:  # the other tiles of its own request may be among those that wait for room
+            tile = tile.copy()
+        asked.end()
+        return Computed(tile, done.batch_size, done.queue_s, done.infer_s)
+
+    async def want(self, name: str, version: int) -> None:
+        """Have a version offered that is not the newest.
+
+        Raises:
+            EngineProcessLost: the process ended first.
+            ModelNotFound, EngineUnavailable: it cannot be offered.
+        """
+        connection = self._connection
+        if connection is None:
+            raise EngineProcessLost
+        self._number += 1
+        search: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connection.searches[self._number] = search
+        connection.send(Wanted(self._number, name, version))
+        await search
+
+    def release(self, model: RemoteModel) -> None:
+        """Somebody does not use the model any more."""
+        model.users -= 1
+        self._let_go_if_unused(model)
+
+    @property
+    def unanswered(self) -> int:
+        """Samples that this front end waits for."""
+        return len(self._connection.asked) if self._connection is not None else 0
+
+    def give_up(self, error: ShuttingDown) -> None:
+        """Answer everyone who waits with that."""
+        if self._connection is not None:
+            for number, asked in self._connection.asked.items():
+                _fail(asked.answer, error)
+                self._connection.send(Withdraw(number))
+
+    async def _connect(self) -> _Connection:
+        arena = Arena(self._hello.slots_bytes)
+        try:
+            raw = greet(self._path, self._hello, arena.descriptor)
+        finally:
+            arena.hand_over()
+        connection = _Connection(arena)
+        channel = Channel(lambda message: self._receive(connection, message), lambda: self._lost(connection))
+        connection.channel = channel
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=raw)
+        self._connection = connection
+        return connection
+
+    def _receive(self, connection: _Connection, message: Message) -> None:
+        if isinstance(message, Done | Failed | Found):
+            _answer(connection, message)
+        elif isinstance(message, Begun):
+            if (begun := connection.asked.get(message.id)) is not None and begun.on_begun is not None:
+                begun.on_begun()
+        elif isinstance(message, Served):
+            self._serve(message)
+        elif isinstance(message, Vitals):
+            self.vital = message.ready
+            self._changed()
+
+    def _serve(self, served: Served) -> None:
+        manifests = {
+            (status.name, status.version): Manifest.model_validate_json(status.manifest)
+            for status in served.statuses
+            if status.manifest is not None
+        }
+        offered = {offer.lease: offer for offer in served.offers}
+        for model in list(self.models.values()):
+            model.offered = model.lease in offered
+            self._let_go_if_unused(model)
+        for offer in served.offers:
+            if offer.lease not in self.models:
+                manifest = manifests[offer.name, offer.version]
+                facts = Facts(offer.engine, offer.precision)
+                self.models[offer.lease] = RemoteModel(offer.lease, manifest, facts, SlotLayouts(manifest))
+        self.statuses = [_status(status, manifests) for status in served.statuses]
+        self.known = True
+        self._changed()
+
+    def _let_go_if_unused(self, model: RemoteModel) -> None:
+        if not model.offered and not model.users and self.models.get(model.lease) is model:
+            del self.models[model.lease]
+            if self._connection is not None:
+                self._connection.send(LetGo(model.lease))
+
+    def _lost(self, connection: _Connection) -> None:
+        connection.lost.set()
+        if self._connection is connection:  # and not one that was closed from here
+            _log.warning("engine process lost", unanswered=len(connection.asked))
+            self._connection, self.vital, self.models, self.statuses = None, False, {}, []
+        for asked in connection.asked.values():
+            asked.end(EngineProcessLost())
+        for search in connection.searches.values():
+            _fail(search, EngineProcessLost())
+        connection.asked.clear()
+        self._changed()
+
+
+def _submit(number: int, model: RemoteModel, slot: Slot, order: Order) -> Submit:
+    height, width = order.sample.tile
+    return Submit(
+        number,
+        model.lease,
+        slot.offset,
+        height,
+        width,
+        order.sample.samples,
+        order.deadline,
+        order.on_begun is not None,
+        order.flow.client,
+        order.flow.priority,
+    )
+
+
+def _answer(connection: _Connection, message: Done | Failed | Found) -> None:
+    """What was asked under that number is answered, whether or not somebody still waits."""
+    asked = connection.asked.pop(message.id, None)
+    search = connection.searches.pop(message.id, None)
+    if isinstance(message, Failed):
+        if asked is not None:
+            asked.end(service_error(message))
+        if search is not None:
+            _fail(search, model_error(message))
+    elif isinstance(message, Done):
+        if asked is not None and asked.answer.done():
+            asked.end()
+        elif asked is not None:
+            asked.answer.set_result(message)
+    elif search is not None and not search.done():
+        search.set_result(None)
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:
+    return ModelStatus(
+        status.name,
+        status.version,
+        status.state,  # type: ignore[arg-type] # a `State`, as the repository wrote it
+        manifests.get((status.name, status.version)),
+        status.reason,
+        status.engine,
+        status.precision,
+        status.device,
+    )

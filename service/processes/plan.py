@@ -1,0 +1,33 @@
+"""What the launcher decides: how settings are divided among front ends, and when a process is started again. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from service.settings import Settings
+
+_DIVIDED = ("max_uploads", "max_decoded_mb", "spool_max_items", "spool_max_mb", "max_jobs")
+"""Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
+_LIVED_WELL_S = 10.0
+_LONGEST_PAUSE_S = 10.0
+
+
+def divided(settings: Settings, cores: int) -> Settings:
+    """A front end's share of the settings, rounded up."""
+    whole = settings.model_dump()
+    share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}
+    threads = settings.codec_threads or max(1, math.ceil(cores / settings.workers))
+    return settings.model_copy(update={**share, "codec_threads": threads})
+
+
+@dataclass(slots=True)
+class Restarts:
+    """Pauses before a process is started again: none after a good life, else doubling."""
+
+    failures: int = 0
+
+    def pause_s(self, lived_s: float) -> float:
+        """The pause after one that lived that long."""
+        self.failures = 0 if lived_s >= _LIVED_WELL_S else self.failures + 1
+        return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

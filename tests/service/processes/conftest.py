@@ -1,0 +1,101 @@
+"""A front end's room and an engine process's desk in one process, with a real socket and real slots between them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.engine_room import EngineRoom, cancelled, open_engine_room
+from service.metrics import Metrics
+from service.processes.assignment import Assignment
+from service.processes.board import Board, Places, make_board
+from service.processes.engine_process import EngineDesk
+from service.processes.page_locks import NoLocks
+from service.processes.remote_room import RemoteRoom, open_remote_room
+from service.settings import Settings
+
+
+@dataclass
+class Engine:
+    """The engine's side, as long as it runs."""
+
+    room: EngineRoom
+    desk: EngineDesk
+    fakes: list[FakeEngine]
+
+
+@dataclass
+class Pair:
+    """Both sides; `engine(index)` starts an engine's."""
+
+    front: RemoteRoom
+    board: Board
+    engine: Callable[..., Any]
+
+
+@pytest.fixture
+async def pair(models_dir: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Connected rooms: `async with pair(engines=1, **settings) as pair`."""
+
+    @asynccontextmanager
+    async def make(engines: int = 1, **changes: Any) -> AsyncIterator[Pair]:
+        settings = Settings.model_validate(
+            {"models_dir": models_dir, "model_poll_s": 0.05, "slots_mb": 1, "engine": "fake", **changes}
+        )
+        places = Places(1, engines)
+        descriptor = make_board(places)
+        paths = [tmp_path / f"{index}.sock" for index in range(engines)]
+        listeners = []
+        for path in paths:
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(str(path))
+            listener.listen()
+            listener.setblocking(False)
+            listeners.append(listener)
+        assignment = Assignment(
+            role="front_end",
+            index=0,
+            launcher=os.getpid(),
+            settings=settings,
+            sockets=tuple(map(str, paths)),
+            board=descriptor,
+            front_ends=1,
+            engines=engines,
+            listener=-1,
+        )
+        board = Board(descriptor, places)
+
+        @asynccontextmanager
+        async def engine(index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine) -> AsyncIterator[Engine]:
+            fakes: list[FakeEngine] = []
+
+            def open_model(_: Path, manifest: Manifest) -> FakeEngine:
+                fakes.append(fake(manifest))
+                return fakes[-1]
+
+            async with open_engine_room(settings, Metrics(), open_model, own_process=True) as room:
+                desk = EngineDesk(room, board.engine(index), NoLocks())
+                tasks = [asyncio.create_task(work) for work in (desk.accept(listeners[index]), desk.look())]
+                yield Engine(room, desk, fakes)
+                for task in tasks:
+                    await cancelled(task)
+                desk.close()
+
+        async with AsyncExitStack() as stack:
+            for listener in listeners:
+                stack.callback(listener.close)
+            stack.callback(os.close, descriptor)
+            front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics()))
+            yield Pair(front, board, engine)
+
+    yield make
