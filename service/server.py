@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 from importlib.metadata import version
-from pathlib import Path
 from types import FrameType
 
 import structlog
@@ -15,16 +14,12 @@ from prometheus_client import disable_created_metrics, start_http_server
 
 from service.app import Service
 from service.drain import EXIT_DEVICE_LOST
-from service.edge.authorisation import check_exposure
-from service.edge.keys import read_keys
 from service.engine_room import open_engine_room
 from service.http import LimitedHttp, create_app, service_of
-from service.logs import configure_logs
 from service.metrics import Metrics
-from service.open_files import raise_open_files_limit
 from service.room import OpenRoom
-from service.saving.building import open_storage
 from service.settings import Settings
+from service.start import prepare
 
 log = structlog.get_logger(__name__)
 
@@ -51,13 +46,8 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: so
         SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
         KeysInvalid: the key file cannot be read.
     """
-    check_exposure(settings)
-    if settings.keys_file:
-        read_keys(Path(settings.keys_file))
-    configure_logs(settings)
+    prepare(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    _raise_open_files_limit()
-    open_storage(settings)
     server = DrainingServer(settings, open_room)
     server.run(None if listener is None else [listener])
     service = service_of(server.app)

@@ -21,14 +21,12 @@ import structlog
 from prometheus_client import start_http_server
 
 from engines.device import visible_gpus
-from service.logs import configure_logs
-from service.open_files import raise_open_files_limit
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
 from service.processes.plan import Restarts, divided
 from service.processes.run_directory import RunDirectory
-from service.saving.result_files import ResultFiles
 from service.settings import Settings, SettingsInvalid
+from service.start import prepare
 
 _log = structlog.get_logger(__name__)
 
@@ -279,13 +277,12 @@ def launch(settings: Settings) -> int:
         The exit status: 0 when every process ended well.
 
     Raises:
-        SettingsInvalid: the address cannot be had, or this system cannot do it.
+        SettingsInvalid: the address cannot be had, this system cannot do it, or as `prepare` says.
+        KeysInvalid: as `prepare` says.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
-    configure_logs(settings)
-    raise_open_files_limit()
-    ResultFiles(settings.results_dir).prepare()
+    prepare(settings)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with ExitStack() as stack:
         launcher = Launcher(settings, stack)

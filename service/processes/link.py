@@ -125,7 +125,10 @@ class EngineLink:
         self.known = False
         """Whether it has told of its models."""
         self.models: dict[int, RemoteModel] = {}
+        """Of the process that was lost, until the next one tells of its own: what is served does not change by that."""
         self.statuses: list[ModelStatus] = []
+        """As `models`."""
+        self._served_by: _Connection | None = None
 
     @property
     def ready(self) -> bool:
@@ -144,9 +147,9 @@ class EngineLink:
                     await connection.lost.wait()
                 await asyncio.sleep(_RECONNECT_S)
         finally:
-            if self._connection is not None and self._connection.channel is not None:
-                connection, self._connection = self._connection, None
-                connection.channel.close()
+            left, self._connection = self._connection, None
+            if left is not None and left.channel is not None:
+                left.channel.close()
 
     async def compute(self, model: RemoteModel, order: Order) -> Computed:
         """The tile of one sample. It lies in the slot, which it takes up for as long as it is used.
@@ -234,12 +237,14 @@ class EngineLink:
             if (begun := connection.asked.get(message.id)) is not None and begun.on_begun is not None:
                 begun.on_begun()
         elif isinstance(message, Served):
-            self._serve(message)
+            self._serve(connection, message)
         elif isinstance(message, Vitals):
             self.vital = message.ready
             self._changed()
 
-    def _serve(self, served: Served) -> None:
+    def _serve(self, connection: _Connection, served: Served) -> None:
+        if self._served_by is not connection:  # another process, with numbers of its own
+            self.models, self._served_by = {}, connection
         manifests = {
             (status.name, status.version): Manifest.model_validate_json(status.manifest)
             for status in served.statuses
@@ -268,7 +273,7 @@ class EngineLink:
         connection.lost.set()
         if self._connection is connection:  # and not one that was closed from here
             _log.warning("engine process lost", unanswered=len(connection.asked))
-            self._connection, self.vital, self.models, self.statuses = None, False, {}, []
+            self._connection, self.vital = None, False
         for asked in connection.asked.values():
             asked.end(EngineProcessLost())
         for search in connection.searches.values():

@@ -55,8 +55,8 @@ class SlotLayouts:
         for spec in self._manifest.inputs:
             if spec.name == "image":
                 inputs.append(placing.add("image", (height, width, self._manifest.image_channels), "uint8"))
-            elif spec.name == "latent":
-                inputs.append(placing.add("latent", tensor_shape(spec, shape)[1:], "float32"))
+            elif spec.name in {"latent", "reference"}:
+                inputs.append(placing.add(spec.name, tensor_shape(spec, shape)[1:], "float32"))
             else:
                 dtype = "uint8" if spec.name == "mask" else spec.dtype
                 inputs.append(placing.add(spec.name, (height, width), dtype))

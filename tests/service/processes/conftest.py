@@ -44,7 +44,7 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(models_dir: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+def pair(models_dir: Path, tmp_path: Path) -> Callable[..., Any]:
     """Connected rooms: `async with pair(engines=1, **settings) as pair`."""
 
     @asynccontextmanager
@@ -98,4 +98,4 @@ async def pair(models_dir: Path, tmp_path: Path) -> AsyncIterator[Callable[..., 
             front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics()))
             yield Pair(front, board, engine)
 
-    yield make
+    return make

@@ -173,23 +173,26 @@ async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_othe
     def slow(manifest: Manifest) -> FakeEngine:
         return FakeEngine(manifest, batch_s=0.01)
 
-    async with pair(engines=2, max_batch_size=1) as both, both.engine(0, slow) as first:
-        async with both.engine(1, slow) as second:
-            await until(lambda: all(link.ready for link in both.front.links))
-            before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
-            with both.front.models.lease("photos") as model:
-                await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(40)))
-            done = [sum(f.samples for f in e.fakes) - n for e, n in zip((first, second), before, strict=True)]
-            assert sum(done) == 40
-            assert min(done) >= 12
-            stack = ExitStack()
-            model = stack.enter_context(both.front.models.lease("photos"))
-            asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
-            await until(lambda: both.board.engine(1).load > 2)
-            for session in second.desk._sessions:
-                session.channel._transport.abort()
-            assert len(await asyncio.gather(*asked)) == 20
-            stack.close()
+    async with (
+        pair(engines=2, max_batch_size=1) as both,
+        both.engine(0, slow) as first,
+        both.engine(1, slow) as second,
+    ):
+        await until(lambda: all(link.ready for link in both.front.links))
+        before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
+        with both.front.models.lease("photos") as model:
+            await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(40)))
+        done = [sum(f.samples for f in e.fakes) - n for e, n in zip((first, second), before, strict=True)]
+        assert sum(done) == 40
+        assert min(done) >= 12
+        stack = ExitStack()
+        model = stack.enter_context(both.front.models.lease("photos"))
+        asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
+        await until(lambda: both.board.engine(1).load > 2)
+        for session in second.desk._sessions:
+            session.channel._transport.abort()
+        assert len(await asyncio.gather(*asked)) == 20
+        stack.close()
 
 
 async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_after(

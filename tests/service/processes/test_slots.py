@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_the_free_list_gives_back_what_was_taken_whatever_the_order() -> None:
             start = free.take(nbytes)
             if start is not None:
                 ranges = sorted([*taken.items(), (start, nbytes)])
-                assert all(a + n <= b for (a, n), (b, _) in zip(ranges, ranges[1:], strict=False)), "two overlap"
+                assert all(a + n <= b for (a, n), (b, _) in pairwise(ranges)), "two overlap"
                 assert start + nbytes <= 1 << 20
                 taken[start] = nbytes
         assert free.nbytes == (1 << 20) - sum(taken.values())
@@ -46,7 +47,7 @@ def test_a_slot_holds_every_input_and_the_tile_apart(fake_manifest: Callable[...
     ]
     assert (layout.output.shape, layout.output.dtype) == ((64, 96, 3), "uint8")
     parts = sorted((*layout.inputs, layout.output), key=lambda part: part.offset)
-    assert all(a.offset + a.nbytes <= b.offset for a, b in zip(parts, parts[1:], strict=False))
+    assert all(a.offset + a.nbytes <= b.offset for a, b in pairwise(parts))
     assert parts[-1].offset + parts[-1].nbytes <= layout.nbytes
     assert layout.nbytes % PAGE == 0
 

@@ -1,0 +1,37 @@
+"""What every start does before anything is served: what cannot work is said now, and not with the first request."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from service.edge.authorisation import check_exposure
+from service.edge.keys import read_keys
+from service.logs import configure_logs
+from service.saving.building import open_storage
+from service.settings import Settings
+
+_OPEN_FILES = 65_536
+
+
+def prepare(settings: Settings) -> None:
+    """Check the settings against this machine, and make this process ready.
+
+    Raises:
+        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
+        KeysInvalid: the key file cannot be read.
+    """
+    check_exposure(settings)
+    if settings.keys_file:
+        read_keys(Path(settings.keys_file))
+    configure_logs(settings)
+    _raise_open_files_limit()
+    open_storage(settings)
+
+
+def _raise_open_files_limit() -> None:
+    """Each connection needs a file: a soft limit of 1,024 would end before the queue is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
