@@ -19,8 +19,9 @@ from functools import partial
 import structlog
 
 from engines.errors import RetouchError
+from service.background import cancelled
 from service.drain import EXIT_DEVICE_LOST
-from service.engine_room import EngineRoom, cancelled, engine_opener, open_engine_room
+from service.engine_room import EngineRoom, engine_opener, open_engine_room
 from service.metrics import Metrics
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Row

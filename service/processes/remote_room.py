@@ -17,7 +17,7 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.served import ModelStatus
-from service.engine_room import cancelled
+from service.background import cancelled
 from service.errors import NotReady, ShuttingDown
 from service.fairness import ANYONE, Flow
 from service.items import Computed, Sample

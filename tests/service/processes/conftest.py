@@ -15,7 +15,8 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.engine_room import EngineRoom, cancelled, open_engine_room
+from service.background import cancelled
+from service.engine_room import EngineRoom, open_engine_room
 from service.metrics import Metrics
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
