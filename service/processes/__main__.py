@@ -22,7 +22,6 @@ def main() -> int:
     assignment = Assignment.model_validate_json(sys.stdin.buffer.read())
     end_with(assignment.launcher)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the launcher's is inherited
     configure_logs(assignment.settings)
     structlog.contextvars.bind_contextvars(process=f"{assignment.role}-{assignment.index}")
     return _front_end(assignment) if assignment.role == "front_end" else _engine(assignment)

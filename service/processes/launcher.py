@@ -25,6 +25,7 @@ from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
 from service.processes.plan import Restarts, divided
 from service.processes.run_directory import RunDirectory
+from service.processes.signals import Signals
 from service.settings import Settings, SettingsInvalid
 from service.start import prepare
 
@@ -99,6 +100,7 @@ class Launcher:
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
+        self._signals = stack.enter_context(Signals(_SIGNALS))
         self._run_directory = stack.enter_context(RunDirectory.make())
         gpus = [] if settings.engine in _ON_CPUS else visible_gpus(os.environ)
         self._gpus: Sequence[str] = gpus
@@ -125,10 +127,11 @@ class Launcher:
         for child in self._children:
             child.start(now)
         while not (self._signalled and not any(child.running for child in self._children)):
-            received = signal.sigtimedwait(_SIGNALS, _LOOK_EVERY_S)
+            received = self._signals.wait(_LOOK_EVERY_S)
             now = time.monotonic()
-            if received is not None and received.si_signo != signal.SIGCHLD:
-                self._end(received.si_signo, now)
+            for number in received:
+                if number != signal.SIGCHLD:
+                    self._end(number, now)
             self._look(now)
         return 0 if self._clean else 1
 
@@ -179,7 +182,7 @@ class Launcher:
         return not self._signalled or (alive and child in self._engines)
 
     def _ended(self, child: Child, status: int) -> None:
-        if self._signalled and status == 0:
+        if self._signalled and status in (0, -signal.SIGTERM):  # the latter before it served anybody
             return
         if self._signalled:
             self._clean = False
@@ -283,7 +286,6 @@ def launch(settings: Settings) -> int:
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
     prepare(settings)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     with ExitStack() as stack:
         launcher = Launcher(settings, stack)
         if settings.metrics_port and not launcher.serve_metrics():

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -18,6 +17,7 @@ from engines.served import ModelStatus
 from service.errors import ShuttingDown
 from service.fairness import Flow
 from service.items import Computed, Sample
+from service.processes.asked import Asked, Connection, EngineProcessLost, fail
 from service.processes.channel import Channel, greet
 from service.processes.messages import (
     Begun,
@@ -34,16 +34,11 @@ from service.processes.messages import (
     Wanted,
     Withdraw,
 )
-from service.processes.remote_errors import model_error, service_error
 from service.processes.slots import Arena, Slot, SlotLayouts
 
 _log = structlog.get_logger(__name__)
 
 _RECONNECT_S = 0.05
-
-
-class EngineProcessLost(Exception):
-    """It ended before it answered; whatever it was asked can be asked again, there or elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +71,6 @@ class Order:
     flow: Flow
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
-    answer: asyncio.Future[Done]
-    slot: Slot | None
-    """Held until it is answered, whether or not somebody still waits; then it goes with the tile."""
-    on_begun: Callable[[], None] | None
-
-    def end(self, error: Exception | None = None) -> None:
-        """The slot is nobody's any more; a traceback that refers to this must not hold it."""
-        self.slot = None
-        if error is not None:
-            _fail(self.answer, error)
-
-
-@dataclass(slots=True, eq=False)
-class _Connection:
-    """What ends with a connection: nothing of it is used after."""
-
-    arena: Arena
-    lost: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: dict[int, _Asked] = field(default_factory=dict)
-    searches: dict[int, asyncio.Future[None]] = field(default_factory=dict)
-    channel: Channel | None = None
-
-    def send(self, message: Message) -> None:
-        if self.channel is not None:
-            self.channel.send(message)
-
-
 class EngineLink:
     """The way to one engine process, whichever process that is.
 
@@ -119,7 +85,7 @@ class EngineLink:
         self._path = path
         self._hello = Hello(front_end, slots_bytes)
         self._changed = changed
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._number = 0
         self.vital = False
         self.known = False
@@ -128,7 +94,7 @@ class EngineLink:
         """Of the process that was lost, until the next one tells of its own: what is served does not change by that."""
         self.statuses: list[ModelStatus] = []
         """As `models`."""
-        self._served_by: _Connection | None = None
+        self._served_by: Connection | None = None
 
     @property
     def ready(self) -> bool:
@@ -168,14 +134,17 @@ class EngineLink:
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         self._number += 1
-        number, asked = self._number, _Asked(asyncio.get_running_loop().create_future(), slot, order.on_begun)
+        number, asked = self._number, Asked(asyncio.get_running_loop().create_future(), slot, order.on_begun)
         connection.asked[number] = asked
         connection.send(_submit(number, model, slot, order))
         del slot
         try:
             done = await asked.answer
         except asyncio.CancelledError:
-            connection.send(Withdraw(number))
+            if number in connection.asked:
+                connection.send(Withdraw(number))
+            else:  # answered in the same moment
+                asked.end()
             raise
         assert asked.slot is not None  # noqa: S101 -- it comes with the answer
         tile = asked.slot.read(layout.output)
@@ -214,25 +183,25 @@ class EngineLink:
         """Answer everyone who waits with that."""
         if self._connection is not None:
             for number, asked in self._connection.asked.items():
-                _fail(asked.answer, error)
+                fail(asked.answer, error)
                 self._connection.send(Withdraw(number))
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> Connection:
         arena = Arena(self._hello.slots_bytes)
         try:
             raw = greet(self._path, self._hello, arena.descriptor)
         finally:
             arena.hand_over()
-        connection = _Connection(arena)
+        connection = Connection(arena)
         channel = Channel(lambda message: self._receive(connection, message), lambda: self._lost(connection))
         connection.channel = channel
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=raw)
         self._connection = connection
         return connection
 
-    def _receive(self, connection: _Connection, message: Message) -> None:
+    def _receive(self, connection: Connection, message: Message) -> None:
         if isinstance(message, Done | Failed | Found):
-            _answer(connection, message)
+            connection.answer(message)
         elif isinstance(message, Begun):
             if (begun := connection.asked.get(message.id)) is not None and begun.on_begun is not None:
                 begun.on_begun()
@@ -242,7 +211,7 @@ class EngineLink:
             self.vital = message.ready
             self._changed()
 
-    def _serve(self, connection: _Connection, served: Served) -> None:
+    def _serve(self, connection: Connection, served: Served) -> None:
         if self._served_by is not connection:  # another process, with numbers of its own
             self.models, self._served_by = {}, connection
         manifests = {
@@ -269,16 +238,11 @@ class EngineLink:
             if self._connection is not None:
                 self._connection.send(LetGo(model.lease))
 
-    def _lost(self, connection: _Connection) -> None:
-        connection.lost.set()
+    def _lost(self, connection: Connection) -> None:
         if self._connection is connection:  # and not one that was closed from here
             _log.warning("engine process lost", unanswered=len(connection.asked))
             self._connection, self.vital = None, False
-        for asked in connection.asked.values():
-            asked.end(EngineProcessLost())
-        for search in connection.searches.values():
-            _fail(search, EngineProcessLost())
-        connection.asked.clear()
+        connection.end()
         self._changed()
 
 
@@ -296,29 +260,6 @@ def _submit(number: int, model: RemoteModel, slot: Slot, order: Order) -> Submit
         order.flow.client,
         order.flow.priority,
     )
-
-
-def _answer(connection: _Connection, message: Done | Failed | Found) -> None:
-    """What was asked under that number is answered, whether or not somebody still waits."""
-    asked = connection.asked.pop(message.id, None)
-    search = connection.searches.pop(message.id, None)
-    if isinstance(message, Failed):
-        if asked is not None:
-            asked.end(service_error(message))
-        if search is not None:
-            _fail(search, model_error(message))
-    elif isinstance(message, Done):
-        if asked is not None and asked.answer.done():
-            asked.end()
-        elif asked is not None:
-            asked.answer.set_result(message)
-    elif search is not None and not search.done():
-        search.set_result(None)
-
-
-def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
 
 
 def _status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:

@@ -22,9 +22,10 @@ from service.errors import NotReady, ShuttingDown
 from service.fairness import ANYONE, Flow
 from service.items import Computed, Sample
 from service.metrics import Metrics
+from service.processes.asked import EngineProcessLost
 from service.processes.assignment import Assignment
 from service.processes.board import Board
-from service.processes.link import EngineLink, EngineProcessLost, Facts, Order, RemoteModel
+from service.processes.link import EngineLink, Facts, Order, RemoteModel
 from service.settings import Settings
 
 _PATIENCE_S = 30.0
