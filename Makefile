@@ -6,7 +6,7 @@ PINS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
 PYTEST_ARGS ?=
 
-.PHONY: serve test check install-export install-dev pins bench security fuzz clean
+.PHONY: serve test check bench-overload bench-peers install-export install-dev pins bench security fuzz clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -37,6 +37,13 @@ fuzz: .venv/.security ## the decoders under mutated images, for ten minutes
 bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/cpu_engines.py
+
+bench-overload: .venv/.dev ## three times the capacity for a minute
+	$(BIN)/python benchmarks/overload.py --json docs/pictures/overload.json --plot docs/pictures/overload.png
+
+bench-peers: .venv/.dev ## the same work behind LitServe, mosec, BentoML, Ray Serve and PyTriton
+	benchmarks/peers/install.sh
+	$(BIN)/python benchmarks/side_by_side.py --json docs/pictures/peers.json --plot docs/pictures/peers.png
 
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv

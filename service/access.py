@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -55,14 +56,16 @@ class Access:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._random = random.Random()  # noqa: S311 -- an id to find a request by; nobody gains by guessing it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started_at, outcome = perf_counter(), _Outcome()
-        service = scope["state"]["service"]
-        request_id = acceptable_request_id(Headers(scope=scope).get("x-request-id")) or service.new_id()
+        request_id = (
+            acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
+        )
         scope["state"]["request_id"] = request_id
 
         async def send_with_id(message: Message) -> None:

@@ -19,6 +19,9 @@ _EARLY_S = 0.5
 _VALID_S = 15
 """Who has not come so long after the moment is not expected any more."""
 _LONGEST_S = 300
+_LANES = 20
+"""`Retry-After` is in whole seconds, so all who are refused in one twentieth of a second return in one, too: each has
+its own part of the service, or they would come in waves."""
 _SMOOTHING = 0.01
 
 
@@ -28,7 +31,8 @@ class Appointments:
 
     shown: float = 1.0
     """Smoothed share of the booked who come."""
-    _free_at: float = 0.0
+    _free_at: list[float] = field(default_factory=lambda: [0.0] * _LANES)
+    """When each lane's next moment is that nobody has booked."""
     _due: dict[Hashable, int] = field(default_factory=dict)
     """In whole seconds; in the order of booking."""
     _expected: Counter[int] = field(default_factory=Counter)
@@ -47,8 +51,9 @@ class Appointments:
         self._sweep(now)
         if (due := self._due.get(who)) is not None and due > now:
             return max(1, math.ceil(due - now))
-        free_at = max(self._free_at, now + wait_s)
-        self._free_at = min(free_at + request_s * max(self.shown, 0.05) / _FILL, now + _LONGEST_S)
+        lane = int(now % 1.0 * _LANES)
+        free_at = max(self._free_at[lane], now + wait_s)
+        self._free_at[lane] = min(free_at + request_s * max(self.shown, 0.05) * _LANES / _FILL, now + _LONGEST_S)
         pause_s = max(1, math.ceil(free_at - now))
         due = math.floor(now + pause_s)
         self._due[who] = due

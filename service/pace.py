@@ -58,6 +58,8 @@ class Pace:
     _served_s: float = 0.0
     _served_at: float = 0.0
     _counted: int = 0
+    _inside: int = 0
+    """Sum over those counted of how many others were there."""
     _since: float = 0.0
 
     def request_s(self, now: float, crowd: float = 1.0) -> float:
@@ -86,16 +88,15 @@ class Pace:
         self.own_s += weight * (own_s - self.own_s)
 
     def left(self, inside: int, now: float) -> None:
-        """A request was answered, with that many others inside: they are a queue if they fill more than a batch."""
-        if inside * self.samples < self.full_batch:
-            self._since = self._counted = 0
+        """A request was answered, with that many others inside: on average they must fill a batch to be a queue."""
+        if not inside or not self._since:
+            self._since, self._counted, self._inside = (now if inside else 0.0), 0, 0
             return
-        if not self._since:
-            self._since = now
-            return
-        self._counted += 1
+        self._counted, self._inside = self._counted + 1, self._inside + inside
         elapsed_s = now - self._since
-        if elapsed_s >= _WINDOW_S:
-            weight = 0.3 if self._served_s and now - self._served_at < _FRESH_S else 1.0
-            self._served_s += weight * (elapsed_s / self._counted - self._served_s)
-            self._served_at, self._since, self._counted = now, now, 0
+        if elapsed_s >= _WINDOW_S and self._counted >= self.full_batch:
+            if self._inside * self.samples >= self.full_batch * self._counted:
+                weight = 0.3 if self._served_s and now - self._served_at < _FRESH_S else 1.0
+                self._served_s += weight * (elapsed_s / self._counted - self._served_s)
+                self._served_at = now
+            self._since, self._counted, self._inside = now, 0, 0
