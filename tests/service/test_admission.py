@@ -190,11 +190,11 @@ def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
             refusals = []
             for name in range(5):
                 refusals.append(refused(admission, Ask(60.0, request_id=str(name))))
-                clock.now += 0.05
-        enter(stack, admission, 37)
+                clock.now += 0.06
+        enter(stack, admission, 35)
         pause_s = refusals[4].retry_after_s
         assert pause_s is not None
-        clock.now += pause_s - 0.05
+        clock.now += pause_s - 0.06
         assert not is_let_in(admission, Ask(60.0, request_id="new"))
         assert is_let_in(admission, Ask(60.0, request_id="4"))
 
