@@ -41,7 +41,7 @@ fit() {
     # shellcheck disable=SC2086 # flags are words
     [ -s "$run/plan" ] || python3 -m training plan "$config" --seconds "$total" $set | tee "$run/plan"
     # shellcheck disable=SC2046,SC2086
-    python3 -m training fit "$config" $set $(cat "$run/plan") --stop-after-seconds "$stop" | tail -n 40
+    python3 -m training fit "$config" $set $(cat "$run/plan") --stop-after-seconds "$stop"
     cp "$run/plan" "$run/log.jsonl" "$OUT/"
     find "$run/sheets" -name '*.png' | sort | tail -n 2 | xargs -r -I{} cp {} "$OUT/"
     ls -la "$run"

@@ -112,13 +112,12 @@ def write_config() -> Callable[[dict[str, Any], Path], Path]:
 
 
 def as_toml(knobs: dict[str, Any], path: Path) -> Path:
-    """The knobs as a config file; JSON's scalars and lists are TOML's."""
-    lines = [
-        f"{key} = {json.dumps(value)}" for key, value in knobs.items() if key not in ("generator", "data", "phase")
-    ]
-    for header, table in [("[generator]", knobs["generator"]), ("[data]", knobs["data"])]:
+    """The knobs as a config file; JSON's scalars and lists of them are TOML's."""
+    tables = [(f"[{key}]", value) for key, value in knobs.items() if isinstance(value, dict)]
+    tables += [("[[phase]]", phase) for phase in knobs["phase"]]
+    top = {key: value for key, value in knobs.items() if key != "phase" and not isinstance(value, dict)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in top.items()]
+    for header, table in tables:
         lines += [header, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
-    for phase in knobs["phase"]:
-        lines += ["[[phase]]", *(f"{key} = {json.dumps(value)}" for key, value in phase.items())]
     path.write_text("\n".join(lines) + "\n")
     return path

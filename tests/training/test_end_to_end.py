@@ -1,0 +1,139 @@
+"""From a picture to a reply: train until one picture is known by heart, export, serve, evaluate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from served_process import ServedProcess
+from typer.testing import CliRunner
+
+from export.pipeline import ExportRequest, export_model
+from training.__main__ import app
+
+QUIET = {"log_every": 50, "checkpoint_every": 1000, "sheet_every": 1000, "ema_decay": 0.9}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
+    """One small picture eight times, one pair of it with its edges, and the repository of models made of them."""
+    root = tmp_path_factory.mktemp("trained")
+    photograph = cv2.imread(str(photographs / "crocs.jpg"))
+    edges = cv2.cvtColor(cv2.Canny(cv2.resize(photograph, (128, 128)), 60, 120), cv2.COLOR_GRAY2BGR)
+    (root / "pictures").mkdir()
+    (root / "pairs").mkdir()
+    small = cv2.resize(photograph, (32, 32), interpolation=cv2.INTER_AREA)
+    for number in range(8):
+        cv2.imwrite(str(root / "pictures" / f"{number}.png"), small)
+    target = cv2.resize(photograph, (128, 128), interpolation=cv2.INTER_AREA)
+    cv2.imwrite(str(root / "pairs" / "1.png"), np.concatenate([target, edges], 1))
+    return root
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def trained(knobs: dict[str, Any], folder: Path, name: str, write: Callable[[dict[str, Any], Path], Path]) -> Path:
+    """The exported model's folder."""
+    config = write(knobs | {"output": str(folder / name)}, folder / f"{name}.toml")
+    assert "finished" in command("fit", config, "--device", "cpu")
+    last = json.loads((folder / name / "log.jsonl").read_text().splitlines()[-1])
+    assert last["validation_psnr_db"] > 30
+    request = ExportRequest((folder / name / "generator.pth",), name, folder / "pictures", output=folder / "models")
+    return export_model(request, lambda _step: None).directory
+
+
+def figures(model: Path, data: Path, report: Path, *flags: object) -> dict[str, float]:
+    """PSNR of each painter, by its name."""
+    command("evaluate", model, "--data", data, "--engine", "onnxrt", "--json", report, *flags)
+    return {name: row["all"]["psnr_db"] for name, row in json.loads(report.read_text())["figures"].items()}
+
+
+def decoded(reply: httpx.Response) -> NDArray[np.uint8]:
+    return np.asarray(cv2.imdecode(np.frombuffer(reply.content, np.uint8), cv2.IMREAD_COLOR), np.uint8)
+
+
+def psnr_db(found: NDArray[np.uint8], wanted: NDArray[np.uint8]) -> float:
+    return float(10 * np.log10(255**2 / np.square(found.astype(float) - wanted).mean()))
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Callable[[], ServedProcess]]:
+    started: list[ServedProcess] = []
+
+    def start() -> ServedProcess:
+        settings = {"models_dir": folder / "models", "engine": "onnxrt"}
+        started.append(ServedProcess(folder, **settings).start())
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def test_partial_convolution_learns_a_picture_by_heart_and_serves_it(
+    folder: Path,
+    partial_run: Callable[..., dict[str, Any]],
+    write_config: Callable[[dict[str, Any], Path], Path],
+    server: Callable[[], ServedProcess],
+) -> None:
+    pictures = str(folder / "pictures")
+    knobs = partial_run(
+        **QUIET,
+        generator={"levels": 3, "width": 24},
+        data={"path": pictures, "validation": pictures, "load_side": 32, "crop": 32, "flip": False},
+        masks={"coverage": [0.1, 0.5]},
+        phase=[{"steps": 250, "batch": 4, "learning_rate": 1e-2, "warm_up": 10, "log_mse": 0.2}],
+    )
+    model = trained(knobs, folder, "byheart", write_config)
+    found = figures(model, folder / "pictures", folder / "holes.json", "--size", 32, "--baselines", "telea")
+    assert found["model"] > found["telea"] + 3
+    truth = cv2.imread(str(folder / "pictures" / "1.png"))
+    hole = np.zeros((32, 32), np.uint8)
+    hole[8:20, 10:22] = 255
+    torn = np.where(hole[..., None] > 0, 255, truth).astype(np.uint8)
+    files = {
+        name: (f"{name}.png", cv2.imencode(".png", pixels)[1].tobytes())
+        for name, pixels in (("image", torn), ("mask", hole))
+    }
+    reply = httpx.post(
+        f"{server().url}/v1/inpaint", files=files, data={"model": "byheart", "format": "png"}, timeout=60
+    )
+    assert reply.status_code == 200, reply.text
+    continued = np.asarray(cv2.inpaint(torn, hole, 3, cv2.INPAINT_TELEA))
+    assert psnr_db(decoded(reply), truth) > psnr_db(continued, truth) + 3
+
+
+def test_pix2pix_learns_a_pair_by_heart_and_serves_it(
+    folder: Path,
+    pix2pix_run: Callable[..., dict[str, Any]],
+    write_config: Callable[[dict[str, Any], Path], Path],
+    server: Callable[[], ServedProcess],
+) -> None:
+    pairs = str(folder / "pairs")
+    data = {"path": pairs, "validation": pairs, "layout": "pairs", "direction": "BtoA", "load_side": 128, "crop": 128}
+    knobs = pix2pix_run(
+        **QUIET,
+        generator={"net": "unet_128", "ngf": 8},
+        data=data | {"flip": False},
+        phase=[{"steps": 350, "batch": 1, "learning_rate": 4e-3, "warm_up": 10}],
+    )
+    model = trained(knobs, folder, "pairbyheart", write_config)
+    found = figures(model, folder / "pairs", folder / "pairs.json", "--pairs", "BtoA")
+    assert found["model"] > 30
+    pair = cv2.imread(str(folder / "pairs" / "1.png"))
+    files = {"image": ("edges.png", cv2.imencode(".png", pair[:, 128:])[1].tobytes())}
+    options = {"model": "pairbyheart", "format": "png"}
+    reply = httpx.post(f"{server().url}/v1/translate", files=files, data=options, timeout=60)
+    assert reply.status_code == 200, reply.text
+    assert psnr_db(decoded(reply), pair[:, :128]) > 30
