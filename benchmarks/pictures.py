@@ -1,10 +1,11 @@
-"""The pictures in the README, made by the shipped models through `retouch` without a server.
+"""The pictures in the README, made by the shipped models through `retouch` without a server, and the contact sheet.
 
-Run it as `.venv/bin/python benchmarks/pictures.py`.
+Run it as `.venv/bin/python benchmarks/pictures.py`. All are made from the CC0 photographs in tests/data.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,9 +49,21 @@ def beside(images: list[Image.Image]) -> Image.Image:
     return sheet
 
 
+def contact_sheet() -> None:
+    """What `evaluate` shows of the newest photos model: input, model, Telea, truth."""
+    newest = max((ROOT / "models/photos").iterdir(), key=lambda path: int(path.name))
+    with tempfile.TemporaryDirectory() as folder:
+        for path in DATA.glob("*.jpg"):  # masks and labels are PNG
+            shutil.copy(path, folder)
+        command = [sys.executable, "-m", "training", "evaluate", newest, "--data", folder, "--baselines", "telea"]
+        command += ["--sheet", OUTPUT / "contact_sheet.png", "--cache-dir", folder]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 def main() -> None:
-    """Make both pictures."""
+    """Make all pictures."""
     OUTPUT.mkdir(exist_ok=True)
+    contact_sheet()
     with tempfile.TemporaryDirectory() as folder:
         row: list[Image.Image] = []
         for name, strokes in STROKES.items():

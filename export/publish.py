@@ -17,7 +17,10 @@ def next_version(repository: Path, name: str) -> int:
 
 
 def publish(
-    files: Mapping[str, Path], repository: Path, manifest_of: Callable[[int], Manifest]
+    files: Mapping[str, Path],
+    repository: Path,
+    manifest_of: Callable[[int], Manifest],
+    card_of: Callable[[Manifest], str] = card_text,
 ) -> tuple[Path, Manifest]:
     """Put a graph, and what goes with it, under the next free version, with manifest and card.
 
@@ -25,6 +28,7 @@ def publish(
         files: by the name they get (model.onnx, …); on the repository's file system; they are moved.
         repository: the models folder.
         manifest_of: makes the manifest of a version.
+        card_of: makes the card of a manifest.
 
     Returns:
         The version's directory and its manifest.
@@ -37,7 +41,7 @@ def publish(
     while True:
         manifest = manifest_of(version)
         (staged / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
-        (staged / CARD_FILE).write_text(card_text(manifest), "utf-8")
+        (staged / CARD_FILE).write_text(card_of(manifest), "utf-8")
         target = repository / manifest.name / str(version)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""`python -m training gather|fit|plan|evaluate|profile`. Each command's module imports torch only when it runs."""
+"""`python -m training gather|fit|plan|evaluate|profile|ship`. Each command's module imports torch only when it runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from training.fit_command import fit
 from training.gather_command import gather
 from training.plan_command import plan
 from training.profile_command import profile
+from training.ship_command import ship
 
 
 class TrainingGroup(TyperGroup):
@@ -47,6 +48,7 @@ app.command()(fit)
 app.command()(plan)
 app.command()(evaluate)
 app.command()(profile)
+app.command()(ship)
 
 
 def main() -> None:

@@ -1,0 +1,96 @@
+import json
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from engines.manifest import read_manifest
+from export.generators.pconv import PConv, PConvOptions
+from training.__main__ import app
+
+SOURCES = {
+    "sources": [
+        {"name": "wallpapers", "licence": "CC0", "kept": 1234},
+        {"name": "scenes", "licence": "U: not stated", "kept": 56},
+    ]
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    net, generator = PConv().build(PConvOptions(levels=2, width=2)), torch.Generator().manual_seed(0)
+    for key, tensor in net.state_dict().items():
+        if key.endswith("mask_conv.weight"):
+            tensor.fill_(1)
+        elif tensor.ndim > 1:
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) / math.sqrt(tensor[0].numel()))
+    torch.save(net.state_dict(), tmp_path / "generator.pth")
+    return tmp_path / "generator.pth"
+
+
+@pytest.fixture
+def held_out(tmp_path):
+    folder = tmp_path / "heldout"
+    folder.mkdir()
+    for index in range(2):
+        noise = np.random.default_rng(index).uniform(0, 255, (6, 6, 3)).astype(np.float32)
+        pixels = np.clip(cv2.resize(noise, (300, 260), interpolation=cv2.INTER_CUBIC), 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+    return folder
+
+
+def _ship(checkpoint, held_out, output, *more):
+    story = ["--trained-on", "1,290 photographs.", "--run", "Seven steps of 2.", "--licence", "CC0"]
+    story += ["--failures", "It paints noise."]
+    arguments = [checkpoint, "--name", "tiny", "--data", held_out, "--images", held_out, "--output", output]
+    return CliRunner().invoke(app, ["ship", *map(str, arguments), *story, "--engine", "onnxrt", *map(str, more)])
+
+
+def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, held_out, tmp_path):
+    (tmp_path / "photos.json").write_text(json.dumps(SOURCES))
+    (tmp_path / "models/tiny/1").mkdir(parents=True)
+    done = _ship(
+        checkpoint, held_out, tmp_path / "models", "--sources", tmp_path / "photos.json", "--reports", tmp_path / "r"
+    )
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "models/tiny/2"
+    assert sorted(path.name for path in folder.iterdir()) == ["card.md", "manifest.json", "model.onnx"]
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["tiny"]
+    manifest = read_manifest(folder)
+    assert manifest.key == "tiny/2"
+    report = json.loads((tmp_path / "r/heldout-256-crops.json").read_text())
+    assert report["model"]["name"] == "tiny/2"
+    assert report["model"]["onnx_sha256"] == manifest.onnx_sha256  # what was measured is what was published
+    assert manifest.quality["heldout, 256² crops: PSNR dB"] == report["figures"]["model"]["all"]["psnr_db"]
+    assert manifest.quality["heldout, whole, 512 wide: PSNR over Telea dB"] < 0
+    assert (manifest.licence, manifest.training_data) == ("CC0", "1,290 photographs. Seven steps of 2.")
+    card = (folder / "card.md").read_text("utf-8")
+    for said in (
+        "| wallpapers | 1,234 | CC0 |",
+        "Seven steps of 2.",
+        "It paints noise.",
+        "## Measured: heldout, whole, 512 wide",
+        "| all | 2 | telea |",
+        "Worst of heldout, 256² crops by L1",
+    ):
+        assert said in card
+    assert (tmp_path / "r/heldout-whole-512-wide.png").is_file()
+
+
+def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_out):
+    (tmp_path / "empty").mkdir()
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--data", tmp_path / "empty")
+    assert done.exit_code == 1
+    assert "no pictures" in done.output
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_foreign_list_of_sources_is_refused_before_any_work(checkpoint, held_out, tmp_path):
+    (tmp_path / "photos.json").write_text("{}")
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--sources", tmp_path / "photos.json")
+    assert done.exit_code == 1
+    assert "not the manifest that gather writes" in done.output

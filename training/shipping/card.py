@@ -1,0 +1,96 @@
+"""The card of a model that was trained here: the exporter's card, and data, run, figures and failures below it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engines.manifest import Manifest
+from export.card import card_text
+from training.evaluate.report import OVERALL
+
+Report = Mapping[str, Any]
+_WORST = 5
+
+
+@dataclass(frozen=True)
+class Story:
+    """What no measurement knows: told by whoever trained the model.
+
+    data: what it was trained on, in a sentence.
+    sources: photos.json of `gather`, for the table of sources and licences; None where there was none.
+    run: steps, batch, precision, time, device, config.
+    failures: what it does badly, as seen on the contact sheet.
+    licence: of the weights.
+    """
+
+    data: str
+    sources: Mapping[str, Any] | None
+    run: str
+    failures: str
+    licence: str
+
+
+def protocol_name(report: Report) -> str:
+    """`bsds500_val, 256² crops`: what a person calls the protocol."""
+    protocol = report["protocol"]
+    if protocol["pairs"]:
+        return f"{protocol['data']}, pairs {protocol['pairs']}"
+    side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, {protocol['width']} wide"
+    return f"{protocol['data']}, {side}"
+
+
+def quality_of(reports: Sequence[Report]) -> dict[str, float]:
+    """The figures for the manifest: of each protocol the model's own, and against Telea where it was measured."""
+    found: dict[str, float] = {}
+    for report in reports:
+        name, own = protocol_name(report), report["figures"]["model"][OVERALL]
+        found |= {f"{name}: {_TITLES[key]}": own[key] for key in _TITLES if key in own}
+        if gain := report["gains"].get("telea"):
+            found[f"{name}: PSNR over Telea dB"] = gain["psnr_gain_db"]
+            if "lpips_ratio" in gain:
+                found[f"{name}: LPIPS as a part of Telea's"] = gain["lpips_ratio"]
+    return found
+
+
+_TITLES = {"psnr_db": "PSNR dB", "ssim": "SSIM", "lpips": "LPIPS", "l1": "L1", "fid": "FID"}
+
+
+def trained_card(manifest: Manifest, story: Story, reports: Sequence[Report]) -> str:
+    """The whole card in Markdown."""
+    parts = [card_text(manifest), "## Training\n", f"{story.run}\n", *_sources(story.sources)]
+    for report in reports:
+        parts += [f"## Measured: {protocol_name(report)}\n", *_measured(report)]
+    parts += ["## Where it fails\n", f"{story.failures}\n", *map(_worst, reports)]
+    return "\n".join(parts)
+
+
+def _sources(manifest: Mapping[str, Any] | None) -> list[str]:
+    if manifest is None:
+        return []
+    rows = [f"| {source['name']} | {source.get('kept', 0):,} | {source['licence']} |" for source in manifest["sources"]]
+    return ["| source | pictures | licence |", "|---|---|---|", *rows, ""]
+
+
+def _measured(report: Report) -> list[str]:
+    model, protocol = report["model"], report["protocol"]
+    how = f"The {model['graph']} graph in {model['engine']} {model['precision']}"
+    if not protocol["pairs"]:
+        how += f"; {protocol['masks']} holes, seed {protocol['seed']}"
+    columns = [key for key in _TITLES if key in report["figures"]["model"][OVERALL]]
+    lines = [f"{how}.\n", f"| coverage | pictures | by | {' | '.join(_TITLES[key] for key in columns)} |"]
+    lines.append("|---" * (3 + len(columns)) + "|")
+    for band in report["figures"]["model"]:
+        for painter, by_band in report["figures"].items():
+            row = by_band[band]
+            figures = " | ".join(f"{row[key]:.4g}" if key in row else "" for key in columns)
+            lines.append(f"| {band} | {row['pictures']:g} | {painter} | {figures} |")
+    return [*lines, ""]
+
+
+def _worst(report: Report) -> str:
+    measure = "lpips" if report["pictures"][0]["model"].get("lpips") is not None else "l1"
+    ranked = sorted(report["pictures"], key=lambda picture: float(picture["model"][measure]), reverse=True)[:_WORST]
+    named = ", ".join(f"{row['name']} ({row['coverage']:.0%}: {row['model'][measure]:.3f})" for row in ranked)
+    return f"Worst of {protocol_name(report)} by {_TITLES[measure]}, with the part that was to be made: {named}.\n"

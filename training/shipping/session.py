@@ -1,0 +1,105 @@
+"""Export, evaluate, publish with a card: in this order, and nothing is published unless all of it went well."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engines.manifest import ONNX_FILE, Manifest
+from export.pipeline import ExportRequest, export_model
+from export.publish import publish
+from training.evaluate.cases import Direction, Protocol
+from training.evaluate.session import Progress
+from training.evaluate.session import Request as Evaluation
+from training.evaluate.session import run as evaluate
+from training.shipping.card import Story, protocol_name, quality_of, trained_card
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to ship; `evaluation` has everything but the model and the protocol.
+
+    export: the checkpoint, the name, and where to publish.
+    pairs: None for inpainting, which is measured on crops and on whole pictures.
+    """
+
+    export: ExportRequest
+    story: Story
+    evaluation: Evaluation
+    reports: Path | None = None
+    pairs: Direction | None = None
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """What was published, and what was measured on the way."""
+
+    directory: Path
+    manifest: Manifest
+    reports: list[dict[str, Any]]
+
+
+def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> Shipped:
+    """Export into a place aside, measure that very graph, publish it with its figures.
+
+    Raises:
+        ExportError, TrainingError, EngineError: nothing was published; the message says why.
+    """
+    output = request.export.output
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".ship-", dir=output) as staging:
+        exported = export_model(replace(request.export, output=Path(staging)), notify)
+        reports = []
+        for protocol in _protocols(request):
+            notify(f"measuring on {protocol.data.name}")
+            reports.append(_measure(exported.directory, protocol, request, progress))
+        draft = exported.manifest.model_copy(
+            update={
+                "licence": request.story.licence,
+                "training_data": f"{request.story.data} {request.story.run}",
+                "quality": quality_of(reports),
+            }
+        )
+        notify("publishing")
+        directory, manifest = publish(
+            {ONNX_FILE: exported.directory / ONNX_FILE},
+            output,
+            lambda version: draft.model_copy(update={"version": version}),
+            lambda manifest: trained_card(manifest, request.story, reports),
+        )
+    if request.reports:
+        _write(reports, manifest, request.reports)
+    return Shipped(directory, manifest, reports)
+
+
+def _protocols(request: Request) -> Sequence[Protocol]:
+    given = request.evaluation.protocol
+    if request.pairs:
+        return [given.model_copy(update={"pairs": request.pairs})]
+    return [given.model_copy(update={"size": 256}), given.model_copy(update={"size": None, "width": 512})]
+
+
+def _measure(model: Path, protocol: Protocol, request: Request, progress: Progress) -> dict[str, Any]:
+    evaluation = replace(
+        request.evaluation, model=model, protocol=protocol, baselines=() if protocol.pairs else ("telea", "ns")
+    )
+    if request.reports:
+        evaluation = replace(evaluation, sheet=request.reports / f"{_stem(protocol.model_dump(mode='json'))}.png")
+    return evaluate(evaluation, progress)
+
+
+def _stem(protocol: dict[str, Any]) -> str:
+    name = protocol_name({"protocol": protocol | {"data": Path(protocol["data"]).name}})
+    return name.replace(", ", "-").replace(" ", "-").replace("²", "")
+
+
+def _write(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
+    """The reports under the version that the model got only now."""
+    for report in reports:
+        report["model"]["name"] = manifest.key
+        text = json.dumps(report, indent=1) + "\n"
+        (folder / f"{_stem(report['protocol'])}.json").write_text(text, "utf-8")
