@@ -3,6 +3,7 @@
 #   gpu_host.sh stage                      take over what was carried: wheels, photo shards, features, pictures
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
+#   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
@@ -45,6 +46,14 @@ fit() {
     cp "$run/plan" "$run/log.jsonl" "$OUT/"
     find "$run/sheets" -name '*.png' | sort | tail -n 2 | xargs -r -I{} cp {} "$OUT/"
     ls -la "$run"
+}
+
+profile() {
+    local name=$1 set
+    shift
+    set=$(paths "$name")
+    # shellcheck disable=SC2086 # flags are words
+    python3 -m training profile "training/configs/$name.toml" -o "$OUT/profile-$name" $set "$@"
 }
 
 take() {

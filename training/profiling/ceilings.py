@@ -30,7 +30,7 @@ def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...]) ->
     A copy of n bytes moves 2 n: it reads and writes. A product of side s takes 2 s³ operations.
     """
     large = device.type == "cuda"
-    source = torch.empty(2**30 if large else 2**26, dtype=torch.uint8, device=device)
+    source = torch.empty(2**32 if large else 2**26, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copying = _best_s(lambda: target.copy_(source), device)
     side = 8192 if large else 512
