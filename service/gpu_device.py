@@ -18,7 +18,7 @@ from engines.cuda import Cuda, Stream, open_cuda
 from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.devices import Ticket, Tiles
+from service.devices import Ticket, Tile, Tiles
 from service.gpu_layout import BatchLayout, batch_shape_of, lay_out, padded
 from service.gpu_pixels import GpuPixels, load_cvcuda
 from service.gpu_slots import Slot, host_array
@@ -51,6 +51,8 @@ class GpuTicket:
     layout: BatchLayout
     rows: int
     """Of the batch; the layout may have more."""
+    into: tuple[Tile, ...] = ()
+    """Where the tiles are written; empty where they come back in the slot."""
 
     @property
     def done(self) -> bool:
@@ -100,12 +102,13 @@ class GpuDevice:
                     slot, layout, engine.addresses, lambda stream: engine.enqueue(layout.shape, stream)
                 )
             with stage_range("postprocess", about):
-                self._stages.bring_out(slot, layout)
+                into = _wanted_places(samples)
+                self._stages.bring_out(slot, layout, into)
         except BaseException:
             self._free.append(slot)
             self._settle()
             raise
-        return GpuTicket(slot, layout, len(samples))
+        return GpuTicket(slot, layout, len(samples), into)
 
     def collect(self, ticket: Ticket) -> Tiles:
         assert isinstance(ticket, GpuTicket)  # noqa: S101 -- the device's own
@@ -113,7 +116,7 @@ class GpuDevice:
         try:
             slot.done.synchronise()
             self.busy_s += slot.computed.seconds_since(slot.begun)
-            return _tiles(slot, ticket.layout, ticket.rows)
+            return _tiles(slot, ticket)
         finally:
             self._free.append(slot)
 
@@ -160,9 +163,16 @@ def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
             )
 
 
-def _tiles(slot: Slot, layout: BatchLayout, rows: int) -> Tiles:
-    """Copied from the slot, because the next batch overwrites it."""
-    tiles = host_array(slot.host_returned, layout.tiles)[:rows].copy()
+def _wanted_places(samples: Sequence[Sample]) -> tuple[Tile, ...]:
+    """Where the GPU can write the tiles of all samples by itself; empty where it cannot."""
+    places = tuple(sample.into for sample in samples if sample.locked and sample.into is not None)
+    return places if len(places) == len(samples) else ()
+
+
+def _tiles(slot: Slot, ticket: GpuTicket) -> Tiles:
+    """Where they were wanted; else copied from the slot, because the next batch overwrites it."""
+    layout, rows = ticket.layout, ticket.rows
+    tiles = ticket.into or host_array(slot.host_returned, layout.tiles)[:rows].copy()
     counts = host_array(slot.host_returned, layout.counts)
     values = layout.verdicts.nbytes // layout.rows
     finite = (counts[:, FINITE].sum(axis=1) == values).reshape(layout.tiles.shape[0], -1).all(axis=1)[:rows]

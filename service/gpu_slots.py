@@ -74,7 +74,12 @@ class Slot:
 
 def host_array(buffer: PinnedBuffer, part: Part) -> NDArray[Any]:
     """A part of page-locked memory; valid as long as the buffer."""
-    return PinnedBuffer(buffer.cuda, buffer.address + part.offset, part.nbytes).array(part.shape, part.dtype)
+    return host_part(buffer, part).array(part.shape, part.dtype)
+
+
+def host_part(buffer: PinnedBuffer, part: Part) -> PinnedBuffer:
+    """A part of page-locked memory; not to be closed."""
+    return PinnedBuffer(buffer.cuda, buffer.address + part.offset, part.nbytes)
 
 
 def device_part(buffer: DeviceBuffer, part: Part) -> DeviceBuffer:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from engines.cuda import Cuda, DeviceBuffer, Stream
+from engines.cuda import Cuda, DeviceBuffer, PinnedBuffer, Stream
+from service.devices import Tile
 from service.gpu_layout import BINS, BatchLayout
 from service.gpu_pixels import GpuPixels, View
-from service.gpu_slots import Slot, device_part, host_array
+from service.gpu_slots import Slot, device_part, host_array, host_part
 from service.items import Sample
 from service.placing import Part
 
@@ -35,11 +38,15 @@ class GpuStages:
         Rows that only pad the batch repeat the last sample: whatever lies there otherwise may be no class id.
         """
         padded_rows = [*samples, *[samples[-1]] * (layout.shape.batch - len(samples))]
-        for part in layout.staged:
-            rows = host_array(slot.host_staged, part)
-            for row, sample in zip(rows, padded_rows, strict=True):
-                np.copyto(row.reshape(sample.arrays[part.name].shape), sample.arrays[part.name], casting="same_kind")
-        self.cuda.copy_in(slot.device_staged, slot.host_staged, layout.sizes.staged, self.incoming)
+        if all(sample.locked for sample in samples):
+            self._copy_rows_in(slot, layout, padded_rows)
+        else:
+            for part in layout.staged:
+                rows = host_array(slot.host_staged, part)
+                for row, sample in zip(rows, padded_rows, strict=True):
+                    array = sample.arrays[part.name]
+                    np.copyto(row.reshape(array.shape), array, casting="same_kind")
+            self.cuda.copy_in(slot.device_staged, slot.host_staged, layout.sizes.staged, self.incoming)
         if layout.floats is not None:
             image = next(part for part in layout.staged if part.name == "image")
             source, target = _view(slot.device_staged, image), _view(slot.device_scratch, layout.floats)
@@ -73,8 +80,14 @@ class GpuStages:
         self.pixels.convert(verdicts, output, self.computing, scale=_VERDICT_SCALE, offset=_VERDICT_OFFSET)
         slot.converted.record(self.computing)
 
-    def bring_out(self, slot: Slot, layout: BatchLayout) -> None:
-        """Put the channels last, count the verdicts, and copy both to the host."""
+    def bring_out(self, slot: Slot, layout: BatchLayout, into: Sequence[Tile] = ()) -> None:
+        """Put the channels last, count the verdicts, and copy both to the host.
+
+        Args:
+            slot: with the batch.
+            layout: of it.
+            into: page-locked memory for the tile of each row; where there is none, the slot's.
+        """
         self.outgoing.wait_for(slot.converted)
         rows, channels, height, width = layout.verdicts.shape
         if layout.planes is not None:
@@ -87,8 +100,25 @@ class GpuStages:
             slot.device_scratch.address + layout.verdicts.offset, (rows, channels * height, width, 1), "uint8"
         )
         self.pixels.count(View(counts.address, (rows, BINS, 1), "int32", "HWC"), verdicts, self.outgoing)
-        self.cuda.copy_out(slot.host_returned, slot.device_returned, layout.sizes.returned, self.outgoing)
+        if into:
+            tile_bytes = layout.tiles.nbytes // layout.tiles.shape[0]
+            for number, tile in enumerate(into):
+                row = _row(slot.device_returned, layout.tiles.offset, number, tile_bytes)
+                self.cuda.copy_out(_locked(self.cuda, tile), row, tile_bytes, self.outgoing)
+            self.cuda.copy_out(
+                host_part(slot.host_returned, layout.counts), counts, layout.counts.nbytes, self.outgoing
+            )
+        else:
+            self.cuda.copy_out(slot.host_returned, slot.device_returned, layout.sizes.returned, self.outgoing)
         slot.done.record(self.outgoing)
+
+    def _copy_rows_in(self, slot: Slot, layout: BatchLayout, samples: Sequence[Sample]) -> None:
+        """From where each sample lies, without the processor."""
+        for part in layout.staged:
+            row_bytes = part.nbytes // part.shape[0]
+            for number, sample in enumerate(samples):
+                row = _row(slot.device_staged, part.offset, number, row_bytes)
+                self.cuda.copy_in(row, _locked(self.cuda, sample.arrays[part.name]), row_bytes, self.incoming)
 
     def _feed(self, slot: Slot, layout: BatchLayout, part: Part, address: int) -> None:
         """One input into the engine's memory."""
@@ -105,6 +135,16 @@ class GpuStages:
         else:
             target_memory = DeviceBuffer(self.cuda, address, part.nbytes)
             self.cuda.copy_within(target_memory, device_part(slot.device_staged, part), part.nbytes, self.computing)
+
+
+def _row(buffer: DeviceBuffer, offset: int, number: int, nbytes: int) -> DeviceBuffer:
+    """A row of a part of device memory; not to be closed."""
+    return DeviceBuffer(buffer.cuda, buffer.address + offset + number * nbytes, nbytes)
+
+
+def _locked(cuda: Cuda, array: NDArray[Any]) -> PinnedBuffer:
+    """A dense array in memory that is page-locked already; not to be closed."""
+    return PinnedBuffer(cuda, int(array.__array_interface__["data"][0]), array.nbytes)
 
 
 def _view(buffer: DeviceBuffer, part: Part, layout: str = "NHWC") -> View:

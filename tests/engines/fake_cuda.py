@@ -32,6 +32,7 @@ class FakeRuntime:
     """Every call is recorded by name; `fail` makes the next call of a name answer with a status."""
 
     cudaStreamNonBlocking = 1
+    cudaHostRegisterPortable = 1
     cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2, cudaMemcpyDeviceToDevice=3)
     cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
 
@@ -40,6 +41,7 @@ class FakeRuntime:
         self.calls: list[str] = []
         self.fail: dict[str, Status] = {}
         self.memory: dict[int, Any] = {}
+        self.locked: dict[int, int] = {}
         self.queues: dict[int, deque[Callable[[], None]]] = {}
         self.events: dict[int, tuple[deque[Callable[[], None]], Callable[[], None]] | None] = {}
         self.graphs: dict[int, list[Callable[[], None]]] = {}
@@ -84,6 +86,14 @@ class FakeRuntime:
         return (OK,)
 
     cudaFree = cudaFreeHost = _free
+
+    def cudaHostRegister(self, address: int, nbytes: int, _flags: int) -> tuple[Status]:
+        self.locked[address] = nbytes
+        return (OK,)
+
+    def cudaHostUnregister(self, address: int) -> tuple[Status]:
+        del self.locked[address]
+        return (OK,)
 
     def cudaMemcpyAsync(self, target: int, source: int, nbytes: int, _kind: int, stream: int) -> tuple[Status]:
         self.enqueue(stream, lambda: ctypes.memmove(target, source, nbytes) and None)

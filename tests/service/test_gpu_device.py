@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from service.gpu_device import GpuDevice, StreamEngine
 from service.gpu_layout import padded_sizes
 from service.gpu_pixels import GpuPixels
 from service.items import Sample, Size
+from service.processes.slots import Memory, SlotLayouts
 
 from ..engines.fake_cuda import FakeRuntime, Status
 from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
@@ -114,6 +116,44 @@ def test_tiles_of_every_kind_of_model_are_those_of_the_cpu(gpu: Gpu, fake_manife
         samples = random_samples(engine.manifest, rng, batch)
         tiles = gpu.device.collect(gpu.device.launch(engine, samples))
         assert_same(tiles, CpuDevice().compute(engine, samples))
+
+
+def locked_copies(manifest: Manifest, samples: list[Sample]) -> list[Sample]:
+    """The same samples in slots, as an engine process sees them on a GPU."""
+    layouts, size = SlotLayouts(manifest), (*samples[0].tile, samples[0].samples)
+    layout = layouts.of(*size)
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, layout.nbytes * len(samples))
+    memory = Memory(descriptor, layout.nbytes * len(samples))
+    os.close(descriptor)
+    placed = [memory.sample(n * layout.nbytes, layout, size, locked=True) for n in range(len(samples))]
+    for one, sample in zip(placed, samples, strict=True):
+        for name, array in sample.arrays.items():
+            one.arrays[name][...] = array
+    return placed
+
+
+@pytest.mark.parametrize("kind", ["inpaint", "translate", "grey", "generate", "label", "diverse"])
+def test_samples_in_page_locked_slots_are_read_and_written_where_they_lie(
+    gpu: Gpu, fake_manifest: MakeManifest, kind: str
+) -> None:
+    engine = gpu.engine(manifests(fake_manifest)[kind], BatchShape(8, 64, 64, 2 if kind == "diverse" else 1))
+    rng = np.random.default_rng(5)
+    for batch in (1, 3, 4):
+        samples = random_samples(engine.manifest, rng, batch)
+        placed = locked_copies(engine.manifest, samples)
+        tiles = gpu.device.collect(gpu.device.launch(engine, placed))
+        assert_same(tiles, CpuDevice().compute(engine, samples))
+        assert all(tile is one.into for tile, one in zip(tiles, placed, strict=True))
+
+
+def test_a_batch_of_which_only_some_samples_are_page_locked_is_computed_too(
+    gpu: Gpu, fake_manifest: MakeManifest
+) -> None:
+    engine = gpu.engine(manifests(fake_manifest)["inpaint"])
+    samples = random_samples(engine.manifest, np.random.default_rng(6), 3)
+    mixed = [*locked_copies(engine.manifest, samples[:2]), samples[2]]
+    assert_same(gpu.device.collect(gpu.device.launch(engine, mixed)), CpuDevice().compute(engine, samples))
 
 
 def test_a_thousand_random_batches_in_flight_together_equal_a_synchronous_reference(
