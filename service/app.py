@@ -7,11 +7,13 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -24,17 +26,20 @@ from service.edge.clients import Clients
 from service.engine_room import open_engine_room
 from service.gpu_gauges import add_gpu_gauges
 from service.health import Outage, Vitals, unready_reasons
+from service.items import Call, Reply
 from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
 from service.ledger.database import LEDGER_FILE, Database
 from service.metrics import Metrics
+from service.orders import Order
 from service.pace import Pace
 from service.pipeline import Pipeline
-from service.repeats import keys
+from service.repeats import keys, known_results
 from service.repeats.building import open_idempotency
 from service.repeats.idempotency import Idempotency
+from service.repeats.result_cache import ResultCache
 from service.room import Models, OpenRoom, Room
 from service.saving.building import open_store
 from service.saving.owners import Owner
@@ -47,12 +52,16 @@ log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.1
 
 
+Fulfil = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
+
+
 @dataclass(slots=True, eq=False)
 class Service:
     """The running server's parts, for routes and signals."""
 
     settings: Settings
     pipeline: Pipeline
+    fulfil: Fulfil
     room: Room
     jobs: Jobs
     idempotency: Idempotency
@@ -148,7 +157,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
     ledger = stack.enter_context(
-        Database(settings.results_dir / LEDGER_FILE, [jobs_table.SCHEMA, keys.SCHEMA, deliveries.SCHEMA])
+        Database(
+            settings.results_dir / LEDGER_FILE, [one.SCHEMA for one in (jobs_table, deliveries, keys, known_results)]
+        )
     )
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner))
     results = ResultReader(store)
@@ -174,14 +185,20 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         new_id=_new_id,
         new_seed=_new_seed,
     )
-    jobs = await stack.enter_async_context(open_jobs(pipeline, ledger, owner, room.loaded))
+    cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
+    fulfil: Fulfil = cache.fulfil if settings.cache_entries else partial(_fulfil, pipeline)
+    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded))
     service = Service(
-        settings, pipeline, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
+        settings, pipeline, fulfil, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
     )
     for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
     return service
+
+
+async def _fulfil(pipeline: Pipeline, order: Order, call: Call) -> Reply:
+    return await order.fulfil(pipeline, call)
 
 
 def _watch(service: Service) -> None:

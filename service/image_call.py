@@ -81,7 +81,7 @@ async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any
 
 async def _reply(request: Request, order: Order, call: Call) -> Response:
     service: Service = request.state.service
-    reply = await order.fulfil(service.pipeline, call)
+    reply = await service.fulfil(order, call)
     return image_response(reply, call.request_id, joined(request.headers, "accept"))
 
 

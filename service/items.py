@@ -163,3 +163,5 @@ class Reply:
     seed: int | None
     """What the latents were drawn from; None for models without."""
     timings: Timings
+    cache: Literal["hit", "miss", "coalesced"] | None = None
+    """Where it came from, if requests are compared."""

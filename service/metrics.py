@@ -82,6 +82,12 @@ class Metrics:
         self.save_failures = Counter(
             "retouch_save_failures", "Failed attempts to write a result; each is retried", registry=self.registry
         )
+        self.cache = Counter(
+            "retouch_cache",
+            "Requests that could be cached: hit, miss, or coalesced with one in flight",
+            ["outcome"],
+            registry=self.registry,
+        )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in the house")
@@ -129,6 +135,10 @@ class Metrics:
     def webhook_tried(self, outcome: str) -> None:
         """A try to deliver a webhook ended."""
         self.webhooks.labels(outcome).inc()
+
+    def cache_asked(self, outcome: str) -> None:
+        """A request that could be cached found its result, or did not."""
+        self.cache.labels(outcome).inc()
 
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"

@@ -89,7 +89,7 @@ class Pipeline:
         """
         uploads = Uploads(image, mask)
         prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
-        model = options.model or self.settings.inpaint_model
+        model = self.model_of("inpaint", options.model)
         decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
         order = _Order("inpaint", model, prepare, options, len(image), decoded, options.samples, options.seed)
         return await self._reply(order, call)
@@ -103,18 +103,28 @@ class Pipeline:
         """
         uploads = Uploads(image, instance=others.get("instance"), reference=others.get("reference"))
         prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
-        model = options.model or self.settings.translate_model
+        model = self.model_of("translate", options.model)
         decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
         return await self._reply(_Order("translate", model, prepare, options, len(image), decoded), call)
 
     async def generate(self, options: GenerateOptions, call: Call) -> Reply:
         """Make pictures from random numbers alone. Raises as `inpaint`."""
         prepare = partial(tasks.prepare_generate, options)
-        model = options.model or self.settings.generate_model
+        model = self.model_of("generate", options.model)
         if not model:
             raise InvalidOption("name a `model`: this server has no --generate-model", code="model_required")
         order = _Order("generate", model, prepare, options, 0, 0, options.count, options.seed)
         return await self._reply(order, call)
+
+    def model_of(self, task: Task, asked: str | None) -> str:
+        """`name` or `name/version`: what a request names, or the default of its task; empty where there is none."""
+        settings = self.settings
+        defaults: dict[Task, str] = {
+            "inpaint": settings.inpaint_model,
+            "translate": settings.translate_model,
+            "generate": settings.generate_model,
+        }
+        return asked or defaults[task]
 
     async def _reply(self, order: _Order, call: Call) -> Reply:
         async with self._model(order.model, order.task) as model:

@@ -15,6 +15,12 @@ from service.jobs.table import Job
 from service.negotiation import wants_json, wants_multipart
 from service.schemas import EncodedImage, ImageReply, ImagesReply
 
+_CACHE_STATUS = {
+    "hit": "retouch; hit",
+    "miss": "retouch; fwd=uri-miss; stored",
+    "coalesced": "retouch; fwd=uri-miss; collapsed",
+}
+"""RFC 9211."""
 PROBLEM_TYPE = "application/problem+json"
 
 
@@ -58,6 +64,7 @@ def _headers(reply: Reply) -> dict[str, str]:
         **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
         **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
         **({"Location": url} if url else {}),
+        **({"Cache-Status": _CACHE_STATUS[reply.cache]} if reply.cache else {}),
     }
 
 

@@ -103,6 +103,9 @@ class Settings(BaseModel):
     job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
     max_jobs: int = Field(1000, ge=1, description="unfinished jobs, of all processes together; one more is refused")
 
+    cache_entries: int = Field(
+        0, ge=0, description="saved results that identical requests are answered from; 0 computes every request"
+    )
     idempotency_ttl_s: float = Field(86_400.0, gt=0, description="how long an Idempotency-Key holds, with its answer")
     idempotency_wait_s: float = Field(
         30.0, gt=0, description="longest wait for the answer to an earlier request with the same key; then 409"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ import structlog
 from service.admission import Admission
 from service.background import running
 from service.errors import ServiceError
-from service.items import Call
+from service.items import Call, Reply
 from service.jobs.delivery import Deliverer
 from service.jobs.destinations import Destinations
 from service.jobs.jobs import JobLimits, JobParts, Jobs
@@ -35,14 +35,20 @@ _FORGET_EVERY = 120
 
 
 @asynccontextmanager
-async def open_jobs(pipeline: Pipeline, ledger: Database, owner: Owner, loaded: asyncio.Event) -> AsyncIterator[Jobs]:
+async def open_jobs(
+    pipeline: Pipeline,
+    fulfil: Callable[[Order, Call], Awaitable[Reply]],
+    ledger: Database,
+    owner: Owner,
+    loaded: asyncio.Event,
+) -> AsyncIterator[Jobs]:
     """The jobs of this process; those of dead ones are taken up once the models are `loaded`."""
     settings = pipeline.settings
 
     deliverer = _deliverer(pipeline, ledger)
 
-    async def fulfil(order: Order, call: Call) -> list[str]:
-        reply = await order.fulfil(pipeline, call)
+    async def urls(order: Order, call: Call) -> list[str]:
+        reply = await fulfil(order, call)
         return [url for picture in reply.pictures if (url := result_url(picture))]
 
     parts = JobParts(
@@ -50,7 +56,7 @@ async def open_jobs(pipeline: Pipeline, ledger: Database, owner: Owner, loaded: 
         kept=KeptOrders(settings.results_dir),
         owner=owner,
         admission=pipeline.admission,
-        fulfil=fulfil,
+        fulfil=urls,
         clock=pipeline.clock,
         now=time.time,
         new_id=pipeline.new_id,

@@ -1,0 +1,44 @@
+"""The table of finished results by what they were made of. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+import sqlite3
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS known_results (
+    fingerprint TEXT PRIMARY KEY,
+    about TEXT NOT NULL,
+    used_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS known_results_use ON known_results (used_at);
+"""
+
+
+def find(ledger: sqlite3.Connection, fingerprint: str) -> str | None:
+    """What is known of the result, as JSON."""
+    row = ledger.execute("SELECT about FROM known_results WHERE fingerprint = ?", (fingerprint,)).fetchone()
+    return None if row is None else row["about"]
+
+
+def remember(ledger: sqlite3.Connection, fingerprint: str, about: str, now: float) -> None:
+    """A result is finished."""
+    ledger.execute("INSERT OR REPLACE INTO known_results VALUES (?, ?, ?)", (fingerprint, about, now))
+
+
+def use(ledger: sqlite3.Connection, fingerprint: str, now: float) -> None:
+    """It was asked for again."""
+    ledger.execute("UPDATE known_results SET used_at = ? WHERE fingerprint = ?", (now, fingerprint))
+
+
+def forget(ledger: sqlite3.Connection, fingerprint: str) -> None:
+    """It is not there any more."""
+    ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
+
+
+def trim(ledger: sqlite3.Connection, most: int) -> None:
+    """Keep those that were asked for last."""
+    ledger.execute(
+        "DELETE FROM known_results WHERE fingerprint IN "
+        "(SELECT fingerprint FROM known_results ORDER BY used_at DESC LIMIT -1 OFFSET ?)",
+        (most,),
+    )

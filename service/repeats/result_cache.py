@@ -1,0 +1,131 @@
+"""Exact result cache: identical requests are computed once, at the same time or one after the other.
+
+Identical: the bytes of all files, the model's version and the digest of its ONNX, the options, the seed. What is cached
+is where the stored result is, so the results folder (or bucket) is the cache, its retention the cache's, and every
+process that shares the ledger finds it. What is not saved is not cached, but still computed once for all who wait for
+it at the same time in one process. A request of a model that draws, without a seed, wants a new result and gets one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, Protocol
+
+import structlog
+
+from engines.manifest import Manifest
+from service.errors import DeadlineExceeded, ServiceError
+from service.items import Call, Encoded, Reply, Size, Timings
+from service.ledger.database import Database
+from service.orders import Order
+from service.pipeline import Pipeline
+from service.repeats import known_results
+from service.repeats.flights import Flights
+from service.repeats.idempotency import fingerprint_of
+from service.saving.reading import ResultReader
+
+_log = structlog.get_logger(__name__)
+_TRIM_EVERY = 256
+"""Results remembered."""
+_FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed")
+CacheOutcome = Literal["hit", "miss", "coalesced"]
+
+
+class CacheObserver(Protocol):
+    """Told about every request that could be cached, on the event loop."""
+
+    def cache_asked(self, outcome: CacheOutcome) -> None:
+        """Where its result came from."""
+
+
+@dataclass(slots=True)
+class ResultCache:
+    """Fulfils orders. Used on the event loop."""
+
+    pipeline: Pipeline
+    ledger: Database
+    results: ResultReader
+    observer: CacheObserver
+    entries: int
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    _flights: Flights[Reply] = field(default_factory=Flights)
+    _remembered: int = 0
+
+    async def fulfil(self, order: Order, call: Call) -> Reply:
+        """The finished pictures. Raises as `Order.fulfil`."""
+        manifest = self._manifest(order)
+        if manifest is None or (manifest.diverse and getattr(order.options, "seed", None) is None):
+            return await order.fulfil(self.pipeline, call)
+        saved = self.pipeline.settings.save if order.options.save is None else order.options.save
+        wishes = (manifest.key, manifest.onnx_sha256, str(saved))
+        key = await self.pipeline.codec_threads.begin(fingerprint_of, order, *wishes)
+        while True:
+            if key not in self._flights and saved and (found := await self._find(key)) is not None:
+                return self._told(found, "hit")
+            leads = key not in self._flights
+            try:
+                reply = await self._flights.join(key, partial(self._compute, order, call, key, manifest))
+                return self._told(reply, "miss" if leads else "coalesced")
+            except DeadlineExceeded:
+                if leads:
+                    raise
+                # that was the deadline of the one who began it; this request's own is watched by its caller
+
+    def _manifest(self, order: Order) -> Manifest | None:
+        """Of the model that would be used now; None where that fails: the pipeline says why."""
+        name, _, version = self.pipeline.model_of(order.task, order.options.model).partition("/")
+        ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
+        wanted = [one for one in ready if version in ("", str(one.version))]
+        return max(wanted, key=lambda one: one.version).manifest if wanted else None
+
+    async def _compute(self, order: Order, call: Call, key: str, manifest: Manifest) -> Reply:
+        reply = await order.fulfil(self.pipeline, call)
+        if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
+            remember = partial(known_results.remember, fingerprint=key, about=_about(reply), now=self.now())
+            self._write(remember)
+            self._remembered += 1
+            if self._remembered % _TRIM_EVERY == 0:
+                self._write(partial(known_results.trim, most=self.entries))
+        return reply
+
+    async def _find(self, key: str) -> Reply | None:
+        try:
+            about = await self.ledger.read(partial(known_results.find, fingerprint=key))
+            if about is None:
+                return None
+            reply = await self._loaded(json.loads(about))
+        except ServiceError as error:  # a cache that cannot be read costs time and nothing else
+            _log.warning("the result cache cannot be read", error=str(error))
+            return None
+        if reply is None:  # retention removed it
+            self._write(partial(known_results.forget, fingerprint=key))
+        else:
+            self._write(partial(known_results.use, fingerprint=key, now=self.now()))
+        return reply
+
+    async def _loaded(self, about: dict[str, object]) -> Reply | None:
+        pictures: list[Encoded] = []
+        ids = about.pop("result_ids")
+        for result_id in ids if isinstance(ids, list) else []:
+            found = await self.results.image(result_id)
+            if found is None:
+                return None
+            pictures.append(Encoded(found[0], result_id))
+        return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_about` wrote it
+
+    def _told(self, reply: Reply, outcome: CacheOutcome) -> Reply:
+        self.observer.cache_asked(outcome)
+        return replace(reply, cache=outcome)
+
+    def _write(self, work: Callable[..., None]) -> None:
+        """Behind the reply; a ledger that does not take it costs the next request its hit."""
+        self.ledger.write(work).add_done_callback(lambda done: done.exception())
+
+
+def _about(reply: Reply) -> str:
+    facts = {name: getattr(reply, name) for name in _FACTS}
+    return json.dumps({**facts, "result_ids": [picture.result_id for picture in reply.pictures]})

@@ -1,0 +1,143 @@
+"""Identical requests over real HTTP: computed once, in one process or in two, until what was stored is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tensor_specs import image, latent, mask, output
+
+from engines.fake import FakeEngine, Hang
+from engines.manifest import Manifest
+
+Serve = Callable[..., Any]
+Files = dict[str, tuple[str, bytes, str]]
+PATH = "/v1/inpaint"
+
+
+class Held:
+    """The next batch after `hold` computes when the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.hold = False
+
+    def engine(self, manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, fault=lambda _feed: Hang(self.gate) if self.hold else None)
+
+
+def test_an_identical_request_gets_the_stored_result_and_another_its_own(serve: Serve, files: Files) -> None:
+    running = serve(cache_entries=100)
+    before = running.executed
+    with running.client() as client:
+        first, again = (client.post(PATH, files=files) for _ in range(2))
+        assert (first.headers["cache-status"], again.headers["cache-status"]) == (
+            "retouch; fwd=uri-miss; stored",
+            "retouch; hit",
+        )
+        assert (first.content, first.headers["location"]) == (again.content, again.headers["location"])
+        for name in ("x-model", "x-engine", "x-mask-coverage", "content-type"):
+            assert first.headers[name] == again.headers[name]
+        assert running.executed == before + 1
+        for data in ({"quality": "7"}, {"format": "jpeg"}, {"strategy": "whole"}):
+            assert "hit" not in client.post(PATH, files=files, data=data).headers["cache-status"]
+        assert running.executed == before + 4
+        metrics = client.get("/metrics").text
+    assert 'retouch_cache_total{outcome="hit"} 1.0' in metrics
+    assert 'retouch_cache_total{outcome="miss"} 4.0' in metrics
+
+
+def test_another_process_and_a_restart_find_what_was_stored(serve: Serve, files: Files) -> None:
+    one, other = serve(cache_entries=100), serve(cache_entries=100)
+    with one.client() as client:
+        location = client.post(PATH, files=files).headers["location"]
+    one.stop()
+    with other.client() as client:
+        again = client.post(PATH, files=files)
+    assert (again.headers["cache-status"], again.headers["location"]) == ("retouch; hit", location)
+
+
+def test_a_result_that_was_deleted_is_computed_again(serve: Serve, files: Files, tmp_path: Path) -> None:
+    running = serve(cache_entries=100)
+    with running.client() as client:
+        client.post(PATH, files=files)
+        assert running.service.store.flush(10) == 0
+        for shard in (tmp_path / "results").glob("??"):
+            shutil.rmtree(shard)
+        again = client.post(PATH, files=files)
+        assert again.headers["cache-status"] == "retouch; fwd=uri-miss; stored"
+        assert client.get(again.headers["location"]).content == again.content
+
+
+def test_what_is_not_saved_is_not_cached_and_a_server_without_cache_compares_nothing(
+    serve: Serve, files: Files
+) -> None:
+    running = serve(cache_entries=100)
+    with running.client() as client:
+        replies = [client.post(PATH, files=files, data={"save": "false"}) for _ in range(2)]
+        assert all("hit" not in reply.headers["cache-status"] for reply in replies)
+    with serve().client() as client:
+        replies = [client.post(PATH, files=files) for _ in range(2)]
+        assert not any("cache-status" in reply.headers for reply in replies)
+        assert replies[0].headers["location"] != replies[1].headers["location"]
+
+
+async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_client_hangs_up(
+    serve: Serve, files: Files
+) -> None:
+    held = Held()
+    running = serve(held.engine, cache_entries=100)
+    held.hold = True
+    before = running.executed
+    async with running.async_client() as client:
+
+        async def inside(wanted: int) -> None:
+            for _ in range(1000):
+                if running.service.admission.inside == wanted:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError("they did not come in")
+
+        leader = asyncio.create_task(client.post(PATH, files=files))
+        await inside(1)
+        followers = [asyncio.create_task(client.post(PATH, files=files)) for _ in range(4)]
+        await inside(5)
+        leader.cancel()
+        await inside(4)
+        held.gate.set()
+        replies = [await one for one in followers]
+    assert {reply.status_code for reply in replies} == {200}
+    assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
+    assert running.executed == before + 1
+
+
+async def test_a_request_with_more_time_outlives_the_deadline_of_the_one_it_joined(serve: Serve, files: Files) -> None:
+    held = Held()
+    running = serve(held.engine, cache_entries=100)
+    held.hold = True
+    async with running.async_client() as client:
+        hasty = asyncio.create_task(client.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "300"}))
+        for _ in range(1000):
+            if running.service.admission.inside == 1:
+                break
+            await asyncio.sleep(0.005)
+        patient = asyncio.create_task(client.post(PATH, files=files))
+        assert (await hasty).status_code == 504
+        held.gate.set()
+        assert (await patient).status_code == 200
+
+
+def test_a_model_that_draws_is_asked_again_unless_a_seed_is_given(
+    serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    add_model(models_dir, "drawing", "inpaint", inputs=[image(), mask(), latent()], output=output())
+    with serve(cache_entries=100).client() as client:
+        asked = {"model": "drawing"}
+        assert not any("cache-status" in client.post(PATH, files=files, data=asked).headers for _ in range(2))
+        replies = [client.post(PATH, files=files, data={**asked, "seed": "7"}) for _ in range(2)]
+        assert [reply.headers["cache-status"][:12] for reply in replies] == ["retouch; fwd", "retouch; hit"]
+        assert {reply.headers["x-seed"] for reply in replies} == {"7"}
