@@ -16,6 +16,7 @@ from engines.cuda import Cuda, open_cuda
 from engines.errors import EngineOutOfMemory
 from service.device import CpuDevice
 from service.devices import Tiles
+from service.gpu_layout import batch_shape_of, lay_out
 from service.gpu_pixels import GpuPixels, View, load_cvcuda
 from service.items import Sample, Size
 
@@ -192,7 +193,8 @@ def halving(bench: Bench) -> None:
     wanted = CpuDevice().compute(bench.engine, samples)
     made = bench.device(1)
     free, _ = cuda.call("cudaMemGetInfo")
-    room = 96 * 2**20
+    needed = sum(lay_out(bench.manifest, batch_shape_of(samples)).sizes[:3])
+    room = min(96 * 2**20, needed // 2)
     ballast = cuda.device_buffer(free - room)
     refused: list[int] = []
 

@@ -25,7 +25,6 @@ from export.partial_conv import (
     WindowRatio,
     counts_all_alike,
     group_counts,
-    masked,
     through_levels,
     with_weight,
 )
@@ -120,10 +119,12 @@ class LoweredBlock(nn.Module):
         self.register_buffer("kept_bias", bias.view(1, -1, 1, 1).clone())
 
     def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Features (compute type) with their FP32 masks to the layer's features and FP32 mask."""
+        """Features (compute type), 0 where their FP32 masks are, to the layer's features and FP32 mask."""
         kind = features[0].dtype
         ratio, valid = self.ratio(masks)
-        y = self.conv(masked(features, masks)) * ratio.clamp(-LARGEST_HALF, LARGEST_HALF).to(kind)
+        y = self.conv(torch.cat(features, 1) if len(features) > 1 else features[0]) * ratio.clamp(
+            -LARGEST_HALF, LARGEST_HALF
+        ).to(kind)
         y = y + self.shift.to(kind)
         if self.has_bias:
             y = y + self.kept_bias.to(kind) * valid.to(kind)
@@ -159,16 +160,22 @@ class LoweredUNet(nn.Module):
         """The tensor contract: see the module."""
         x = self.scale.normalise(image).to(compute_type(self))
         valid = 1 - mask
-        features = [(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
+        features = [_masked(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
         for level in range(1, self.levels + 1):
             x, m = features[-1]
-            features.append(self.blocks[f"enc_{level}"]([x], [m]))
+            features.append(_masked(*self.blocks[f"enc_{level}"]([x], [m])))
         x, m = features.pop()
         for level in range(self.levels, 0, -1):
             skip, skip_mask = features.pop()
-            x, m = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
-            x, m = self.blocks[f"dec_{level}"]([x, skip], [m, skip_mask])
+            up, up_mask = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
+            y, m = self.blocks[f"dec_{level}"]([up, skip], [up_mask, skip_mask])
+            x, m = _masked(y, m) if level > 1 else (y, m)
         return self.scale.restore(x.float())
+
+
+def _masked(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Features that are 0 where nothing is valid, once for all that read them and before they are enlarged."""
+    return x * mask.to(x.dtype), mask
 
 
 def _inputs(block: PartialBlock) -> int:

@@ -84,12 +84,16 @@ def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_proc
     assert recorder.types == [torch.float32] * 5
 
 
-@pytest.mark.parametrize("kind", ["Conv2d", "ConvTranspose2d"])
 @pytest.mark.parametrize(("given", "made"), [(3, 16), (67, 3), (12, 20), (8, 16)])
-def test_channels_are_filled_up_for_tensor_cores_and_the_result_is_the_same(kind, given, made):
-    net = torch.nn.Sequential(getattr(torch.nn, kind)(given, made, 3, padding=1))
+def test_channels_are_filled_up_for_tensor_cores_and_the_result_is_the_same(given, made):
+    net = torch.nn.Sequential(torch.nn.Conv2d(given, made, 3, padding=1))
     filled = laid_out(net, "fp16")
     weights = [weight for weight in filled.parameters() if weight.dim() == 4]
     assert all(side % 8 == 0 or side == 3 for weight in weights for side in weight.shape[:2])
     image = torch.rand(1, given, 9, 9)
     assert torch.allclose(filled.float()(image), net.half().float()(image), atol=1e-5)
+
+
+def test_transposed_convolutions_keep_their_channels():
+    net = torch.nn.Sequential(torch.nn.ConvTranspose2d(12, 3, 4, 2, 1))
+    assert laid_out(net, "fp16")[0].weight.shape == (12, 3, 4, 4)

@@ -107,7 +107,7 @@ def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
     block.conv.conv.weight.fill_(1 / block.ratio.window)
     masks[1][..., 3, 3] = 0  # 6,656 of 6,912: FP16 has no such integer steps, the mean over the valid is 1 all the same
     block.shift.zero_()
-    features, valid = block([up, skip], masks)
+    features, valid = block([up, skip * masks[1].half()], masks)
     assert valid.dtype == torch.float32
     assert (features.float() - 1).abs()[..., 1:-1, 1:-1].max() < 2e-3
 
