@@ -38,7 +38,7 @@ def train(arguments: argparse.Namespace, gpus: int, output: Path) -> list[dict[s
 
 
 def compared(curve: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, float]:
-    """Speed, its ratio to the base's, and how far the losses lie apart: at each step, and in the last quarter's mean."""
+    """Speed, its ratio to the base's, and how far the losses lie apart: at each step, and over the last quarter."""
 
     def speed(lines: list[dict[str, Any]]) -> float:
         return statistics.median(line["images_per_s"] for line in lines[len(lines) // 4 :])

@@ -44,8 +44,8 @@ def draw_roofline(path: Path, title: str, ceilings: Ceilings, figures: Sequence[
 def _draw_roof(axes: Any, precision: str, ceilings: Ceilings) -> None:
     top = ceilings.flop_per_s[precision]
     ridge = top / ceilings.bytes_per_s
-    label = f"{precision}: products at {top / 1e12:,.1f} TFLOP/s"
-    axes.plot([ridge / 1e3, ridge, ridge * 1e2], [top / 1e3, top, top], color=_COLOURS[precision], label=label)
+    label = f"{precision}: products at {top / 1e12:.3g} TFLOP/s"
+    axes.plot([ridge / 100, ridge, ridge * 30], [top / 100, top, top], color=_COLOURS[precision], label=label)
 
 
 def _draw_points(axes: Any, found: StepFigures) -> None:
@@ -61,7 +61,7 @@ def _draw_points(axes: Any, found: StepFigures) -> None:
     )
     if found.flop:
         moved = sum(calls.bytes for calls in found.calls)
-        label = f"{found.precision}: whole step, {found.flop / found.step_s / 1e12:,.2f} TFLOP/s"
+        label = f"{found.precision}: whole step, {found.flop / found.step_s / 1e12:.3g} TFLOP/s"
         axes.scatter(
             found.flop / moved,
             found.flop / found.step_s,

@@ -37,7 +37,7 @@ def protocol_name(report: Report) -> str:
     protocol = report["protocol"]
     if protocol["pairs"]:
         return f"{protocol['data']}, pairs {protocol['pairs']}"
-    side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, {protocol['width']} wide"
+    side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, longer side {protocol['width']}"
     return f"{protocol['data']}, {side}"
 
 

@@ -66,19 +66,19 @@ def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, 
     assert report["model"]["name"] == "tiny/2"
     assert report["model"]["onnx_sha256"] == manifest.onnx_sha256  # what was measured is what was published
     assert manifest.quality["heldout, 256² crops: PSNR dB"] == report["figures"]["model"]["all"]["psnr_db"]
-    assert manifest.quality["heldout, whole, 512 wide: PSNR over Telea dB"] < 0
+    assert manifest.quality["heldout, whole, longer side 512: PSNR over Telea dB"] < 0
     assert (manifest.licence, manifest.training_data) == ("CC0", "1,290 photographs. Seven steps of 2.")
     card = (folder / "card.md").read_text("utf-8")
     for said in (
         "| wallpapers | 1,234 | CC0 |",
         "Seven steps of 2.",
         "It paints noise.",
-        "## Measured: heldout, whole, 512 wide",
+        "## Measured: heldout, whole, longer side 512",
         "| all | 2 | telea |",
         "Worst of heldout, 256² crops by L1",
     ):
         assert said in card
-    assert (tmp_path / "r/heldout-whole-512-wide.png").is_file()
+    assert (tmp_path / "r/heldout-whole-longer-side-512.png").is_file()
 
 
 def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_out):
