@@ -97,6 +97,8 @@ class Settings(BaseModel):
     s3_region: str = Field("", description="empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
     upload_timeout_s: float = Field(30.0, gt=0, description="longest time that one try to send or fetch may take")
     upload_threads: int = Field(16, ge=1, description="results that are uploaded at once")
+    results_max_age_h: float = Field(0.0, ge=0, description="delete stored results that are older, in hours; 0: never")
+    results_max_gb: float = Field(0.0, ge=0, description="keep at most that much of them, in GiB; 0: no limit")
     spool_max_items: int = Field(512, ge=1, description="results waiting to be saved; when full, new work is refused")
     spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
     save_threads: int = Field(2, ge=1, description="threads that write results to results_dir")

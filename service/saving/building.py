@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,7 @@ from service.saving.object_storage import ObjectLocation, open_object_storage
 from service.saving.owners import Owner
 from service.saving.result_files import ResultFiles
 from service.saving.results import SaveObserver
+from service.saving.retention import Retention, RetentionLimits
 from service.saving.spool import SpoolLimits
 from service.saving.spool_files import SpoolFiles
 from service.saving.storage import Storage
@@ -21,6 +23,8 @@ from service.saving.store import ResultStore
 from service.settings import Settings
 
 _log = structlog.get_logger(__name__)
+RETENTION_LOCK = ".retention.lock"
+_SWEEP_EVERY_S = 60.0
 _INHERIT_EVERY_S = 2.0
 """How long the results of a process that died wait for another one to take them up."""
 
@@ -37,10 +41,11 @@ async def open_store(
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     spool_files = SpoolFiles(owner)
     threads = settings.upload_threads if settings.results_url else settings.save_threads
-    store = ResultStore(open_storage(settings), spool_files, limits, threads=threads, observer=observer)
+    storage = open_storage(settings)
+    store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
-        async with running(_inherit(store)):
+        async with running(_inherit(store), _sweep(settings, storage)):
             yield store
     finally:
         await _flush(store, drain)
@@ -65,6 +70,17 @@ async def _inherit(store: ResultStore) -> None:
     while True:
         await asyncio.sleep(_INHERIT_EVERY_S)
         await asyncio.to_thread(store.inherit)
+
+
+async def _sweep(settings: Settings, storage: Storage) -> None:
+    limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
+    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time)
+    while limits.any:
+        try:
+            await asyncio.to_thread(retention.sweep)
+        except OSError as error:
+            _log.warning("old results cannot be deleted; it is tried again", error=str(error))
+        await asyncio.sleep(_SWEEP_EVERY_S)
 
 
 async def _flush(store: ResultStore, drain: Drain) -> None:

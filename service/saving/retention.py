@@ -1,0 +1,97 @@
+"""Which stored results have to go: the oldest first, by age and by bytes; sidecar and image together.
+
+Only what storage lists is ever deleted, so never what is still in the spool. `plan` decides and does nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from service.saving.storage import Kept, Storage
+
+_log = structlog.get_logger(__name__)
+_HALF_A_RESULT_S = 3600.0
+"""An image without its sidecar, or the other way round, is then what a crash left, and no write in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """How much is kept; 0 for no limit."""
+
+    max_age_s: float = 0.0
+    max_bytes: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.max_age_s or self.max_bytes)
+
+
+@dataclass(slots=True)
+class _Result:
+    names: list[str] = field(default_factory=list)
+    size: int = 0
+    modified_at: float = 0.0
+
+    def add(self, kept: Kept) -> None:
+        self.names.append(kept.name)
+        self.size += kept.size
+        self.modified_at = max(self.modified_at, kept.modified_at)
+
+    @property
+    def whole(self) -> bool:
+        return len(self.names) > 1
+
+    def in_order(self) -> list[str]:
+        """The sidecar first: a sidecar that can be seen has its image beside it."""
+        return sorted(self.names, key=lambda name: not name.endswith(".json"))
+
+
+def plan(entries: Iterable[Kept], limits: RetentionLimits, now: float) -> list[str]:
+    """The names of what has to go, in the order in which it is to be deleted. now: seconds since the epoch."""
+    results: dict[str, _Result] = {}
+    for kept in entries:
+        results.setdefault(kept.result_id, _Result()).add(kept)
+    left = sum(result.size for result in results.values() if result.whole)
+    gone: list[str] = []
+    for result in sorted(results.values(), key=lambda one: one.modified_at):
+        age_s = now - result.modified_at
+        if not result.whole:
+            gone += result.names if age_s > _HALF_A_RESULT_S else []
+        elif 0 < limits.max_age_s < age_s or 0 < limits.max_bytes < left:
+            gone += result.in_order()
+            left -= result.size
+    return gone
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Deletes what `plan` names; one process at a time. Blocks."""
+
+    storage: Storage
+    lock: Path
+    limits: RetentionLimits
+    now: Callable[[], float]
+
+    def sweep(self) -> int:
+        """Look through the storage once; how many objects were deleted.
+
+        Raises:
+            OSError: it cannot be listed, or one cannot be deleted; the next sweep goes on.
+        """
+        with self.lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another process is at it
+                return 0
+            gone = plan(self.storage.entries(), self.limits, self.now())
+            for name in gone:
+                self.storage.delete(name)
+        if gone:
+            _log.info("old results deleted", objects=len(gone))
+        return len(gone)

@@ -1,0 +1,79 @@
+"""The oldest results go first, whole, and nothing that is not durable yet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from service.saving.result_files import ResultFiles
+from service.saving.retention import Retention, RetentionLimits, plan
+from service.saving.storage import Kept
+
+HOUR = 3600.0
+NOW = 1_000_000.0
+
+
+def stored(number: int, age_s: float, size: int = 100) -> list[Kept]:
+    name = f"00/{number:032x}"
+    return [Kept(f"{name}.png", size - 10, NOW - age_s), Kept(f"{name}.json", 10, NOW - age_s + 1)]
+
+
+def ids(names: list[str]) -> list[int]:
+    return [int(name[3:35], 16) for name in names if name.endswith(".json")]
+
+
+ENTRIES = [kept for number, age in ((3, 1.0), (1, 3 * HOUR), (2, 2 * HOUR)) for kept in stored(number, age)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "gone"),
+    [
+        pytest.param(RetentionLimits(), [], id="no limits"),
+        pytest.param(RetentionLimits(max_age_s=2.5 * HOUR), [1], id="age"),
+        pytest.param(RetentionLimits(max_age_s=60.0), [1, 2], id="age of two"),
+        pytest.param(RetentionLimits(max_bytes=300), [], id="fits"),
+        pytest.param(RetentionLimits(max_bytes=299), [1], id="bytes"),
+        pytest.param(RetentionLimits(max_bytes=100), [1, 2], id="bytes of two"),
+        pytest.param(RetentionLimits(max_bytes=1), [1, 2, 3], id="everything"),
+        pytest.param(RetentionLimits(max_age_s=2.5 * HOUR, max_bytes=199), [1, 2], id="both"),
+    ],
+)
+def test_the_oldest_go_first(limits: RetentionLimits, gone: list[int]) -> None:
+    names = plan(ENTRIES, limits, NOW)
+    assert ids(names) == gone
+    assert len(names) == 2 * len(gone)
+
+
+def test_a_sidecar_goes_before_its_image() -> None:
+    names = plan(ENTRIES, RetentionLimits(max_age_s=60.0), NOW)
+    assert [name.rpartition(".")[2] for name in names] == ["json", "png"] * 2
+
+
+def test_half_a_result_is_left_while_it_may_still_be_written_and_removed_when_it_cannot() -> None:
+    fresh, old = stored(1, 60.0)[:1], stored(2, 2 * HOUR)[:1]
+    assert plan(fresh + old, RetentionLimits(max_bytes=1), NOW) == [old[0].name]
+
+
+def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    for number in (1, 2):
+        files.write(b"image", {"id": f"{number:032x}", "media_type": "image/png"})
+    for path in (tmp_path / "00").glob(f"{1:032x}.*"):
+        os.utime(path, (1.0, 1.0))
+    limits = RetentionLimits(max_age_s=HOUR)
+    now = (tmp_path / "00" / f"{2:032x}.png").stat().st_mtime
+    counts: list[int] = []
+
+    class Nested(ResultFiles):
+        def entries(self):  # type: ignore[no-untyped-def] # as the base's
+            counts.append(Retention(files, tmp_path / "lock", limits, lambda: now).sweep())
+            return super().entries()
+
+    assert Retention(Nested(tmp_path), tmp_path / "lock", limits, lambda: now).sweep() == 2
+    assert counts == [0]
+    assert files.read(f"{1:032x}") is None
+    assert files.read(f"{2:032x}") == (b"image", "image/png")
+    assert Retention(files, tmp_path / "lock", limits, lambda: now).sweep() == 0
