@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from engines.errors import RetouchError
+from training.blend_command import blend
 from training.errors import ConfigInvalid
 from training.evaluate_command import evaluate
 from training.fit_command import fit
@@ -46,6 +47,7 @@ def _commands() -> None:
 app.command()(gather)
 app.command()(fit)
 app.command()(plan)
+app.command()(blend)
 app.command()(evaluate)
 app.command()(profile)
 app.command()(ship)

@@ -1,0 +1,85 @@
+"""Batches and losses of a partial-convolution run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from training.config import PConvConfig
+from training.errors import CheckpointMismatch
+from training.features import VGG16Features
+from training.partial_task import PartialLosses, PartialTrainee
+from training.runtime import Runtime
+from training.schedule import place_of
+
+CPU = torch.device("cpu")
+Config = Callable[..., PConvConfig]
+
+
+@pytest.fixture
+def mask_folder(tmp_path: Path) -> Path:
+    mask = np.zeros((32, 32), np.uint8)
+    mask[10:20, 5:25] = 255
+    (tmp_path / "masks").mkdir()
+    cv2.imwrite(str(tmp_path / "masks" / "1.png"), mask)
+    return tmp_path / "masks"
+
+
+def test_processes_together_see_the_batch_that_one_sees_alone(partial_config: Config, mask_folder: Path) -> None:
+    masks = {"folder": mask_folder, "folder_share": 0.5}
+    config = partial_config(masks=masks, phase=[{"steps": 4, "batch": 6, "learning_rate": 1e-3}])
+    place = place_of(2, config.phase)
+    image, hole = PartialTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
+    shares = [PartialTrainee(config, Runtime(CPU, "fp32", rank=rank, world=3)).batch(2, place) for rank in range(3)]
+    assert torch.equal(torch.cat([share[0] for share in shares]), image)
+    assert torch.equal(torch.cat([share[1] for share in shares]), hole)
+    assert image.shape == (6, 3, 32, 32)
+    assert hole.shape == (6, 1, 32, 32)
+
+
+def test_steps_differ_in_pictures_and_holes(partial_config: Config) -> None:
+    config = partial_config()
+    trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
+    first, second = (trainee.batch(number, place_of(number, config.phase)) for number in (0, 1))
+    assert not torch.equal(first[0], second[0])
+    assert not torch.equal(first[1], second[1])
+
+
+def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Config) -> None:
+    weights = {"hole": 6.0, "valid": 1.0, "log_mse": 0.1, "perceptual": 0.05, "style": 10.0, "total_variation": 0.2}
+    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "features_of_output": True} | weights
+    config = partial_config(phase=[phase], features="unused.safetensors")
+    trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
+    image, hole = trainee.batch(0, place_of(0, partial_config().phase))
+    terms = PartialLosses(trainee.net, VGG16Features(), config.phase[0])(image, hole)
+    assert terms.keys() == weights.keys() | {"loss"}
+    assert terms["loss"].item() == pytest.approx(sum(weights[name] * terms[name].item() for name in weights), rel=1e-5)
+    plain = PartialLosses(trainee.net, None, partial_config().phase[0])(image, hole)
+    assert plain.keys() == {"hole", "valid", "loss"}
+
+
+def test_no_step_before_its_phase(partial_config: Config) -> None:
+    config = partial_config()
+    with pytest.raises(RuntimeError, match="begin_phase"):
+        PartialTrainee(config, Runtime(CPU, "fp32")).step(0, place_of(0, config.phase))
+
+
+def test_a_run_can_begin_with_given_weights(partial_config: Config, tmp_path: Path) -> None:
+    first = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
+    torch.save(first.generator_state(), tmp_path / "first.pth")
+    second = PartialTrainee(partial_config(seed=9, initial=tmp_path / "first.pth"), Runtime(CPU, "fp32"))
+    for key, tensor in first.net.state_dict().items():
+        assert torch.allclose(second.net.state_dict()[key], tensor), key
+
+
+def test_weights_of_another_width_are_refused(partial_config: Config, tmp_path: Path) -> None:
+    other = PartialTrainee(partial_config(generator={"levels": 3, "width": 8}), Runtime(CPU, "fp32"))
+    torch.save(other.generator_state(), tmp_path / "other.pth")
+    for path, message in ((tmp_path / "other.pth", "levels and widths"), (tmp_path / "absent.pth", "absent")):
+        with pytest.raises(CheckpointMismatch, match=message):
+            PartialTrainee(partial_config(initial=path), Runtime(CPU, "fp32"))
