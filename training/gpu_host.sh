@@ -38,7 +38,7 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
 fit() {
     local name=$1 total=$2 stop=$3 config=training/configs/$1.toml run=$WORK/runs/$1 set
     set=$(paths "$name")
-    mkdir -p "$run"
+    mkdir -p "$run/sheets"
     # shellcheck disable=SC2086 # flags are words
     [ -s "$run/plan" ] || python3 -m training plan "$config" --seconds "$total" $set | tee "$run/plan"
     # shellcheck disable=SC2046,SC2086
