@@ -1,4 +1,4 @@
-"""`python -m training gather|fit|plan|blend|evaluate|profile|ship`. Each command's module imports torch only when it runs."""
+"""`python -m training gather|fit|plan|blend|evaluate|profile|ship`. A command imports torch only when it runs."""
 
 from __future__ import annotations
 
