@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from training.flags import Device, Overrides
+
 
 def fit(
     config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds those of the shipped models")],
-    override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's")
-    ] = None,
+    override: Overrides = None,
     stop_after_seconds: Annotated[
         float | None, typer.Option(min=0, help="save and end after so long; the same command goes on from there")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU if there is one")] = None,
+    device: Device = None,
 ) -> None:
     """Train a generator; a run that was cut, or killed, goes on where its last checkpoint stands.
 

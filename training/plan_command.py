@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from training.flags import Device, Overrides
+
 
 def plan(
     config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
     seconds: Annotated[float, typer.Option(min=1, help="time that the steps may take, start and compilation aside")],
-    override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU if there is one")] = None,
+    override: Overrides = None,
+    device: Device = None,
 ) -> None:
     """Measure a few steps of each phase here and print the flags that make `fit` take so long; compiles on the way."""
     from training.config import load_config  # noqa: PLC0415 (loads torch)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from training.flags import Device, Overrides
+
 if TYPE_CHECKING:
     from training.config import Precision
 
@@ -22,10 +24,8 @@ def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
     compiled: Annotated[
         bool, typer.Option("--compile", help="with torch.compile: kernels instead of operators, no FLOPs, no roofline")
     ] = False,
-    override: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU if there is one")] = None,
+    override: Overrides = None,
+    device: Device = None,
 ) -> None:
     """Take training steps apart: operators by device time, images/s, memory, power, and a roofline measured here."""
     from rich.console import Console  # noqa: PLC0415

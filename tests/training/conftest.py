@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from training.config import PConvConfig, Pix2PixConfig
 
@@ -121,3 +124,32 @@ def as_toml(knobs: dict[str, Any], path: Path) -> Path:
         lines += [header, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _smooth_picture(seed: int, height: int, width: int) -> NDArray[np.uint8]:
+    noise = np.random.default_rng(seed).uniform(0, 255, (8, 8, 3)).astype(np.float32)
+    values = cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def smooth_picture() -> Callable[[int, int, int], NDArray[np.uint8]]:
+    """A random picture of a seed, height and width, with most of it in the low frequencies, as in a photograph."""
+    return _smooth_picture
+
+
+@pytest.fixture(scope="session")
+def save_untrained() -> Callable[[nn.Module, Path], Path]:
+    """Give a generator random weights that keep its activations in bounds, and save them."""
+
+    def save(net: nn.Module, path: Path) -> Path:
+        generator = torch.Generator().manual_seed(0)
+        for key, tensor in net.state_dict().items():
+            if key.endswith("mask_conv.weight"):
+                tensor.fill_(1)
+            elif tensor.ndim > 1:
+                tensor.copy_(torch.randn(tensor.shape, generator=generator) / math.sqrt(tensor[0].numel()))
+        torch.save(net.state_dict(), path)
+        return path
+
+    return save

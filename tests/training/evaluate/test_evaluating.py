@@ -1,8 +1,6 @@
 import json
 import math
 
-import cv2
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -17,40 +15,36 @@ from training.evaluate.perceptual import Lpips
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def write_pictures(smooth_picture):
+    def write(folder, count, height=150, width=150):
+        folder.mkdir()
+        for index in range(count):
+            Image.fromarray(smooth_picture(index, height, width)).save(folder / f"{index}.png")
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, save_untrained, write_pictures):
     """Two untrained models, exported."""
     root = tmp_path_factory.mktemp("models")
-    generator = torch.Generator().manual_seed(0)
     nets = {
         "holes": PConv().build(PConvOptions(levels=2, width=4)),
         "pairs": Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=2)),
     }
-    _pictures(root / "pictures", 2)
+    write_pictures(root / "pictures", 2)
     for name, net in nets.items():
-        for key, tensor in net.state_dict().items():
-            if key.endswith("mask_conv.weight"):
-                tensor.fill_(1)
-            elif tensor.ndim > 1:
-                tensor.copy_(torch.randn(tensor.shape, generator=generator) / math.sqrt(tensor[0].numel()))
-        torch.save(net.state_dict(), root / f"{name}.pth")
-        export_model(ExportRequest((root / f"{name}.pth",), name, root / "pictures", output=root), lambda _step: None)
+        checkpoint = save_untrained(net, root / f"{name}.pth")
+        export_model(ExportRequest((checkpoint,), name, root / "pictures", output=root), lambda _step: None)
     return root
-
-
-def _pictures(folder, count, size=(150, 150)):
-    folder.mkdir()
-    for index in range(count):
-        noise = np.random.default_rng(index).uniform(0, 255, (6, 6, 3)).astype(np.float32)
-        pixels = np.clip(cv2.resize(noise, size, interpolation=cv2.INTER_CUBIC), 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{index}.png")
 
 
 def _evaluate(*arguments):
     return CliRunner().invoke(app, ["evaluate", *map(str, arguments), "--engine", "onnxrt"])
 
 
-def test_command_measures_an_exported_model_beside_opencv(models, feature_net, tmp_path):
-    _pictures(tmp_path / "data", 5)
+def test_command_measures_an_exported_model_beside_opencv(models, feature_net, write_pictures, tmp_path):
+    write_pictures(tmp_path / "data", 5)
     torch.manual_seed(0)
     state = {key: value for key, value in Lpips().state_dict().items() if key.startswith("features.")}
     save_file(state, tmp_path / "alexnet.safetensors")
@@ -83,8 +77,8 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, t
         assert sheet.size == (5 * 132 - 4, 16 + 2 * 132)
 
 
-def test_command_measures_a_translation_on_pairs(models, tmp_path):
-    _pictures(tmp_path / "data", 3, size=(256, 128))
+def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_path):
+    write_pictures(tmp_path / "data", 3, height=128, width=256)
     done = _evaluate(models / "pairs/1", "--data", tmp_path / "data", "--pairs", "BtoA", "--json", tmp_path / "r.json")
     assert done.exit_code == 0, done.output
     report = json.loads((tmp_path / "r.json").read_text())

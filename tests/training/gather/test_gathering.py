@@ -4,8 +4,7 @@ import subprocess
 import sys
 import tarfile
 
-import cv2
-import numpy as np
+import pytest
 from PIL import Image
 
 RECIPE = """
@@ -21,10 +20,9 @@ licence = "CC BY 4.0"
 """
 
 
-def _picture(seed, size=(300, 420)):
-    noise = np.random.default_rng(seed).uniform(0, 255, (8, 8, 3)).astype(np.float32)
-    pixels = cv2.resize(noise, size[::-1], interpolation=cv2.INTER_CUBIC)
-    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+@pytest.fixture
+def picture(smooth_picture):
+    return lambda seed, height=300, width=420: Image.fromarray(smooth_picture(seed, height, width))
 
 
 def _gather(root, output):
@@ -33,15 +31,15 @@ def _gather(root, output):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(tmp_path):
+def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(picture, tmp_path):
     for folder in ("first", "second", "held"):
         (tmp_path / folder).mkdir()
     for i in range(12):
-        _picture(i).save(tmp_path / f"first/{i}.jpg", quality=90)
-    _picture(3, (600, 840)).save(tmp_path / "second/again.png")
-    _picture(99).save(tmp_path / "second/new.jpg")
+        picture(i).save(tmp_path / f"first/{i}.jpg", quality=90)
+    picture(3, 600, 840).save(tmp_path / "second/again.png")
+    picture(99).save(tmp_path / "second/new.jpg")
     (tmp_path / "second/broken.jpg").write_bytes(b"\xff\xd8\xff")
-    _picture(5).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "held/5.png")
+    picture(5).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "held/5.png")
     (tmp_path / "recipe.toml").write_text(RECIPE)
 
     done = _gather(tmp_path, tmp_path / "out")
@@ -76,9 +74,9 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(tmp_pa
         assert (tmp_path / "out" / shard).read_bytes() == (tmp_path / "again" / shard).read_bytes()
 
 
-def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(tmp_path):
+def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(picture, tmp_path):
     (tmp_path / "held").mkdir()
-    _picture(0).save(tmp_path / "held/0.jpg")
+    picture(0).save(tmp_path / "held/0.jpg")
     (tmp_path / "recipe.toml").write_text(RECIPE.replace("shard_mib", "shard_mb"))
     done = _gather(tmp_path, tmp_path / "out")
     assert done.returncode == 2

@@ -1,10 +1,6 @@
 import json
-import math
 
-import cv2
-import numpy as np
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -21,25 +17,16 @@ SOURCES = {
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
-    net, generator = PConv().build(PConvOptions(levels=2, width=2)), torch.Generator().manual_seed(0)
-    for key, tensor in net.state_dict().items():
-        if key.endswith("mask_conv.weight"):
-            tensor.fill_(1)
-        elif tensor.ndim > 1:
-            tensor.copy_(torch.randn(tensor.shape, generator=generator) / math.sqrt(tensor[0].numel()))
-    torch.save(net.state_dict(), tmp_path / "generator.pth")
-    return tmp_path / "generator.pth"
+def checkpoint(tmp_path, save_untrained):
+    return save_untrained(PConv().build(PConvOptions(levels=2, width=2)), tmp_path / "generator.pth")
 
 
 @pytest.fixture
-def held_out(tmp_path):
+def held_out(tmp_path, smooth_picture):
     folder = tmp_path / "heldout"
     folder.mkdir()
     for index in range(2):
-        noise = np.random.default_rng(index).uniform(0, 255, (6, 6, 3)).astype(np.float32)
-        pixels = np.clip(cv2.resize(noise, (300, 260), interpolation=cv2.INTER_CUBIC), 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{index}.png")
+        Image.fromarray(smooth_picture(index, 260, 300)).save(folder / f"{index}.png")
     return folder
 
 

@@ -1,0 +1,12 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="lay a value over the file's; repeat for more")
+]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the first GPU if there is one")]
