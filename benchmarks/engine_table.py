@@ -47,11 +47,12 @@ def _times(rows: Sequence[Row]) -> list[str]:
 
 
 def _quality(rows: Sequence[Row]) -> list[str]:
-    lines = ["| model | engine | opened in s | PSNR dB | against |", "|---|---|---|---|---|"]
+    lines = ["| model | engine | compiled, opened in s | PSNR dB | against |", "|---|---|---|---|---|"]
     for row in rows:
         if "opened_s" in row:
             said = row["psnr_db"] if row["finite"] else "not finite"
-            lines.append(f"| {row['model']} | {row['engine']} | {row['opened_s']} | {said} | {row['against']} |")
+            seconds = f"{row.get('cold_s', '–')}, {row['opened_s']}"
+            lines.append(f"| {row['model']} | {row['engine']} | {seconds} | {said} | {row['against']} |")
         elif "error" in row:
             lines.append(f"| {row['model']} | {row['engine']} | {row['error']} | – | – |")
     return lines

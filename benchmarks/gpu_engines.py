@@ -6,14 +6,13 @@ Models are the four rows of the design's table with random weights, written by t
 Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
 compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
 memory already: medians of five runs of about half a second between CUDA events, one batch after the other. Of TensorRT
-there is a layer profile too. Processes compile side by side and measure one at a time; TensorRT, which measures while
-it builds, comes last and alone.
+there is a layer profile too. First every engine compiles, side by side (TensorRT, which measures while it builds, after
+the others); then each is opened once more from its cache and measured with the GPU to itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import shlex
@@ -21,9 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,16 +64,17 @@ def main() -> None:
     """Publish, measure, print the table."""
     arguments = _arguments()
     if arguments.job:
-        run_job(Job(Path(arguments.job[0]), arguments.job[1], arguments))
+        model, engine, step = arguments.job
+        run_job(Job(Path(model), engine, arguments), step)
         return
     arguments.work = arguments.work or tempfile.mkdtemp(prefix="retouch-engines-")
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        jobs = [
-            job for group in pool.map(lambda model: _prepared(model, arguments), _models(arguments)) for job in group
-        ]
-        list(pool.map(_run_apart, [job for job in jobs if job.engine != "trt"]))
+        jobs = [job for group in pool.map(lambda model: _jobs(model, arguments), _models(arguments)) for job in group]
+        list(pool.map(_prepare, [job for job in jobs if job.engine not in ("trt", "eager")]))
     with ThreadPoolExecutor(arguments.trt_at_once) as pool:
-        list(pool.map(_run_apart, [job for job in jobs if job.engine == "trt"]))
+        list(pool.map(_prepare, [job for job in jobs if job.engine == "trt"]))
+    for job in jobs:
+        _run_apart(job, "measure", job.out)
     rows = [json.loads(line) for job in jobs if job.out.exists() for line in job.out.read_text().splitlines()]
     arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
     print(as_markdown(rows))
@@ -91,10 +90,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
-    parser.add_argument("--at-once", type=int, default=4, help="processes")
+    parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
     parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
-    parser.add_argument("--seconds", type=float, default=600, help="of one job")
-    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=600, help="of one step of one job")
+    parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -102,7 +101,7 @@ def _models(arguments: argparse.Namespace) -> list[str]:
     return [*arguments.rows, *arguments.models]
 
 
-def _prepared(model: str, arguments: argparse.Namespace) -> list[Job]:
+def _jobs(model: str, arguments: argparse.Namespace) -> list[Job]:
     """The jobs of a model, which is there afterwards."""
     work = Path(arguments.work)
     if model in _ROWS:
@@ -121,34 +120,28 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def _run_apart(job: Job) -> None:
-    """In a process of its own; what it wrote stays, whatever becomes of it."""
-    if job.out.exists():  # of an earlier run with the same --work
+def _prepare(job: Job) -> None:
+    _run_apart(job, "prepare", job.out.with_suffix(".prepared"))
+
+
+def _run_apart(job: Job, step: str, made: Path) -> None:
+    """A step in a process of its own; what it wrote stays, whatever becomes of it, and is not done again."""
+    if made.exists():
         return
     asked = job.arguments
     batches = [str(batch) for batch in asked.batches]
-    words = [
-        __file__,
-        "--work",
-        str(asked.work),
-        "--trt-level",
-        str(asked.trt_level),
-        "--batches",
-        *batches,
-        "--job",
-        str(job.model),
-        job.engine,
-    ]
+    words = [__file__, "--work", str(asked.work), "--trt-level", str(asked.trt_level), "--batches", *batches]
+    words += ["--job", str(job.model), job.engine, step]
     command: Sequence[str] = [sys.executable, *words]
     environment = _environment()
     if job.engine == "trt" and asked.trt_env:
         command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
         environment = dict(os.environ)
-    with job.out.with_suffix(".log").open("w") as log:
+    with job.out.with_suffix(f".{step}.log").open("w") as log:
         try:
             subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)
         except subprocess.TimeoutExpired:
-            _say(job, error=f"not done after {asked.seconds:g} s")
+            _say(job, error=f"{step} was not done after {asked.seconds:g} s")
 
 
 def _say(job: Job, **facts: Any) -> None:
@@ -156,17 +149,41 @@ def _say(job: Job, **facts: Any) -> None:
         file.write(json.dumps({"model": job.model.parent.name, "engine": job.engine, **facts}) + "\n")
 
 
-def run_job(job: Job) -> None:
-    """Open, compare, measure; an error is a fact."""
+def run_job(job: Job, step: str) -> None:
+    """Fill the caches, or measure; an error is a fact."""
     manifest = _of_one_size(read_manifest(job.model))
     try:
-        if job.engine == "eager":
+        if step == "prepare":
+            _fill_caches(job, manifest)
+        elif job.engine == "eager":
             _measure_eager(job, manifest)
         else:
             _measure_engine(job, manifest)
     except Exception as error:
         _say(job, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
         raise
+
+
+def _fill_caches(job: Job, manifest: Manifest) -> None:
+    began = time.monotonic()
+    engine, shapes = _opened(job, manifest), _shapes(job, manifest)
+    engine.warm_up(shapes)
+    engine.close()
+    job.out.with_suffix(".prepared").write_text(json.dumps({"cold_s": round(time.monotonic() - began, 1)}))
+
+
+def _opened(job: Job, manifest: Manifest) -> Engine:
+    options = EngineOptions(
+        job.engine,  # type: ignore[arg-type]
+        cache_dir=Path(job.arguments.work) / "cache",
+        max_batch=max(job.arguments.batches),
+        trt_level=job.arguments.trt_level,
+    )
+    return open_engine(job.model, manifest, options)
+
+
+def _shapes(job: Job, manifest: Manifest) -> list[BatchShape]:
+    return [BatchShape(batch, *max(manifest.size.buckets())) for batch in job.arguments.batches]
 
 
 def _of_one_size(manifest: Manifest) -> Manifest:
@@ -181,23 +198,17 @@ def _of_one_size(manifest: Manifest) -> Manifest:
 
 def _measure_engine(job: Job, manifest: Manifest) -> None:
     began = time.monotonic()
-    options = EngineOptions(
-        job.engine,
-        cache_dir=Path(job.arguments.work) / "cache",
-        max_batch=max(job.arguments.batches),
-        trt_level=job.arguments.trt_level,
-    )
-    engine: Any = open_engine(job.model, manifest, options)
-    _say(job, opened_s=round(time.monotonic() - began, 1), note=engine.note, **_quality(job, manifest, engine))
+    engine: Any = _opened(job, manifest)
+    prepared = job.out.with_suffix(".prepared")
+    cold = json.loads(prepared.read_text()) if prepared.exists() else {}
+    _say(job, **cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
     cuda = open_cuda()
-    for batch in job.arguments.batches:
-        shape = BatchShape(batch, *max(manifest.size.buckets()))
+    for shape in _shapes(job, manifest):
         engine.infer(_feed(manifest, shape))
         stream = cuda.stream()
-        with _alone(job):
-            ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream))
-            layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
-        _say(job, batch=batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
+        ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream))
+        layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
+        _say(job, batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
     engine.close()
 
 
@@ -224,14 +235,6 @@ def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
     return {
         name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
     }
-
-
-@contextmanager
-def _alone(job: Job) -> Iterator[None]:
-    """While no other job measures."""
-    with (Path(job.arguments.work) / "measuring").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _median_ms(cuda: Cuda, stream: Any, launch: Any) -> float:
@@ -283,8 +286,7 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
     from torch.export.passes import move_to_device_pass  # noqa: PLC0415 -- as above
 
     net = move_to_device_pass(module, "cuda").module()
-    for batch in job.arguments.batches:
-        shape = BatchShape(batch, *max(manifest.size.buckets()))
+    for shape in _shapes(job, manifest):
         feed = [torch.from_numpy(array).cuda() for array in _feed(manifest, shape).values()]
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
@@ -294,9 +296,14 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             net(*feed)
-        with _alone(job):
-            eager_ms, graph_ms = (_torch_ms(torch, run) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
-        _say(job, batch=batch, size=f"{shape.width}×{shape.height}", ms=round(eager_ms, 4), graph_ms=round(graph_ms, 4))
+        eager_ms, graph_ms = (_torch_ms(torch, run) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
+        _say(
+            job,
+            batch=shape.batch,
+            size=f"{shape.width}×{shape.height}",
+            ms=round(eager_ms, 4),
+            graph_ms=round(graph_ms, 4),
+        )
 
 
 def _torch_ms(torch: Any, run: Any) -> float:
