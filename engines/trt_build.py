@@ -61,25 +61,14 @@ class BuildOptions:
 
 
 class Profile(NamedTuple):
-    """The batches and the one tile size that a part of the plan is optimised for; samples of each row, where it has."""
+    """The batches, from the least to the most, that a part of the plan takes; it is optimised for the most."""
 
-    height: int
-    width: int
-    least: int
-    most: int
-    least_samples: int = 1
-    most_samples: int = 1
+    least: BatchShape
+    most: BatchShape
 
     def holds(self, shape: BatchShape) -> bool:
         """Whether a batch of that shape runs on this profile."""
-        fits = self.least <= shape.batch <= self.most and self.least_samples <= shape.samples <= self.most_samples
-        return fits and (shape.height, shape.width) == (self.height, self.width)
-
-    @property
-    def ends(self) -> tuple[BatchShape, BatchShape]:
-        """The smallest and the largest batch."""
-        least = BatchShape(self.least, self.height, self.width, self.least_samples)
-        return least, BatchShape(self.most, self.height, self.width, self.most_samples)
+        return all(least <= size <= most for least, size, most in zip(self.least, shape, self.most, strict=True))
 
 
 class Plan(NamedTuple):
@@ -89,16 +78,30 @@ class Plan(NamedTuple):
     timing_cache: bytes
 
 
-def profiles(manifest: Manifest, max_batch: int) -> list[Profile]:
+def profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
     """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels.
 
     Where a row has several samples, more of them: the rows of a batch are as many fewer, and a profile for the most
     of both would take eight times the memory.
+
+    Args:
+        manifest: which buckets there are, and the model's own largest batch.
+        max_batch: the service's.
+        spanning: two for all buckets together, optimised for the largest.
     """
     most = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
-    batches = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
-    return [Profile(*size, *batch) for size in manifest.size.buckets() for batch in batches]
+    rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
+    buckets = list(manifest.size.buckets())
+    sizes = [(size, size) for size in buckets]
+    if spanning:
+        heights, widths = zip(*buckets, strict=True)
+        sizes = [((min(heights), min(widths)), (max(heights), max(widths)))]
+    return [
+        Profile(BatchShape(least, *smallest, fewest), BatchShape(most, *largest, several))
+        for smallest, largest in sizes
+        for least, most, fewest, several in rows
+    ]
 
 
 def build_plan(
@@ -124,7 +127,7 @@ def build_plan(
     network = parse_network(library, builder, directory / ONNX_FILE, manifest)
     config = _configure(library, builder, options)
     cache = _set_timing_cache(library, config, timing_cache)
-    for profile in profiles(manifest, options.max_batch):
+    for profile in profiles(manifest, options.max_batch, spanning=library.builds_slowly):
         config.add_optimization_profile(_profile(builder, manifest, profile))
     if not library.is_strongly_typed:
         pin_types(library.module, network)
@@ -204,7 +207,7 @@ def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> An
 def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
     optimisation = builder.create_optimization_profile()
     for spec in manifest.inputs:
-        least, most = (tensor_shape(spec, shape) for shape in profile.ends)
+        least, most = (tensor_shape(spec, shape) for shape in profile)
         optimisation.set_shape(spec.name, least, most, most)
     return optimisation
 

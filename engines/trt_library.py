@@ -44,6 +44,11 @@ class TensorRt:
         """Whether networks take every tensor's type from the graph; 8.6 must be told layer by layer."""
         return hasattr(self._flags, "STRONGLY_TYPED") or not hasattr(self.module.BuilderFlag, "FP16")
 
+    @property
+    def builds_slowly(self) -> bool:
+        """Whether every profile costs minutes: 8.6 times each layer's kernels and layouts anew for each."""
+        return not self.is_strongly_typed
+
     def network_flags(self) -> int:
         """The flags of a network that is parsed from ONNX; a version that has only one kind may have no flag for it."""
         wanted = "STRONGLY_TYPED" if self.is_strongly_typed else "EXPLICIT_BATCH"

@@ -61,7 +61,7 @@ def plan_facts(manifest: Manifest, library: TensorRt, device: Device, options: B
         "model": manifest.key,
         "onnx": manifest.onnx_sha256,
         "precision": manifest.precision,
-        "profiles": [list(profile) for profile in profiles(manifest, options.max_batch)],
+        "profiles": profiles(manifest, options.max_batch, spanning=library.builds_slowly),
         "runtime": library.name,
         "gpu": "" if library.is_rtx else device.name,
         "capability": list(device.capability),

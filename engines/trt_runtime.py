@@ -59,7 +59,7 @@ class TrtRuntime:
         self._library = library
         self._cuda = cuda
         self._manifest = manifest
-        self._profiles = profiles(manifest, max_batch)
+        self._profiles = profiles(manifest, max_batch, spanning=library.builds_slowly)
         self._launches: OrderedDict[BatchShape, _Launch] = OrderedDict()
         library.take_errors()
         try:

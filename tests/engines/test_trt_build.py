@@ -130,9 +130,23 @@ def test_shipped_model_builds_for_every_generation(library, name):
 
 def test_profiles_hold_every_bucket_alone_and_in_batches(make_manifest):
     found = profiles(make_manifest(), max_batch=4)
-    assert found[:4] == [Profile(16, 16, 1, 1), Profile(16, 16, 2, 4), Profile(16, 32, 1, 1), Profile(16, 32, 2, 4)]
+    assert found[:2] == [
+        Profile(BatchShape(1, 16, 16), BatchShape(1, 16, 16)),
+        Profile(BatchShape(2, 16, 16), BatchShape(4, 16, 16)),
+    ]
     assert len(found) == 8
-    assert [profile for profile in found if profile.holds(BatchShape(3, 32, 16))] == [Profile(32, 16, 2, 4)]
+    held = [profile for profile in found if profile.holds(BatchShape(3, 32, 16))]
+    assert held == [Profile(BatchShape(2, 32, 16), BatchShape(4, 32, 16))]
+
+
+def test_profiles_that_span_all_buckets_are_two(make_manifest):
+    found = profiles(make_manifest(), max_batch=4, spanning=True)
+    assert found == [
+        Profile(BatchShape(1, 16, 16), BatchShape(1, 32, 32)),
+        Profile(BatchShape(2, 16, 16), BatchShape(4, 32, 32)),
+    ]
+    for size in make_manifest().size.buckets():
+        assert [profile.holds(BatchShape(3, *size)) for profile in found] == [False, True]
 
 
 def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memory_than_a_full_batch(make_manifest):
@@ -142,13 +156,13 @@ def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memor
     held = {(rows, samples) for rows in range(1, 9) for samples in range(1, 9)
             if any(profile.holds(BatchShape(rows, 16, 24, samples)) for profile in found)}  # fmt: skip
     assert allowed <= held
-    assert max(profile.most * profile.most_samples for profile in found) <= 16
+    assert max(profile.most.batch * profile.most.samples for profile in found) <= 16
     assert not any(profile.holds(BatchShape(1, 16, 24, 9)) for profile in found)
 
 
 def test_profiles_respect_the_models_own_limit(make_manifest):
     manifest = make_manifest(max_batch=1, size={"kind": "fixed", "height": 16, "width": 24})
-    assert profiles(manifest, max_batch=8) == [Profile(16, 24, 1, 1)]
+    assert profiles(manifest, max_batch=8) == [Profile(BatchShape(1, 16, 24), BatchShape(1, 16, 24))]
 
 
 @pytest.mark.parametrize(

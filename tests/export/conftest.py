@@ -256,8 +256,8 @@ def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest
         assert len(plan.data) > 1000
         assert rtx.take_errors() == []
         made = profiles(manifest, 4)
-        assert {profile[:2] for profile in made} == set(manifest.size.buckets())
-        assert max(profile.most_samples for profile in made) == (MOST_SAMPLES if manifest.samples_together else 1)
+        assert {profile.most[1:3] for profile in made} == set(manifest.size.buckets())
+        assert max(profile.most.samples for profile in made) == (MOST_SAMPLES if manifest.samples_together else 1)
 
     return check
 
