@@ -22,11 +22,9 @@ from training.pictures import load_pictures, validation_pictures
 from training.runtime import Runtime
 from training.schedule import Place
 from training.seeds import Purpose, generator_for
-from training.sheets import mean_psnr_db, rows_of
+from training.sheets import rows_of, validation_figures
 from training.trainee import Trainee
 from training.updates import Average, Updates
-
-_VALIDATED_AT_ONCE = 16
 
 
 class Holes:
@@ -152,24 +150,19 @@ class PartialTrainee(Trainee[PConvPhase]):
     def sheet(self) -> Tensor:
         cache = self._validation or self._pictures
         last = min(self._config.sheet_pictures, cache.count)
-        image, hole, composite = self._filled(cache, 0, last)
+        composite, image, hole = self._filled(cache, 0, last)
         return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate(self) -> dict[str, float]:
-        cache = self._validation
-        if cache is None:
-            return {}
-        starts = range(0, cache.count, _VALIDATED_AT_ONCE)
-        batches = [self._filled(cache, i, min(i + _VALIDATED_AT_ONCE, cache.count)) for i in starts]
-        return {"validation_psnr_db": mean_psnr_db([(composite, image) for image, _, composite in batches])}
+        return validation_figures(self._validation, self._filled)
 
     @torch.no_grad()
     def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures first … last - 1 with holes that are always the same, filled by the averaged net."""
+        """Pictures first … last - 1 filled by the averaged net, the truth, and holes that are always the same."""
         device, side = self._runtime.device, self._config.data.crop
         image = cache.crops(central_cuts(first, last, device), side).contiguous(memory_format=self._runtime.layout)
         generator = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
         hole = fill_shapes(draw_shapes(last - first, (0.1, 0.5), generator), side).to(device)
         with self._runtime.autocast():
             output = self._average.net(image, hole)
-        return image, hole, torch.where(hole > 0, output.clamp(0, 1), image)
+        return torch.where(hole > 0, output.clamp(0, 1), image), image, hole

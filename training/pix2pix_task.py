@@ -19,11 +19,10 @@ from training.pictures import load_pictures, validation_pictures
 from training.runtime import Runtime
 from training.schedule import Place
 from training.seeds import Purpose, generator_for
-from training.sheets import mean_psnr_db, rows_of
+from training.sheets import rows_of, validation_figures
 from training.trainee import Trainee
 from training.updates import Average, Updates
 
-_VALIDATED_AT_ONCE = 16
 _DROPOUT_LEVELS = slice(1, 4)
 """Of the U-Net's levels from the innermost on: those at full width above it."""
 
@@ -161,22 +160,17 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pairs
-        source, output, target = self._translated(cache, 0, min(self._config.sheet_pictures, cache.count))
+        output, target, source = self._translated(cache, 0, min(self._config.sheet_pictures, cache.count))
         return rows_of([source, output, target])
 
     def validate(self) -> dict[str, float]:
-        cache = self._validation
-        if cache is None:
-            return {}
-        starts = range(0, cache.count, _VALIDATED_AT_ONCE)
-        batches = [self._translated(cache, i, min(i + _VALIDATED_AT_ONCE, cache.count)) for i in starts]
-        return {"validation_psnr_db": mean_psnr_db([(output, target) for _, output, target in batches])}
+        return validation_figures(self._validation, self._translated)
 
     @torch.no_grad()
     def _translated(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs first … last - 1, all in [0, 1], translated by the averaged net."""
+        """Pairs first … last - 1 translated by the averaged net, the truth, and what went in; all in [0, 1]."""
         pairs = cache.crops(central_cuts(first, last, self._runtime.device), self._config.data.crop)
         source, target = self._halves(pairs)
         with self._runtime.autocast():
             output = cast("Tensor", self._average.net(source)).float()
-        return source / 2 + 0.5, (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5
+        return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, source / 2 + 0.5

@@ -18,6 +18,17 @@ from torch import nn
 from training.config import PConvConfig, Pix2PixConfig
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[1] / "data"
+TINY = {
+    "seed": 3,
+    "precision": "fp32",
+    "compile": False,
+    "deterministic": True,
+    "log_every": 1,
+    "checkpoint_every": 2,
+    "sheet_every": 100,
+    "sheet_pictures": 2,
+    "phase": [{"steps": 4, "batch": 2, "learning_rate": 1e-3, "warm_up": 2}],
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,20 +63,13 @@ def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
     def make(**knobs: Any) -> dict[str, Any]:
         return {
+            **TINY,
             "model": "pconv",
             "output": str(tmp_path / "run"),
-            "seed": 3,
-            "precision": "fp32",
-            "compile": False,
-            "deterministic": True,
-            "log_every": 1,
-            "checkpoint_every": 2,
-            "sheet_every": 100,
-            "sheet_pictures": 2,
             "generator": {"levels": 3, "width": 4},
             "data": {"path": str(PHOTOGRAPHS), "load_side": 40, "crop": 32, "threads": 1},
-            "phase": [{"steps": 4, "batch": 2, "learning_rate": 1e-3, "warm_up": 2}],
-        } | knobs
+            **knobs,
+        }
 
     return make
 
@@ -76,22 +80,15 @@ def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
 
     def make(**knobs: Any) -> dict[str, Any]:
         return {
+            **TINY,
             "model": "pix2pix",
             "output": str(tmp_path / "run"),
-            "seed": 3,
-            "precision": "fp32",
-            "compile": False,
-            "deterministic": True,
-            "log_every": 1,
-            "checkpoint_every": 2,
-            "sheet_every": 100,
-            "sheet_pictures": 2,
             "discriminator_width": 4,
             "discriminator_layers": 2,
             "generator": {"net": "resnet_6blocks", "ngf": 4, "dropout": True},
             "data": {"path": str(pairs), "layout": "pairs", "direction": "BtoA", "load_side": 36, "crop": 32},
-            "phase": [{"steps": 4, "batch": 2, "learning_rate": 1e-3, "warm_up": 2}],
-        } | knobs
+            **knobs,
+        }
 
     return make
 
