@@ -97,13 +97,13 @@ def test_there_is_no_password_in_it(services: dict[str, dict[str, Any]]) -> None
 
 
 def test_what_is_mounted_from_here_is_here_or_made_by_its_owner(services: dict[str, dict[str, Any]]) -> None:
-    made_by_owner = {DOCKER / name for name in ("secrets", "checkpoints", "reports")}
+    made_by_owner = {DOCKER / name for name in ("secrets/server", "checkpoints", "reports")}
     for name, service in services.items():
         for volume in service.get("volumes", []):
             source = Path(volume["source"])
             if volume["type"] == "bind":
                 assert source in made_by_owner or source.exists(), f"{name}: {source}"
-                writes = {"keys": DOCKER / "secrets", "load-test": DOCKER / "reports"}
+                writes = {"keys": DOCKER / "secrets/server", "load-test": DOCKER / "reports"}
                 assert volume.get("read_only") or source == writes.get(name), f"{name} may write to {source}"
 
 

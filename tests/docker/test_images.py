@@ -24,8 +24,6 @@ NOBODY = 65532
 MAX_BYTES = 900_000_000
 HADOLINT = Path(sys.executable).with_name("hadolint")
 
-needs_builder = pytest.mark.skipif(bool(containers.missing_tools()), reason=containers.missing_tools())
-
 
 @pytest.mark.parametrize("name", ["cpu.Dockerfile", "gpu.Dockerfile"])
 def test_the_dockerfiles_pass_the_linter(name: str) -> None:
@@ -47,6 +45,8 @@ def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
 
 @pytest.fixture(scope="module")
 def base() -> str:
+    if missing := containers.missing_tools():
+        pytest.skip(missing)
     return containers.make_base()
 
 
@@ -115,7 +115,6 @@ def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.mark.slow
-@needs_builder
 class TestCpuImage:
     def test_it_is_small_and_holds_no_compiler_no_torch_and_nothing_of_nvidia(self, image: Image) -> None:
         assert image.size_bytes <= MAX_BYTES
@@ -180,7 +179,6 @@ class TestCpuImage:
 
 
 @pytest.mark.slow
-@needs_builder
 def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -> None:
     tag = containers.build("localhost/retouch-test:gpu-wheel", "gpu.Dockerfile", "wheel", WHEEL_BASE=base, BASE=base)
     with containers.unpacked(tag) as image:

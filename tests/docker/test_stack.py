@@ -186,7 +186,7 @@ def load_test(service: dict[str, Any], server: str, folder: Path) -> dict[str, A
         "http://server:8000": server,
         "/samples": str(ROOT / "tests/data"),
         "/reports": str(folder / "reports"),
-        "/secrets": str(folder),
+        "/run/secrets/load_test_key": str(folder / "load-test-key"),
     }
 
     def here(word: str) -> str:

@@ -205,3 +205,11 @@ def count_in_flight() -> Callable[[str], int]:
         return int(found[1])
 
     return count
+
+
+def test_a_public_address_without_keys_stops_the_start(models_dir: Path, tmp_path: Path) -> None:
+    options = ["--host", "0.0.0.0", "--models-dir", models_dir, "--results-dir", tmp_path / "results"]
+    command = [sys.executable, "-m", "retouch", "serve", *map(str, options)]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert started.returncode == 2
+    assert "--allow-anonymous" in started.stderr
