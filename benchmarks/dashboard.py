@@ -24,12 +24,13 @@ from matplotlib.colors import LogNorm
 
 DASHBOARD = Path(__file__).resolve().parent.parent / "docker/grafana/dashboards/retouch.json"
 STEP_S = 5
+STAGE = "infer"
 Series = list[dict[str, Any]]
 
 
 def query(prometheus: str, expression: str, minutes: float) -> Series:
     """A panel's query over the last minutes, with Grafana's variables filled in."""
-    for variable, value in (("$__rate_interval", "30s"), ("$instance", ".*"), ("$stage", "infer")):
+    for variable, value in (("$__rate_interval", "30s"), ("$instance", ".*"), ("$stage", STAGE)):
         expression = expression.replace(variable, value)
     now = time.time()
     params = {"query": expression, "start": str(now - minutes * 60), "end": str(now), "step": str(STEP_S)}
@@ -89,13 +90,14 @@ def draw_heatmap(axes: Axes, result: Series) -> None:
 
 def draw(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
     """One panel, or that it has no data."""
-    axes.set_title(f"{panel['title']}  [{panel['fieldConfig']['defaults'].get('unit', 's')}]", fontsize=7, loc="left")
+    unit = panel["fieldConfig"]["defaults"].get("unit") or panel["options"]["yAxis"]["unit"]
+    axes.set_title(f"{panel['title'].replace('$stage', STAGE)}  [{unit}]", fontsize=7, loc="left")
     axes.tick_params(labelsize=5)
     if not any(found):
         axes.text(0.5, 0.5, "no data", ha="center", va="center", transform=axes.transAxes, fontsize=8, color="grey")
         axes.set(xticks=[], yticks=[])
     elif panel["type"] == "stat":
-        value = points(found[0][0])[1][-1]
+        value = [value for value in points(found[0][0])[1] if not math.isnan(value)][-1]
         axes.text(0.5, 0.5, f"{value:.3g}", ha="center", va="center", transform=axes.transAxes, fontsize=16)
         axes.set(xticks=[], yticks=[])
     elif panel["type"] == "heatmap":
@@ -117,7 +119,7 @@ def main() -> None:
     panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     figure = plt.figure(figsize=(14, height / 3.6))
-    grid = figure.add_gridspec(height, 24, hspace=4.0, wspace=3.0, left=0.03, right=0.985, top=0.965, bottom=0.01)
+    grid = figure.add_gridspec(height, 24, hspace=6.5, wspace=3.0, left=0.03, right=0.985, top=0.96, bottom=0.01)
     figure.suptitle(
         "The dashboard's queries against Prometheus, drawn with matplotlib (not a picture of Grafana)", size=9
     )

@@ -24,7 +24,6 @@ from service.codec_threads import CodecThreads
 from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
-from service.gpu_gauges import add_gpu_gauges
 from service.health import Outage, Vitals, unready_reasons
 from service.items import Call, Reply
 from service.jobs import deliveries
@@ -148,7 +147,6 @@ async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_ro
 
 async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
     clock, metrics = time.monotonic, Metrics()
-    add_gpu_gauges(metrics.registry)
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)

@@ -9,6 +9,8 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from service.gpu_gauges import add_gpu_gauges
+
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
     *(0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
@@ -17,9 +19,10 @@ BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
 def gathered(directory: str) -> CollectorRegistry:
-    """The series that the processes of one server keep there, added up."""
+    """The series that the processes of one server keep there, added up; and the GPUs, which they share."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
+    add_gpu_gauges(registry)
     return registry
 
 
@@ -37,6 +40,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._device = device
         self._directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+        if not self._directory:
+            add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
         self.request = Histogram(
             "retouch_request_duration_seconds",
