@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from service.gpu_gauges import add_gpu_gauges
+from service.metrics import Metrics, gathered
 
 
 def test_every_gpu_is_read_when_it_is_asked_for_and_what_it_does_not_tell_is_left_out(
@@ -33,3 +35,9 @@ def test_without_the_package_or_a_driver_there_are_none_and_nothing_fails(
     registry = CollectorRegistry()
     assert not add_gpu_gauges(registry)
     assert generate_latest(registry) == b""
+
+
+def test_a_server_of_several_processes_shows_them_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in generate_latest(gathered(str(tmp_path))).decode()
+    assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in Metrics().exposition().decode()
