@@ -26,7 +26,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from training.config import AnyConfig, PConvConfig, Pix2PixConfig
 from training.fit import make_trainee
-from training.profiling.sensors import watched
+from training.profiling.sensors import nvml_sensor, watched
 from training.runtime import Runtime, started
 from training.schedule import place_of
 from training.trainee import Trainee
@@ -103,7 +103,7 @@ def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[st
     total, on_gpu = config.phase[0].steps, runtime.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    with watched(runtime.device) as sensors:
+    with watched(nvml_sensor(runtime.device)) as sensors:
         began = time.perf_counter()
         figures = train(trainee, config, range(WARM_UP, total))
         wait(runtime)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -20,6 +20,9 @@ class Reading(NamedTuple):
     utilisation_percent: float
     """Part of NVML's own sampling period in which any kernel ran."""
     temperature_c: float
+
+
+Sensor = Callable[[], Reading]
 
 
 class Watch:
@@ -40,10 +43,9 @@ class Watch:
 
 
 @contextmanager
-def watched(device: torch.device) -> Iterator[Watch]:
-    """Read the device's sensors every 20 ms in a thread of its own while the block runs."""
+def watched(read: Sensor | None) -> Iterator[Watch]:
+    """Read a sensor every 20 ms in a thread of its own while the block runs; None reads nothing."""
     watch, done = Watch(), threading.Event()
-    read = _sensor(device)
 
     def look() -> None:
         while read is not None and not done.wait(_INTERVAL_S):
@@ -58,8 +60,8 @@ def watched(device: torch.device) -> Iterator[Watch]:
         thread.join()
 
 
-def _sensor(device: torch.device) -> Any:
-    """A function that reads the device, or None. NVML counts all GPUs of the host, so it is asked by UUID."""
+def nvml_sensor(device: torch.device) -> Sensor | None:
+    """Reads the device, or None where there is no NVML. It counts all GPUs of the host, so it is asked by UUID."""
     if device.type != "cuda":
         return None
     try:

@@ -13,7 +13,7 @@ from training.config import AnyConfig, Precision
 from training.fit import make_trainee
 from training.profiling.ceilings import wait
 from training.profiling.operators import Calls, Operator, top_operators, trace_calls
-from training.profiling.sensors import watched
+from training.profiling.sensors import nvml_sensor, watched
 from training.runtime import started
 from training.schedule import Place
 
@@ -69,7 +69,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         wait(runtime.device)
         if runtime.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(runtime.device)
-        with watched(runtime.device) as watch:
+        with watched(nvml_sensor(runtime.device)) as watch:
             began = time.perf_counter()
             for _ in range(steps):
                 step()

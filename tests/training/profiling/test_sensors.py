@@ -1,6 +1,8 @@
+import threading
+
 import torch
 
-from training.profiling.sensors import Reading, Watch, watched
+from training.profiling.sensors import Reading, Watch, nvml_sensor, watched
 
 
 def test_means_are_over_all_readings_and_the_temperature_is_the_highest():
@@ -9,7 +11,26 @@ def test_means_are_over_all_readings_and_the_temperature_is_the_highest():
     assert watch.means() == {"mean_power_w": 400, "mean_utilisation_percent": 80, "highest_temperature_c": 44}
 
 
+def test_sensor_is_read_while_the_block_runs_and_no_longer():
+    enough, count = threading.Event(), 0
+
+    def read():
+        nonlocal count
+        count += 1
+        if count == 3:
+            enough.set()
+        return Reading(100 * count, 50, 40)
+
+    with watched(read) as watch:
+        assert enough.wait(timeout=30)
+    after = len(watch.readings)
+    assert after == count >= 3
+    assert watch.readings[:3] == [Reading(100, 50, 40), Reading(200, 50, 40), Reading(300, 50, 40)]
+    assert not [thread for thread in threading.enumerate() if thread.name == "sensors"]
+
+
 def test_without_a_gpu_there_is_nothing_to_read():
-    with watched(torch.device("cpu")) as watch:
+    assert nvml_sensor(torch.device("cpu")) is None
+    with watched(None) as watch:
         pass
     assert watch.means() == {}
