@@ -5,8 +5,9 @@ BIN := .venv/bin
 PINS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
 PYTEST_ARGS ?=
+SOAK_MINUTES ?= 60
 
-.PHONY: serve test check bench-overload bench-peers install-export install-dev pins bench security fuzz clean
+.PHONY: serve test check bench-overload bench-peers chaos soak install-export install-dev pins bench security fuzz clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -44,6 +45,12 @@ bench-overload: .venv/.dev ## three times the capacity for a minute
 bench-peers: .venv/.dev ## the same work behind LitServe, mosec, BentoML, Ray Serve and PyTriton
 	benchmarks/peers/install.sh
 	$(BIN)/python benchmarks/side_by_side.py --json docs/pictures/peers.json --plot docs/pictures/peers.png
+
+chaos: .venv/.dev ## faults on purpose, in one process and with several: nobody loses a request
+	$(BIN)/python benchmarks/chaos.py --json docs/pictures/chaos.json --plot docs/pictures/chaos.png
+
+soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: nothing may grow
+	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --json docs/pictures/soak.json --plot docs/pictures/soak.png
 
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv

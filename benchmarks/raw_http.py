@@ -7,6 +7,7 @@ how to hang up, to stall and to send slowly, which well-behaved clients do not.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
@@ -46,6 +47,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.open = False
+        self.surplus = 0
+        """Replies that nobody was waiting for."""
         self._reply: asyncio.Future[Reply] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
@@ -67,6 +70,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._headers, self._body = {}, []
+        self.surplus += self._reply is None or self._reply.done()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -100,6 +104,12 @@ class Client:
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._idle: list[Connection] = []
+        self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+    @property
+    def surplus(self) -> int:
+        """Replies beyond one for each request, on connections that are still there."""
+        return sum(connection.surplus for connection in self._all)
 
     async def connection(self, *, fresh: bool = False) -> Connection:
         """An idle connection, or a new one.
@@ -112,6 +122,7 @@ class Client:
             if connection.open:
                 return connection
         _, connection = await asyncio.get_running_loop().create_connection(Connection, *self._address)
+        self._all.add(connection)
         return connection
 
     def give_back(self, connection: Connection) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 
 import numpy as np
 
 from engines.base import Array, BatchShape, Engine, Feed, Outputs
-from engines.errors import EngineDead
+from engines.errors import EngineDead, EngineFailed
 from engines.feeds import batch_shape
 from engines.manifest import FixedSize, Manifest
 
@@ -45,6 +46,30 @@ Fault = Raise | Hang | NotANumber
 def no_fault(_feed: Feed) -> Fault | None:
     """Nothing goes wrong."""
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFile:
+    """Faults for engines in other processes: the next batch of any of them takes the file, and what it says happens.
+
+    It holds one word: `raise`, `die`, `hang`, `nan`. Put it there whole (write another, then rename it).
+    """
+
+    path: Path
+
+    def __call__(self, _feed: Feed) -> Fault | None:
+        try:
+            word = self.path.read_text().strip()
+            self.path.unlink()  # of two processes that read it, one takes it
+        except FileNotFoundError:
+            return None
+        faults: dict[str, Fault] = {
+            "raise": Raise(EngineFailed("a fault on purpose")),
+            "die": Raise(EngineDead("a fault on purpose")),
+            "hang": Hang(Event()),
+            "nan": NotANumber(),
+        }
+        return faults[word]
 
 
 class FakeEngine(Engine):

@@ -15,7 +15,7 @@ from engines.choice import EngineChoice
 from engines.cuda import open_cuda
 from engines.device import has_nvidia_gpu
 from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
-from engines.fake import FakeEngine
+from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.inductor import InductorEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
@@ -36,6 +36,7 @@ class EngineOptions:
     threads: CPU threads of the engine; 0 means all cores.
     cache_dir: compiled engines and precision decisions; made when needed.
     fake_batch_s: how long the fake engine computes a batch.
+    fake_faults: where it finds what shall go wrong; None: nothing.
     max_batch: largest batch that the service sends; GPU engines are built for it.
     gpu: which NVIDIA GPU, as nvidia-smi counts.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
@@ -45,6 +46,7 @@ class EngineOptions:
     threads: int = 0
     cache_dir: Path = Path("cache")
     fake_batch_s: float = 0.0
+    fake_faults: Path | None = None
     max_batch: int = 8
     gpu: int = 0
     trt_level: int = 3
@@ -101,7 +103,8 @@ def _onnxrt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engi
 
 
 def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
-    return FakeEngine(manifest, batch_s=options.fake_batch_s)
+    fault = FaultFile(options.fake_faults) if options.fake_faults else no_fault
+    return FakeEngine(manifest, batch_s=options.fake_batch_s, fault=fault)
 
 
 CANDIDATES = (  # best first

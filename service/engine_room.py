@@ -141,6 +141,7 @@ def engine_opener(settings: Settings) -> OpenEngine:
         threads=settings.engine_threads,
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
+        fake_faults=Path(settings.fake_faults) if settings.fake_faults else None,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
     )

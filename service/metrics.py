@@ -95,6 +95,7 @@ class Metrics:
         )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
+        self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
         self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in the house")
         self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")
         self.spool_bytes = self._gauge("retouch_spool_bytes", "Bytes waiting for the disk")

@@ -70,6 +70,7 @@ class Settings(BaseModel):
         3, ge=0, le=5, description="TensorRT's builder optimisation level: less builds sooner, more may run faster"
     )
     fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
+    fake_faults: str = Field("", description="file that tells the fake engine's next batch to raise, die, hang or nan")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="samples in a batch; a model's own limit applies too")
     max_queue_size: int = Field(256, ge=1, description="requests in the house; one more is refused with 503")

@@ -101,6 +101,11 @@ class EngineLink:
         """Whether it is connected and its device worker works."""
         return self._connection is not None and self.vital
 
+    @property
+    def slot_bytes(self) -> int:
+        """Of the memory that is shared with it, what slots take now."""
+        return 0 if self._connection is None else self._hello.slots_bytes - self._connection.arena.free_bytes
+
     async def keep(self) -> None:
         """Connect whenever there is no connection, until cancelled."""
         try:

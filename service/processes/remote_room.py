@@ -266,6 +266,7 @@ class RemoteRoom:
 
     async def beat(self, metrics: Metrics) -> None:
         """Show life, until cancelled."""
+        metrics.watch(metrics.slot_bytes, lambda: sum(link.slot_bytes for link in self.links))
         while True:
             self.row.beat_at, self.row.ready = time.monotonic(), self.ready
             metrics.refresh()

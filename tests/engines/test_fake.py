@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engines.errors import EngineDead, EngineFailed
-from engines.fake import FakeEngine, Hang, NotANumber, Raise
+from engines.fake import FakeEngine, FaultFile, Hang, NotANumber, Raise
 
 
 def inpaint_feed(batch: int = 1) -> dict[str, np.ndarray]:
@@ -172,3 +173,20 @@ def test_a_model_without_a_mask_fills_its_own_hole(make_manifest):
     np.testing.assert_array_equal(FakeEngine(make_manifest(inputs=[IMAGE])).infer({"image": image})["output"], image)
     with pytest.raises(ValueError, match="must lie inside the tile"):
         make_manifest(size={**size, "hole": [4, 5, 17, 13]})
+
+
+@pytest.mark.parametrize(("word", "error"), [("raise", EngineFailed), ("die", EngineDead)])
+def test_a_fault_file_is_taken_by_one_batch(tmp_path: Path, word: str, error: type[Exception]) -> None:
+    fault = FaultFile(tmp_path / "fault")
+    assert fault({}) is None
+    (tmp_path / "fault").write_text(word)
+    taken = fault({})
+    assert isinstance(taken, Raise)
+    assert isinstance(taken.error, error)
+    assert fault({}) is None
+
+
+def test_a_fault_file_can_ask_for_nan_and_for_a_hang(tmp_path: Path) -> None:
+    for word, kind in (("nan", NotANumber), ("hang", Hang)):
+        (tmp_path / "fault").write_text(word)
+        assert isinstance(FaultFile(tmp_path / "fault")({}), kind)
