@@ -169,7 +169,8 @@ class InductorEngine(Engine):
             compiled.run()
 
     def _compiled(self, shape: BatchShape) -> _Compiled:
-        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), max(self._largest, shape.batch)))
+        most = max(min(self._largest, self.most.batch // shape.samples), shape.batch)
+        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
         return self._shapes.get(padded) or self._compile(padded)
 
     def _compile(self, shape: BatchShape) -> _Compiled:
@@ -203,12 +204,13 @@ class InductorEngine(Engine):
         return self._streams[handle]
 
     def _view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
-        """The start of a tensor's memory as a batch; memory of its own for a batch that does not fit."""
+        """The start of a tensor's memory as a batch."""
         wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
-        count = math.prod(wanted)
-        if count > memory.numel():
-            return self._zeros(spec, shape).view(wanted)
-        return memory[:count].view(wanted)
+        if math.prod(wanted) > memory.numel():
+            raise EngineFailed(
+                f"{self.manifest.key}: {spec.name} of {wanted}; the engine was opened for batches of {self.most.batch}"
+            )
+        return memory[: math.prod(wanted)].view(wanted)
 
     def _zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
         """Flat memory for a tensor of a batch."""

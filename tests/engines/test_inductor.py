@@ -98,7 +98,7 @@ class SeveralSamples(Net):
 
 
 def test_several_samples_of_each_row_are_those_of_the_graph(publish, tmp_path):
-    directory = publish(onnx_model=several_samples_graph(), **SEVERAL_SAMPLES)
+    directory = publish(onnx_model=several_samples_graph(), max_batch=12, **SEVERAL_SAMPLES)
     auto = torch.export.Dim.AUTO
     batch = torch.export.Dim("b", max=64)
     pixels = {0: batch, 2: auto, 3: auto}
@@ -107,8 +107,10 @@ def test_several_samples_of_each_row_are_those_of_the_graph(publish, tmp_path):
     torch.export.save(
         torch.export.export(SeveralSamples().eval(), inputs, dynamic_shapes=shapes), directory / PROGRAM_FILE
     )
-    engine = open_it(directory, tmp_path)
+    engine = open_it(directory, tmp_path, max_batch=12)
     reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    full = blank_feed(engine.manifest, BatchShape(3, 32, 32, 4))  # padded to 4 rows it would not fit
+    assert engine.infer(full)["output"].shape == (3, 4, 3, 32, 32)
     for batch_size, samples in ((1, 1), (1, 4), (3, 2), (1, 8)):
         feed = feed_of(engine.manifest, batch_size, samples=samples)
         output = engine.infer(feed)["output"]
@@ -346,3 +348,10 @@ def test_an_error_that_the_device_survives_fails_the_batch_alone(gpu, directory,
     gpu.cuda.synchronize = fail
     with pytest.raises(DeviceLost, match="start the process again"):
         engine.infer(feed_of(engine.manifest, 1))
+
+
+def test_batch_beyond_the_memory_fails_alone(directory, tmp_path):
+    engine = open_it(directory, tmp_path, max_batch=2)
+    with pytest.raises(EngineFailed, match=r"tiny/1: image of .* opened for batches of 2"):
+        engine.infer(blank_feed(engine.manifest, BatchShape(3, 32, 32)))
+    assert engine.infer(feed_of(engine.manifest, 2))["output"].shape == (2, 3, 16, 16)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from structlog.testing import capture_logs
 
 from engines.base import BatchShape, blank_feed
 from engines.cuda import Cuda, DeviceBuffer
@@ -171,3 +172,22 @@ def test_graphs_can_be_left_out(publish, tmp_path):
     graphs = [bound.options.get_run_config_entry("gpu_graph_id") for bound in engine._bound.values()]
     assert graphs[-1] == "-1"
     assert "-1" not in graphs[:-1]
+
+
+def test_batch_beyond_the_memory_fails_alone(publish, tmp_path):
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, max_batch=2)
+    with pytest.raises(EngineFailed, match=r"tiny/1: output of .* the engine was opened for"):
+        engine.infer(blank_feed(engine.manifest, BatchShape(3, 32, 32)))
+    assert engine.infer(blank_feed(engine.manifest, BatchShape(2, 32, 32)))["output"].shape == (2, 3, 32, 32)
+
+
+def test_lost_context_kills_the_engine_and_closing_it_still_works(publish, tmp_path):
+    device = FakeRuntime()
+    engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=Cuda(device))
+    device.fail["cudaEventRecord"] = Status.cudaErrorIllegalAddress
+    with pytest.raises(DeviceLost, match="context is lost"):
+        engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
+    device.fail["cudaFree"] = Status.cudaErrorIllegalAddress
+    with capture_logs() as logs:
+        engine.close()
+    assert [line["event"] for line in logs] == ["GPU memory not freed"]
