@@ -147,21 +147,25 @@ class Pipeline:
         computed = await self._submit_all(rows, model, call)
         timings.add("queue", max(done.queue_s for done in computed))
         timings.add("infer", max(done.infer_s for done in computed))
-        bodies = await self._finish(prepared, order, model.manifest, computed, timings)
+
+        def finished(bodies: list[bytes]) -> Reply:
+            reply = Reply(
+                pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
+                media_type=codec.MEDIA_TYPES[order.options.format or "png"],
+                size=prepared.size,
+                model=model.manifest.key,
+                engine=f"{model.engine.name}/{model.engine.precision}",
+                batch_size=max(done.batch_size for done in computed),
+                coverage=prepared.coverage,
+                seed=seed,
+                timings=timings,
+            )
+            self._save(reply, room, order, call)
+            return reply
+
+        samples = latents.by_sample([done.tile for done in computed], model.manifest, order.count)
+        reply = await self._finish(prepared, order, samples, timings, finished)
         self._observe(computed, timings)
-        reply = Reply(
-            pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
-            media_type=codec.MEDIA_TYPES[order.options.format or "png"],
-            size=prepared.size,
-            model=model.manifest.key,
-            engine=f"{model.engine.name}/{model.engine.precision}",
-            batch_size=max(done.batch_size for done in computed),
-            coverage=prepared.coverage,
-            seed=seed,
-            timings=timings,
-        )
-        if room:
-            await self.codec_threads.finish(self._save, reply, room, order, call)
         return reply
 
     def _seed(self, order: _Order, manifest: Manifest) -> int | None:
@@ -184,24 +188,33 @@ class Pipeline:
         return self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow)
 
     async def _finish(
-        self, prepared: Prepared, order: _Order, manifest: Manifest, computed: list[Computed], timings: Timings
-    ) -> list[bytes]:
-        """The files of all samples, made side by side; of their timings the slowest count."""
-        samples = latents.by_sample([done.tile for done in computed], manifest, order.count)
+        self,
+        prepared: Prepared,
+        order: _Order,
+        samples: list[list[Tile]],
+        timings: Timings,
+        finished: Callable[[list[bytes]], Reply],
+    ) -> Reply:
+        """The files of all samples, made side by side, then spooled; of their timings the slowest count.
+
+        A single one is encoded and spooled by one thread: each way to a thread and back costs as much as the write.
+        """
         output_format, quality = order.options.format or "png", order.options.quality
+        if len(samples) == 1:
+            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings)
+            if prepared.size.height * prepared.size.width <= _SMALL_PIXELS and not self._saves(order):
+                return finished([encode()])
+            return await self.codec_threads.finish(lambda: finished([encode()]))
         own = [Timings() for _ in samples]
-        if len(samples) == 1 and prepared.size.height * prepared.size.width <= _SMALL_PIXELS:
-            bodies = [_encoded(prepared, samples[0], output_format, quality, own[0])]
-        else:
-            bodies = await asyncio.gather(
-                *(
-                    self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
-                    for tiles, its in zip(samples, own, strict=True)
-                )
+        bodies = await asyncio.gather(
+            *(
+                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
+                for tiles, its in zip(samples, own, strict=True)
             )
+        )
         for stage in ("postprocess", "encode"):
             timings.add(stage, max(its.stages[stage] for its in own))
-        return bodies
+        return await self.codec_threads.finish(finished, bodies)
 
     def _save(self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call) -> None:
         """Spool every picture; what fails here was not promised yet."""
@@ -227,10 +240,13 @@ class Pipeline:
                 raise InvalidOption(reason, code="not_a_picture")
             yield served
 
+    def _saves(self, order: _Order) -> bool:
+        return self.settings.save if order.options.save is None else order.options.save
+
     @contextmanager
     def _reserve(self, order: _Order, manifest: Manifest) -> Iterator[list[Reservation]]:
         """Room in the spool for each result; none where nothing is to be saved."""
-        save = self.settings.save if order.options.save is None else order.options.save
+        save = self._saves(order)
         height, width = next(manifest.size.buckets())
         estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or height * width * manifest.output_channels
         with ExitStack() as stack:

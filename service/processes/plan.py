@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.settings import Settings
 
-_DIVIDED = ("max_uploads", "max_decoded_mb", "spool_max_items", "spool_max_mb", "max_jobs")
+_DIVIDED = ("max_uploads", "max_decoded_mb", "spool_max_items", "spool_max_mb")
 """Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
 _LIVED_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0

@@ -1,0 +1,79 @@
+"""What saving costs a reply: p50 over HTTP of requests with save=false, with saving, and with an Idempotency-Key too.
+
+    .venv/bin/python benchmarks/saving.py [--json FILE] [--rounds 100]
+
+Two engines: the fake one with 8 ms a batch on 256², where everything else is what costs; and the shipped `photos` on
+512² (JPEG in, PNG out). One request at a time, the ways in turn, so that a busy machine slows all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from serving import make_inputs, serving, until_ready
+
+WAYS = ("unsaved", "saved", "keyed")
+ENGINES: dict[str, tuple[int, dict[str, str]]] = {
+    "fake 8 ms 256²": (256, {"RETOUCH_ENGINE": "fake", "RETOUCH_FAKE_BATCH_MS": "8"}),
+    "photos 512²": (512, {"RETOUCH_ENGINE": "auto"}),
+}
+
+
+async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, bytes]) -> float:
+    """Seconds of one inpaint."""
+    form = aiohttp.FormData({"save": "false" if way == "unsaved" else "true"})
+    form.add_field("image", inputs[0], filename="photo.jpg")
+    form.add_field("mask", inputs[1], filename="mask.png")
+    headers = {"Idempotency-Key": uuid.uuid4().hex} if way == "keyed" else {}
+    started = time.perf_counter()
+    async with session.post("/v1/inpaint", data=form, headers=headers) as response:
+        await response.read()
+        assert response.status == 200, await response.text()
+    return time.perf_counter() - started
+
+
+async def measure(side: int, rounds: int) -> dict[str, float]:
+    """p50 in ms of each way, and their ratios to unsaved."""
+    inputs = make_inputs(side)
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
+        async with aiohttp.ClientSession(url) as session:
+            await until_ready(session)
+            for number in range(rounds + 5):
+                for way in WAYS[number % 3 :] + WAYS[: number % 3]:
+                    seconds = await post(session, way, inputs)
+                    if number >= 5:
+                        times[way].append(seconds)
+    p50 = {way: statistics.median(values) * 1e3 for way, values in times.items()}
+    return {**p50, **{f"{way}/unsaved": p50[way] / p50["unsaved"] for way in WAYS[1:]}}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--rounds", type=int, default=100)
+    options = parser.parse_args()
+    figures: dict[str, Any] = {}
+    print(f"{'p50, ms':16}" + "".join(f"{way:>10}" for way in WAYS) + "  saved/unsaved")
+    for engine, (side, environ) in ENGINES.items():
+        os.environ.update(environ)
+        values = figures[engine] = asyncio.run(measure(side, options.rounds))
+        row = "".join(f"{values[way]:10.2f}" for way in WAYS)
+        print(f"{engine:16}{row}  {values['saved/unsaved']:.3f}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()
