@@ -32,8 +32,10 @@ security: .venv/.security ## bandit over the code, pip-audit over the pinned req
 	$(BIN)/pip-audit --requirement $(PINS) --no-deps --disable-pip
 
 FUZZ_SECONDS ?= 600
-fuzz: .venv/.security ## the decoders under mutated images, for ten minutes
-	mkdir -p build/fuzz && cd build/fuzz && ../../$(BIN)/python ../../tests/fuzz -max_total_time=$(FUZZ_SECONDS)
+fuzz: .venv/.security ## the decoders under mutated images and the form reader under mutated bodies, ten minutes each
+	mkdir -p build/fuzz && cd build/fuzz \
+		&& ../../$(BIN)/python ../../tests/fuzz decoders -max_total_time=$(FUZZ_SECONDS) \
+		&& ../../$(BIN)/python ../../tests/fuzz forms -max_total_time=$(FUZZ_SECONDS)
 
 bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
 	$(BIN)/python benchmarks/serving.py

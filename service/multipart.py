@@ -132,7 +132,7 @@ class PartsReader:
 def _charset(announced: bytes) -> str:
     try:
         return codecs.lookup(announced.decode("latin-1")).name
-    except LookupError:
+    except (LookupError, ValueError):  # none of that name, or no name at all
         return "latin-1"
 
 

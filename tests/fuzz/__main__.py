@@ -1,4 +1,4 @@
-"""Feeds the decoders with mutated images: `make fuzz`, or `python tests/fuzz -max_total_time=600`.
+"""Feeds what strangers send with mutations: `make fuzz`, or `python tests/fuzz decoders|forms -max_total_time=600`.
 
 Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…); it becomes a test
 with the fix.
@@ -6,6 +6,7 @@ with the fix.
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -13,8 +14,11 @@ from pathlib import Path
 import atheris
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "service"), str(Path(__file__).parents[2])]
-with atheris.instrument_imports(include=["service"]):
+with atheris.instrument_imports(include=["service", "python_multipart"]):
     import decoders
+    import forms
+
+TARGETS = {"decoders": decoders, "forms": forms}
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
@@ -25,11 +29,13 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 
 def main() -> None:
     """Run until the time is over or something is found."""
+    target = TARGETS[sys.argv.pop(1)]
+    logging.disable()  # python-multipart says what is wrong with each body
     with tempfile.TemporaryDirectory() as folder:
-        for number, seed in enumerate(decoders.seeds()):
+        for number, seed in enumerate(target.seeds()):
             Path(folder, f"seed-{number}").write_bytes(seed)
         limits = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=65536", "-print_final_stats=1"]
-        atheris.Setup([sys.argv[0], folder, *limits, *sys.argv[1:]], decoders.survive, custom_mutator=mutate)
+        atheris.Setup([sys.argv[0], folder, *limits, *sys.argv[1:]], target.survive, custom_mutator=mutate)
         atheris.Fuzz()
 
 
