@@ -164,10 +164,10 @@ class TestCpuImage:
     ) -> None:
         before = len(list(served.results.rglob("*.png")))
         replies: list[httpx.Response] = []
-        threads = [threading.Thread(target=lambda: replies.append(served.post())) for _ in range(6)]
+        threads = [threading.Thread(target=lambda: replies.append(served.post())) for _ in range(24)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: served.in_flight() >= 2, 60)
+        wait_until(lambda: served.in_flight() >= 4, 60)
         status = stopped(served.process, image, 90)
         for thread in threads:
             thread.join(60)
