@@ -6,14 +6,27 @@ PINS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
 PYTEST_ARGS ?=
 SOAK_MINUTES ?= 60
+# CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves
+PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null \
+	|| PYENV_VERSION=$$(pyenv versions --bare 2> /dev/null | grep -m 1 '^3\.10\.') pyenv which python3.10 2> /dev/null)
+# on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
+GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test check bench-overload bench-peers chaos soak install-export install-dev pins bench security fuzz clean
+.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev pins bench security fuzz clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
 
 test: .venv/.dev ## all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-310: ## the tests of what serves under CPython 3.10 without torch, where there is one; slow ones left out
+	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
+	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310) && \
+	.venv-310/bin/python -m pytest -m "not gpu and not slow" tests/engines tests/service; fi
+
+test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
+	for python in $(GPU_PYTHONS); do $$python -m pytest -m gpu tests/gpu tests/engines || exit 1; done
 
 install-export: .venv/.export ## what `retouch export` needs: torch and onnx
 
@@ -60,7 +73,7 @@ pins: .venv/.dev ## resolve the newest allowed versions for every supported Pyth
 		--no-header --no-annotate --upgrade --output-file $(PINS)
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -76,6 +89,12 @@ clean:
 .venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
 	$(PIP) --editable '.[export,dev]'
 	touch $@ .venv/.serve .venv/.export
+
+.venv-310/.test: pyproject.toml $(PINS)
+	$(PYTHON310) -m venv .venv-310
+	.venv-310/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS) --editable '.[test]'
+	! .venv-310/bin/python -c 'import torch' 2> /dev/null
+	touch $@
 
 .venv/.security: pyproject.toml | .venv/.dev
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS) --editable '.[security]'

@@ -21,7 +21,7 @@ PublishModel = Callable[..., Path]
 @pytest.fixture
 def make_manifest() -> MakeManifest:
     """A valid manifest; keyword arguments replace fields."""
-    return _manifest
+    return tiny_manifest
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def publish(tmp_path: Path) -> PublishModel:
     def write(manifest: Manifest | None = None, *, onnx_model: bytes | None = None, **fields: Any) -> Path:
         graph = onnx_model if onnx_model is not None else b"no graph"
         digest = hashlib.sha256(graph).hexdigest()
-        manifest = manifest or _manifest(**{"onnx_sha256": digest, **fields})
+        manifest = manifest or tiny_manifest(**{"onnx_sha256": digest, **fields})
         directory = tmp_path / "models" / manifest.name / str(manifest.version)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ONNX_FILE).write_bytes(graph)
@@ -41,7 +41,8 @@ def publish(tmp_path: Path) -> PublishModel:
     return write
 
 
-def _manifest(task: str = "inpaint", **fields: Any) -> Manifest:
+def tiny_manifest(task: str = "inpaint", **fields: Any) -> Manifest:
+    """The manifest of `conv_graph`; keyword arguments replace fields."""
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
     if task == "inpaint":

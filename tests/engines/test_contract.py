@@ -11,8 +11,9 @@ import pytest
 
 from engines.base import BatchShape, Engine, Feed
 from engines.cuda import Cuda
-from engines.errors import EngineDead, EngineFailed
+from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.fake import FakeEngine
+from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
@@ -39,13 +40,29 @@ def open_bound_onnxrt(directory: Path, manifest: Manifest, cache: Path) -> Engin
     )
 
 
+def open_here(name: str) -> Callable[[Path, Manifest, Path], Engine]:
+    """An engine of the GPU that is here, or a skip that says what is missing."""
+
+    def open_on_gpu(directory: Path, manifest: Manifest, cache: Path) -> Engine:
+        try:
+            return open_engine(directory, manifest, EngineOptions(name, cache_dir=cache, max_batch=8))
+        except EngineUnavailable as error:
+            pytest.skip(f"{name}: {error}")
+
+    return open_on_gpu
+
+
 OPENERS: dict[str, Callable[[Path, Manifest, Path], Engine]] = {
     "fake": lambda _directory, manifest, _cache: FakeEngine(manifest),
     "onnxrt": lambda directory, manifest, _cache: OnnxRuntimeEngine(directory, manifest, threads=1),
     "openvino": lambda directory, manifest, cache: OpenVinoEngine(directory, manifest, threads=1, cache_dir=cache),
     "trt on a fake device": open_trt,
     "onnxrt bound on the CPU": open_bound_onnxrt,
+    "trt": open_here("trt"),
+    "onnxrt-cuda": open_here("onnxrt-cuda"),
 }
+ON_A_GPU = ("trt", "onnxrt-cuda")
+"""inductor needs a program.pt2: tests/gpu makes one."""
 
 
 @pytest.fixture(params=["inpaint", "translate"])
@@ -58,10 +75,17 @@ def precision(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-@pytest.fixture(params=list(OPENERS))
-def engine(request: pytest.FixtureRequest, publish, tmp_path, task, precision) -> Iterator[Engine]:
+@pytest.fixture(scope="session")
+def gpu_cache(tmp_path_factory) -> Path:
+    """Shared by all tests: plans take seconds to build."""
+    return tmp_path_factory.mktemp("gpu-cache")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.gpu] * (name in ON_A_GPU)) for name in OPENERS])
+def engine(request: pytest.FixtureRequest, publish, tmp_path, gpu_cache, task, precision) -> Iterator[Engine]:
     directory = publish(onnx_model=conv_graph(task, half=precision == "fp16"), task=task, precision=precision)
-    engine = OPENERS[request.param](directory, read_manifest(directory), tmp_path / "cache")
+    cache = gpu_cache if request.param in ON_A_GPU else tmp_path / "cache"
+    engine = OPENERS[request.param](directory, read_manifest(directory), cache)
     yield engine
     engine.close()
 

@@ -144,6 +144,17 @@ def test_a_generation_that_cannot_be_written_is_named_by_its_output(contract, pi
     assert f"{out}: [Errno 17] File exists" in result.stderr
 
 
+def test_references_go_with_their_images_beside_instance_maps(contract, pictures: Path) -> None:
+    done = run(
+        *("translate", pictures / "images", "-o", pictures / "out", "--url", contract.url, "--concurrency", 1),
+        *("--instance", pictures / "masks", "--reference", pictures / "images/a.png"),
+    )
+    assert done.exit_code == 0, done.output
+    asked = [(asked["image"], asked["instance"], asked["reference"]) for asked in contract.asked]
+    assert asked[1] == (b"images/b.jpg", b"masks/b.png", b"images/a.png")
+    assert {reference for _, _, reference in asked} == {b"images/a.png"}
+
+
 def test_instance_maps_go_with_their_images(contract, pictures: Path) -> None:
     one = run(
         *("translate", pictures / "images/a.png", "-o", pictures / "o.png", "--url", contract.url),

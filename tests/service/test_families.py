@@ -17,18 +17,19 @@ import cv2
 import httpx
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, MultipleSize
 from engines.onnxrt import OnnxRuntimeEngine
-from export.checkpoint import load_strictly, read_checkpoint, sha256_of
-from export.onnx_graph import OPSET, write_graph
-from export.recognition import recognise
 from service.postprocess import FEATHER
 
 from .image_files import png
+
+torch = pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[export]'")
+from export.checkpoint import load_strictly, read_checkpoint, sha256_of  # noqa: E402 -- need torch
+from export.onnx_graph import OPSET, write_graph  # noqa: E402
+from export.recognition import recognise  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 Serve = Callable[..., Any]

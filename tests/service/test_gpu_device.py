@@ -156,6 +156,7 @@ def test_a_batch_of_which_only_some_samples_are_page_locked_is_computed_too(
     assert_same(gpu.device.collect(gpu.device.launch(engine, mixed)), CpuDevice().compute(engine, samples))
 
 
+@pytest.mark.slow
 def test_a_thousand_random_batches_in_flight_together_equal_a_synchronous_reference(
     open_gpu: Callable[..., Gpu], fake_manifest: MakeManifest
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_bomb_is_refused_in_less_than_50_ms(serve: Serve) -> None:
     assert min(times_s) < 0.05
 
 
+@pytest.mark.slow
 def test_a_thousand_bad_requests_leave_less_than_50_mb_behind(serve: Serve) -> None:
     running, requests = serve(), [case.raw() for case in CASES]
     for request in requests:

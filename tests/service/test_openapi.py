@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Serve = Callable[..., Any]
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
@@ -41,6 +43,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     assert "multipart/mixed" not in translate["responses"]["200"]["content"]
 
 
+@pytest.mark.slow
 def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, tmp_path: Path) -> None:
     """The command line, because schemathesis' pytest plugin does not know this pytest yet."""
     allowed = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx", "503", "504"]\n'  # documented

@@ -46,6 +46,7 @@ def check_all_there(served: ServedProcess, ledger: dict[str, bytes]) -> None:
             assert http.get(location, headers={"Accept": "application/json"}).json()["bytes"] == len(body)
 
 
+@pytest.mark.slow
 async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_uploads(
     proxy: Any, bucket: Any, files: Files, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_whil
     assert "test-secret" not in served.log
 
 
+@pytest.mark.slow
 async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_saves_to_disk(
     files: Files, tmp_path: Path
 ) -> None:

@@ -1,0 +1,87 @@
+"""What only a GPU can show, on a small model: every engine that is here; of the others it is said what is missing.
+
+`make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu_pipeline.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from gpu_bench import Bench
+from gpu_checks import arithmetic, halving, memory, reference
+
+from engines.errors import EngineUnavailable
+from engines.manifest import MANIFEST_FILE, ONNX_FILE, read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.parity import compare
+from engines.probes import probe_feeds
+from service.gpu_pixels import load_cvcuda
+
+from ..engines.conftest import conv_graph, tiny_manifest
+
+pytestmark = pytest.mark.gpu
+ENGINES = ("trt", "inductor", "onnxrt-cuda")
+BATCHES = 10_000
+
+
+def graph_model(folder: Path) -> Path:
+    graph = conv_graph(half=True)
+    manifest = tiny_manifest(onnx_sha256=hashlib.sha256(graph).hexdigest(), precision="fp16")
+    directory = folder / manifest.name / str(manifest.version)
+    directory.mkdir(parents=True)
+    (directory / ONNX_FILE).write_bytes(graph)
+    (directory / MANIFEST_FILE).write_text(manifest.model_dump_json())
+    return directory
+
+
+def program_model(folder: Path) -> Path:
+    pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[export]'")
+    from engine_models import SMALL, publish  # noqa: PLC0415 -- loads torch
+
+    return publish(SMALL, folder)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """An engine of the GPU that is here."""
+    folder, name = tmp_path_factory.mktemp("gpu"), request.param
+    model = (program_model if name == "inductor" else graph_model)(folder / "models")
+    out, cache = folder / "said.json", folder / "cache"
+    made = Bench(
+        argparse.Namespace(model=model, engine=name, cache=cache, max_batch=8, batches=BATCHES, out=out),
+        read_manifest(model),
+    )
+    try:
+        load_cvcuda()
+        engine = made.engine
+    except EngineUnavailable as error:
+        pytest.skip(f"{name}: {error}")
+    yield made
+    engine.close()
+
+
+def test_engine_computes_what_the_reference_computes(bench: Bench) -> None:
+    reference_engine = OnnxRuntimeEngine(bench.arguments.model, bench.manifest)
+    found = compare(
+        lambda feed: reference_engine.infer(feed)["output"],
+        lambda feed: bench.engine.infer(feed)["output"],
+        list(probe_feeds(bench.manifest)),
+    )
+    assert found.passes(bench.manifest.parity.bar_db), found
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(arithmetic, id="cvcuda-does-what-numpy-does"),
+        pytest.param(reference, id="overlapped-batches-are-those-of-one-at-a-time"),
+        pytest.param(memory, id="nothing-grows-over-ten-thousand-batches"),
+        pytest.param(halving, id="a-batch-that-does-not-fit-is-halved"),
+    ],
+)
+def test_device(bench: Bench, check: Callable[[Bench], None]) -> None:
+    check(bench)
