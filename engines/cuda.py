@@ -1,4 +1,4 @@
-"""CUDA without torch: memory, streams, events and graphs through cuda-python, and its errors in our own words.
+"""CUDA without torch: memory, streams, events and graphs through cuda-python.
 
 Whoever makes an object closes it; closing twice is allowed. Nothing here is safe for two threads at once: one thread
 owns the device.
@@ -16,39 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.errors import DeviceLost, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
-
-_MISSING = frozenset(
-    {
-        "cudaErrorNoDevice",
-        "cudaErrorInsufficientDriver",
-        "cudaErrorInitializationError",
-        "cudaErrorSystemDriverMismatch",
-        "cudaErrorCompatNotSupportedOnDevice",
-        "cudaErrorStubLibrary",
-        "cudaErrorInvalidDevice",
-    }
-)
-# after these every later call fails too: the context is lost
-_FATAL = frozenset(
-    {
-        "cudaErrorIllegalAddress",
-        "cudaErrorLaunchFailure",
-        "cudaErrorLaunchTimeout",
-        "cudaErrorHardwareStackError",
-        "cudaErrorIllegalInstruction",
-        "cudaErrorMisalignedAddress",
-        "cudaErrorInvalidAddressSpace",
-        "cudaErrorInvalidPc",
-        "cudaErrorAssert",
-        "cudaErrorECCUncorrectable",
-        "cudaErrorContained",
-        "cudaErrorNvlinkUncorrectable",
-        "cudaErrorDevicesUnavailable",
-        "cudaErrorCudartUnloading",
-        "cudaErrorUnknown",
-    }
-)
+from engines.cuda_errors import error_of
+from engines.errors import EngineError, EngineUnavailable
 
 
 class Device(NamedTuple):
@@ -98,7 +67,7 @@ class Cuda:
     def check(self, function: str, status: Any) -> None:
         """Raise what a status of the runtime means, if it is an error; as `call`."""
         if int(status) != 0:
-            raise _error(function, getattr(status, "name", str(status)))
+            raise error_of(function, getattr(status, "name", str(status)))
 
     def use(self) -> None:
         """Make this device the calling thread's; a thread does so once, before anything else."""
@@ -292,14 +261,3 @@ def open_cuda(index: int = 0) -> Cuda:
     except ImportError as error:
         raise EngineUnavailable("cuda-python is not installed; pip install -e '.[gpu]'") from error
     return Cuda(runtime, index)
-
-
-def _error(function: str, status: str) -> EngineError:
-    said = f"{function}: {status}"
-    if status == "cudaErrorMemoryAllocation":
-        return EngineOutOfMemory(f"the GPU is out of memory ({said}); use smaller batches or free some")
-    if status in _MISSING:
-        return EngineUnavailable(f"no usable NVIDIA GPU ({said}); see nvidia-smi")
-    if status in _FATAL:
-        return DeviceLost(f"the GPU context is lost ({said}); start the process again")
-    return EngineFailed(f"CUDA refused ({said})")

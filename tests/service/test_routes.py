@@ -323,7 +323,7 @@ def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Fi
         'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0',
         'retouch_request_duration_seconds_count{code="400",endpoint="/v1/inpaint",model=""} 1.0',
         'retouch_stage_duration_seconds_count{stage="infer"} 1.0',
-        'retouch_batch_size_count{model="photos/1"} 1.0',
+        'retouch_batch_size_count{device="cpu",model="photos/1"} 1.0',
         "retouch_save_lag_seconds_count 1.0",
         "retouch_queue_depth 0.0",
         "retouch_requests_in_flight 0.0",
