@@ -57,6 +57,7 @@ def contenders() -> list[Contender]:
     ours = [
         Contender("retouch", _retouch(save=False), _ask_retouch, _computed),
         Contender("retouch, saving", _retouch(save=True), _ask_retouch, _computed),
+        Contender("retouch, --workers 2", _retouch(save=False, workers=2), _ask_retouch, _computed),
     ]
     return ours + [peer for peer in peers if _python(peer.name).exists()]
 
@@ -66,10 +67,10 @@ def _ask_retouch(parts: Parts, model: str) -> bytes:
     return _multipart(f"/v1/{task}", parts, {"format": "jpeg", **more})
 
 
-def _retouch(*, save: bool) -> Callable[[str, Path], contextlib.AbstractContextManager[Server]]:
+def _retouch(*, save: bool, workers: int = 0) -> Callable[[str, Path], contextlib.AbstractContextManager[Server]]:
     def start(model: str, folder: Path) -> contextlib.AbstractContextManager[Server]:
         batch_ms = TINY_BATCH_MS if model == "tiny" else None
-        return retouch(folder, fake_batch_ms=batch_ms, save=save, spool_max_items=4096)
+        return retouch(folder, fake_batch_ms=batch_ms, save=save, workers=workers, spool_max_items=4096)
 
     return start
 

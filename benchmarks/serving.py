@@ -11,24 +11,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import io
 import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
-from PIL import Image, ImageDraw
+from inputs import PHOTOS, ROOT, photo_and_mask
+from processes import retouch, retouch_is_ready
 
 from engines.base import BatchShape, Engine, blank_feed
 from engines.load import EngineOptions, open_engine
@@ -36,48 +30,7 @@ from engines.manifest import read_manifest
 from service import codec, crops, postprocess, preprocess
 from service.device import CpuDevice
 
-ROOT = Path(__file__).resolve().parent.parent
-PHOTO = ROOT / "tests/data/dress.jpg"
-MODEL = ROOT / "models/photos"
 ROUNDS = 5
-
-
-def make_inputs(side: int) -> tuple[bytes, bytes]:
-    """A photograph as JPEG and a mask with three holes as PNG, both `side` pixels square."""
-    photo, mask = io.BytesIO(), io.BytesIO()
-    Image.open(PHOTO).convert("RGB").resize((side, side)).save(photo, "JPEG", quality=92)
-    holes = Image.new("L", (side, side))
-    draw = ImageDraw.Draw(holes)
-    for x, y, size in ((0.2, 0.3, 0.2), (0.6, 0.2, 0.1), (0.5, 0.6, 0.25)):
-        draw.ellipse([x * side, y * side, (x + size) * side, (y + size) * side], fill=255)
-    holes.save(mask, "PNG")
-    return photo.getvalue(), mask.getvalue()
-
-
-@contextlib.contextmanager
-def serving(folder: str) -> Iterator[str]:
-    """`retouch serve` on a free port, with the shipped models and saving on, as users run it; its log in a file."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environ = {**os.environ, "RETOUCH_PORT": port, "RETOUCH_RESULTS_DIR": f"{folder}/results"}
-    with Path(folder, "server.log").open("w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "retouch", "serve"], env=environ, stderr=log, cwd=ROOT)
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(60)
-
-
-async def until_ready(session: aiohttp.ClientSession) -> None:
-    """Wait until the server takes work."""
-    while True:
-        with contextlib.suppress(aiohttp.ClientConnectorError):
-            async with session.get("/readyz") as response:
-                if response.status == 200:
-                    return
-        await asyncio.sleep(0.1)
 
 
 def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
@@ -103,7 +56,7 @@ async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fiel
 
 async def measure_latency(session: aiohttp.ClientSession, engine: Engine) -> dict[str, float]:
     """p50 in ms of both ways, a few requests of each in turn."""
-    photo, mask = make_inputs(512)
+    photo, mask = photo_and_mask(512)
     times: dict[str, list[float]] = {"http": [], "direct": []}
     for _ in range(ROUNDS * 4):
         for _ in range(2):
@@ -120,7 +73,7 @@ async def measure_latency(session: aiohttp.ClientSession, engine: Engine) -> dic
 
 async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, seconds: float) -> dict[str, Any]:
     """Images a second over HTTP at concurrency 16, and of the engine alone at the same batch size."""
-    photo, mask = make_inputs(256)
+    photo, mask = photo_and_mask(256)
     over_http, alone, batches = [], [], Counter[str]()
 
     async def client(until: float) -> int:
@@ -154,15 +107,15 @@ async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, sec
 
 async def run(seconds: float) -> dict[str, Any]:
     """Both measurements against one server."""
-    version = max(MODEL.iterdir(), key=lambda path: int(path.name))
-    with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
+    version = max(PHOTOS.iterdir(), key=lambda path: int(path.name))
+    with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
+        await server.until_ready(retouch_is_ready)
         engine = open_engine(version, read_manifest(version), EngineOptions(cache_dir=ROOT / "cache"))
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(url, connector=connector) as session:
-            await until_ready(session)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}", connector=connector) as session:
             for side in (256, 512):
-                await post(session, *make_inputs(side))
-                direct(engine, *make_inputs(side))
+                await post(session, *photo_and_mask(side))
+                direct(engine, *photo_and_mask(side))
             latency = await measure_latency(session, engine)
             throughput = await measure_throughput(session, engine, seconds)
         return {"engine": repr(engine), "latency_512": latency, "throughput_256": throughput}
