@@ -119,15 +119,20 @@ async def missing_results(ledger: Ledger, client: Client, patience_s: float = 60
     promised = {location: e.digest for e in ledger.exchanges for location in e.locations if e.digest}
     end = time.monotonic() + patience_s
     while True:
-        missing = []
-        for location, digest in promised.items():
-            reply = await client.get(location)
-            if reply.status != 200 or hashlib.sha256(reply.body).hexdigest() != digest:
-                missing.append(f"{location}: {reply.status}")
+        left, missing = list(promised.items()), {}
+        await asyncio.gather(*(_look(client, left, missing) for _ in range(8)))
         if not missing or time.monotonic() > end:
-            return missing
-        promised = {entry.split(":")[0]: promised[entry.split(":")[0]] for entry in missing}
+            return [f"{location}: {status}" for location, status in missing.items()]
+        promised = {location: promised[location] for location in missing}
         await asyncio.sleep(1.0)
+
+
+async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, int]) -> None:
+    while left:
+        location, digest = left.pop()
+        reply = await client.get(location)
+        if reply.status != 200 or hashlib.sha256(reply.body).hexdigest() != digest:
+            missing[location] = reply.status
 
 
 async def unsaved(client: Client) -> int:

@@ -51,7 +51,7 @@ def contenders() -> list[Contender]:
             "litserve", _peer("litserve"), lambda parts, _: encode("/predict", "application/json", _base64(parts))
         ),
         Contender("pytriton", _peer("pytriton"), _triton),
-        Contender("bentoml", _peer("bentoml"), lambda parts, _: _multipart("/inpaint", parts)),
+        Contender("bentoml", _peer("bentoml"), _ask_bentoml),
         Contender("ray", _peer("ray"), lambda parts, _: _multipart("/", parts)),
     ]
     ours = [
@@ -65,6 +65,10 @@ def contenders() -> list[Contender]:
 def _ask_retouch(parts: Parts, model: str) -> bytes:
     task, more = ("translate", {}) if model == "tiny" else ("inpaint", {"strategy": "whole"})
     return _multipart(f"/v1/{task}", parts, {"format": "jpeg", **more})
+
+
+def _ask_bentoml(parts: Parts, model: str) -> bytes:
+    return _multipart("/translate" if model == "tiny" else "/inpaint", parts)
 
 
 def _retouch(*, save: bool, workers: int = 0) -> Callable[[str, Path], contextlib.AbstractContextManager[Server]]:

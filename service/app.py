@@ -30,6 +30,7 @@ from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
+from service.lag import LoopLag
 from service.ledger.database import LEDGER_FILE, Database
 from service.metrics import Metrics
 from service.orders import Order
@@ -149,6 +150,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
+    lag = LoopLag(clock)
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
@@ -171,7 +173,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_threads.predicted_wait_s,
+            lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
             house=room.house,
@@ -189,7 +191,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     service = Service(
         settings, pipeline, fulfil, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
     )
-    for watch in (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s)):
+    watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
+    for watch in watches:
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
     return service

@@ -31,10 +31,13 @@ class Inpaint:
     model = bentoml.depends(Model)
 
     @bentoml.api
-    async def inpaint(self, image: Path, mask: Path | None = None) -> Annotated[bytes, ContentType("image/jpeg")]:
-        item = _read(image, mask)
-        return (await self.model.to_async.infer([item]))[0]
+    async def inpaint(self, image: Path, mask: Path) -> Annotated[bytes, ContentType("image/jpeg")]:
+        return (await self.model.to_async.infer([_read(image=image, mask=mask)]))[0]
+
+    @bentoml.api
+    async def translate(self, image: Path) -> Annotated[bytes, ContentType("image/jpeg")]:
+        return (await self.model.to_async.infer([_read(image=image)]))[0]
 
 
-def _read(image: Path, mask: Path | None) -> dict:
-    return {"image": image.read_bytes(), **({"mask": mask.read_bytes()} if mask else {})}
+def _read(**files: Path) -> dict:
+    return {name: path.read_bytes() for name, path in files.items()}
