@@ -24,6 +24,7 @@ from engines.listing import Key, list_versions, read_manifest_of
 from engines.load import EngineOptions, choose
 from engines.probes import probe_feeds
 from retouch.gpu_checks import GpuHost, gpu_facts
+from service.processes.plan import devices
 from service.settings import Settings
 
 Level = Literal["ok", "warning", "failed"]
@@ -85,6 +86,7 @@ def diagnose(settings: Settings, host: Host) -> Diagnosis:
         _library("OpenVINO", "openvino"),
         _library("ONNX Runtime", "onnxruntime"),
         *_gpu(host.gpu),
+        _processes(settings),
         _folder("engine cache", settings.engine_cache_dir, needed=False),
         _folder("results", settings.results_dir, needed=settings.save),
     )
@@ -129,6 +131,16 @@ def _gpu(host: GpuHost) -> list[Check]:
     return [
         Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
     ]
+
+
+def _processes(settings: Settings) -> Check:
+    """What `retouch serve --workers` would start."""
+    if not sys.platform.startswith("linux"):
+        return Check(name="processes", level="ok", detail="one; --workers needs Linux")
+    gpus = devices(settings, os.environ)
+    engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in gpus)
+    front_ends = f"{settings.workers} front ends" if settings.workers else "one in all; with --workers N, N front ends"
+    return Check(name="processes", level="ok", detail=f"{front_ends} and {len(gpus)} that compute ({engines})")
 
 
 def _folder(title: str, path: Path, *, needed: bool) -> Check:

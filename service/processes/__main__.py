@@ -8,8 +8,10 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -39,10 +41,19 @@ def _engine(assignment: Assignment) -> int:
     from service.processes.engine_process import serve  # noqa: PLC0415 -- as above
 
     try:
-        return asyncio.run(serve(assignment))
+        return _run(serve(assignment))
     finally:
         if os.getppid() != assignment.launcher:  # it was killed and could not tidy up
             shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
+
+
+def _run(work: Coroutine[Any, Any, int]) -> int:
+    """On uvloop where there is one, as uvicorn does for front ends."""
+    try:
+        import uvloop  # noqa: PLC0415 -- not everywhere
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 if __name__ == "__main__":

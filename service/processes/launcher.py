@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 import structlog
 from prometheus_client import start_http_server
 
-from engines.device import visible_gpus
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
-from service.processes.plan import Restarts, divided
+from service.processes.plan import Restarts, devices, divided
 from service.processes.run_directory import RunDirectory
 from service.processes.signals import Signals
 from service.settings import Settings, SettingsInvalid
@@ -37,7 +36,6 @@ _START_TIMEOUT_S = 600.0
 """An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
 _GRACE_S = 20.0
 """Beyond the drain's own time."""
-_ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 
 
 @dataclass(slots=True, eq=False)
@@ -102,9 +100,8 @@ class Launcher:
         self._settings = settings
         self._signals = stack.enter_context(Signals(_SIGNALS))
         self._run_directory = stack.enter_context(RunDirectory.make())
-        gpus = [] if settings.engine in _ON_CPUS else visible_gpus(os.environ)
-        self._gpus: Sequence[str] = gpus
-        engines = settings.engine_processes or max(1, len(gpus))
+        self._devices = devices(settings, os.environ)
+        engines = len(self._devices)
         self._places = Places(settings.workers, engines)
         self._board_fd = make_board(self._places)
         stack.callback(os.close, self._board_fd)
@@ -206,10 +203,9 @@ class Launcher:
         return Child(f"{role}-{index}", spawn, gone, lambda: row.beat_at)
 
     def _spawn_engine(self, index: int) -> subprocess.Popen[bytes]:
-        gpu = self._gpus[index % len(self._gpus)] if self._gpus else None
-        environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-        device = "" if gpu is None else f"cuda:{gpu}"
-        return self._spawn("engine", index, self._listeners[index].fileno(), environment, device)
+        gpu = self._devices[index]
+        environment = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+        return self._spawn("engine", index, self._listeners[index].fileno(), environment, f"cuda:{gpu}" if gpu else "")
 
     def _spawn_front_end(self, index: int) -> subprocess.Popen[bytes]:
         with _bound(self._address) as listener:

@@ -1,16 +1,27 @@
-"""What the launcher decides: how settings are divided among front ends, and when a process is started again. Pure."""
+"""What the launcher decides: which processes there are, what each gets, and when one is started again."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from engines.device import visible_gpus
 from service.settings import Settings
 
+_ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 _DIVIDED = ("max_uploads", "max_decoded_mb", "spool_max_items", "spool_max_mb")
 """Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
 _LIVED_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
+
+
+def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
+    """The GPU of each engine process, as CUDA_VISIBLE_DEVICES names it; empty for one that computes on the CPU."""
+    gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
+    count = settings.engine_processes or max(1, len(gpus))
+    return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
 
 def divided(settings: Settings, cores: int) -> Settings:

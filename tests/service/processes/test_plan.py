@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from service.processes.plan import Restarts, divided
+from pathlib import Path
+
+from service.processes.plan import Restarts, devices, divided
 from service.settings import Settings
 
 
@@ -28,3 +30,15 @@ def test_limits_of_memory_are_divided_among_front_ends_and_the_house_is_not() ->
     assert share.max_queue_size == 256
     assert divided(whole.model_copy(update={"codec_threads": 7}), cores=2).codec_threads == 7
     assert divided(whole, cores=2).codec_threads == 1
+
+
+def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_without(tmp_path: Path) -> None:
+    for node in ("nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / node).touch()
+    auto = Settings(workers=2)
+    assert devices(auto, {}, tmp_path) == ["0", "1", "10"]
+    assert devices(auto, {"CUDA_VISIBLE_DEVICES": "3, GPU-a1"}, tmp_path) == ["3", "GPU-a1"]
+    assert devices(auto, {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == [""]
+    assert devices(auto, {}, tmp_path / "none") == [""]
+    assert devices(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
+    assert devices(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "10", "0"]
