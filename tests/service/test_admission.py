@@ -218,3 +218,46 @@ def test_retry_after_is_never_less_than_a_second() -> None:
     with ExitStack() as stack:
         enter(stack, admission, 1)
         assert admission.retry_after_s() == 1
+
+
+@dataclass
+class SharedHouse:
+    """One front end's view of a house that others share."""
+
+    inside: list[int]
+    index: int
+    engines: int = 1
+
+    @property
+    def others(self) -> int:
+        return sum(count for index, count in enumerate(self.inside) if index != self.index)
+
+    def tell(self, inside: int) -> None:
+        self.inside[self.index] = inside
+
+
+def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> None:
+    inside = [0, 0]
+    front_ends = [Admission(4, house=SharedHouse(inside, index)) for index in range(2)]
+    with ExitStack() as stack:
+        enter(stack, front_ends[0], 3)
+        enter(stack, front_ends[1], 1)
+        assert inside == [3, 1]
+        for front_end in front_ends:
+            assert isinstance(refused(front_end, PATIENT), Overloaded)
+    assert inside == [0, 0]
+    with front_ends[1].admit(PATIENT):
+        pass
+
+
+def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_ends() -> None:
+    inside = [0, 6]
+    admission = Admission(100, pace=paced(0.1), clock=Clock(), house=SharedHouse(inside, 0))
+    with ExitStack() as stack:
+        enter(stack, admission, 2)
+        alone = Admission(100, pace=paced(0.1), clock=Clock())
+        enter(stack, alone, 2)
+        assert admission.predicted_wait_s() == pytest.approx(4 * alone.predicted_wait_s())
+        two_gpus = Admission(100, pace=paced(0.1), clock=Clock(), house=SharedHouse(inside, 0, engines=2))
+        enter(stack, two_gpus, 2)
+        assert two_gpus.predicted_wait_s() == pytest.approx(2 * alone.predicted_wait_s())
