@@ -89,14 +89,6 @@ class Cuda:
         """Page-locked host memory, which copies without the processor."""
         return PinnedBuffer(self, int(self.call("cudaMallocHost", nbytes)), nbytes)
 
-    def lock(self, address: int, nbytes: int) -> None:
-        """Page-lock memory that somebody else owns, and may share with other processes; `unlock` before it goes."""
-        self.call("cudaHostRegister", address, nbytes, self.runtime.cudaHostRegisterPortable)
-
-    def unlock(self, address: int) -> None:
-        """Undo `lock`; nothing on the device may use the memory any more."""
-        self.call("cudaHostUnregister", address)
-
     def copy_in(self, target: DeviceBuffer, source: PinnedBuffer, nbytes: int, stream: Stream) -> None:
         """Start copying to the device; `source` must not change before the stream gets there."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyHostToDevice", stream)

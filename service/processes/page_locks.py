@@ -51,7 +51,8 @@ class CudaLocks:
     def lock(self, memory: Memory) -> bool:
         try:
             self._cuda.use()
-            self._cuda.lock(memory.address, memory.nbytes)
+            flags = self._cuda.runtime.cudaHostRegisterPortable
+            self._cuda.call("cudaHostRegister", memory.address, memory.nbytes, flags)
         except EngineError as error:  # a limit of locked memory, for one: slower, and as right
             _log.warning("slots not page-locked", reason=str(error))
             return False
@@ -64,7 +65,7 @@ class CudaLocks:
         self._locked.discard(memory.address)
         try:
             self._cuda.use()
-            self._cuda.unlock(memory.address)
+            self._cuda.call("cudaHostUnregister", memory.address)
         except EngineError as error:
             _log.warning("slots not unlocked", reason=str(error))
 
