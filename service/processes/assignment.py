@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+from types import FrameType
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -46,9 +47,21 @@ class Assignment(BaseModel):
 
 
 def end_with(launcher: int) -> None:
-    """Let the kernel send this process SIGTERM when the launcher ends, however it ends (Linux)."""
+    """Let this process send itself SIGTERM, once, when the launcher ends, however it ends (Linux).
+
+    The kernel tells of it by another signal: of a launcher with several threads more than once, and a second SIGTERM
+    would cut the drain short.
+    """
+    told: list[int] = []
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        if not told:
+            told.append(launcher)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGUSR2, tell)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != launcher:  # it ended before the call
         sys.exit(0)
