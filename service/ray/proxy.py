@@ -1,0 +1,124 @@
+"""In Ray's HTTP proxy: a request over which a replica is lost is asked again, of another one.
+
+Ray's proxy answers such a request with 500. A request that was not answered has had no effect that anybody was told of
+(a job or a result is promised by its reply), so it can be asked again; its body is kept until the reply begins. How
+much that can be is bounded by what the replica itself reads: it refuses what is too large.
+
+Ray calls `middlewares` in each proxy when RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import NotReady
+from service.negotiation import acceptable_request_id
+from service.replies import problem_response
+
+IMPORT_PATH = "service.ray.proxy:middlewares"
+VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+_TRIES = 4
+"""Replicas that may be lost over one request before it is given up."""
+_PAUSE_S = 0.1
+"""Before another try, times the tries: Ray learns within that time that a replica is gone."""
+_RETRY_AFTER_S = 5.0
+_RAYS_OWN = "/-/"
+"""Its routes and health, which no replica answers."""
+
+
+def middlewares() -> list[Middleware]:
+    """What Ray wraps round its proxy."""
+    return [Middleware(AskAgain)]
+
+
+class AskAgain:
+    """ASGI middleware round Ray's proxy."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].startswith(_RAYS_OWN):
+            await self._app(scope, receive, send)
+            return
+        request_id = _with_request_id(scope)
+        body = _Body(receive)
+        for tries in range(1, _TRIES + 1):
+            reply = _Reply(send, request_id, body)
+            await self._app({**scope, "headers": list(scope["headers"])}, body.reader(), reply.send)
+            if reply.began or body.client_left:
+                return
+            await asyncio.sleep(tries * _PAUSE_S)
+        error = NotReady("the replica was lost over this request, again and again; try again", code="worker_lost")
+        error.retry_after_s = _RETRY_AFTER_S
+        await problem_response(error, request_id, scope["path"])(scope, receive, _Reply(send, request_id, body).send)
+
+
+def _with_request_id(scope: Scope) -> str:
+    """The one under which every try is known. Ray would repeat whatever the client sent."""
+    headers = MutableHeaders(scope=scope)
+    request_id = acceptable_request_id(headers.get("x-request-id")) or uuid.uuid4().hex
+    headers["x-request-id"] = request_id
+    return request_id
+
+
+class _Body:
+    """A request's body that can be read from its beginning until `forget`."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._kept: list[Message] = []
+        self._keeps = True
+        self.client_left = False
+
+    def reader(self) -> Receive:
+        """Its messages from the first one."""
+        position = 0
+
+        async def receive() -> Message:
+            nonlocal position
+            if position < len(self._kept):
+                position += 1
+                return self._kept[position - 1]
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.client_left = True
+            elif self._keeps:
+                self._kept.append(message)
+                position += 1
+            return message
+
+        return receive
+
+    def forget(self) -> None:
+        """It will not be asked for again."""
+        self._keeps = False
+
+
+class _Reply:
+    """Passes a reply on once there is something of its body: what only began can still come from another replica."""
+
+    def __init__(self, send: Send, request_id: str, body: _Body) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._body = body
+        self._start: Message | None = None
+        self.began = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            del headers["x-request-id"]  # the replica's and Ray's
+            headers["x-request-id"] = self._request_id
+            self._start = message
+            return
+        if self._start is not None:
+            start, self._start, self.began = self._start, None, True
+            self._body.forget()
+            await self._send(start)
+        await self._send(message)

@@ -1,0 +1,85 @@
+"""In a replica: the server's ASGI application, with what uvicorn and signals are to it elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from service.app import Service
+from service.engine_room import open_engine_room
+from service.http import create_app, service_of
+from service.room import OpenRoom
+from service.settings import Settings
+from service.start import prepare
+
+_LOOK_EVERY_S = 0.05
+
+
+class DeviceGone(RuntimeError):
+    """This process has lost its GPU; another one must take its place."""
+
+
+class Replica:
+    """ASGI application. Ray sends the lifespan once, and cancels the call of a client that hangs up.
+
+    Args:
+        settings: all knobs; those of sockets and front ends are not used.
+        open_room: what computes; by default in this process.
+
+    Raises:
+        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
+        KeysInvalid: the key file cannot be read.
+    """
+
+    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
+        prepare(settings)
+        self._settings = settings
+        self._app = create_app(settings, open_room, version("retouch"))
+        self._state: dict[str, Any] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            self._state = scope["state"]
+            await self._app(scope, self._after_drain(receive), send)
+            return
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scope["state"] = {**self._state, "gone": gone}
+        work = asyncio.ensure_future(self._app(scope, receive, send))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            gone.set_result(None)
+            await work
+            raise
+
+    def check_health(self) -> None:
+        """Whether this process can go on.
+
+        Raises:
+            DeviceGone: it cannot.
+        """
+        service = service_of(self._app)
+        if service is not None and service.room.lost.is_set():
+            raise DeviceGone("the GPU is lost to this process")
+
+    def _after_drain(self, receive: Receive) -> Receive:
+        """Ray ends a replica when its requests are answered; jobs are finished, too, before the application is told."""
+
+        async def received() -> Message:
+            message = await receive()
+            service = service_of(self._app)
+            if message["type"] == "lifespan.shutdown" and service is not None:
+                await self._drain(service)
+            return message
+
+        return received
+
+    async def _drain(self, service: Service) -> None:
+        service.begin_draining()
+        while service.admission.inside and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if service.admission.inside:
+            service.cut_short()

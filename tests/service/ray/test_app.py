@@ -1,0 +1,198 @@
+"""Ray Serve with two replicas: the HTTP contract of test_routes.py, and what happens when replicas go.
+
+One Ray for the whole module, on loopback: it takes seconds to start.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+ray = pytest.importorskip("ray")
+import test_routes  # noqa: E402 -- nothing to be run without Ray
+
+from service.settings import Settings, SettingsInvalid  # noqa: E402
+
+pytestmark = [
+    pytest.mark.slow,
+    # ray.serve.config and its schema are written for an older pydantic
+    pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`:DeprecationWarning"),
+]
+Files = dict[str, tuple[str, bytes, str]]
+_REPLICAS = 2
+_OWN_SERVER = {
+    "test_a_saved_result_can_be_fetched_with_its_sidecar": "looks into the folder of a server of its own",
+    "test_an_unsaved_result_has_no_location": "looks into the folder of a server of its own",
+    "test_a_job_can_be_cancelled_and_gives_its_place_back": "looks into the server's memory",
+    "test_a_new_version_is_served_without_a_restart_and_a_broken_one_is_not": "changes the models of all other tests",
+    "test_an_empty_repository_is_alive_but_not_ready": "needs other settings",
+    "test_metrics_count_requests_stages_batches_and_saves": "counts what a single server has done",
+    "test_metrics_can_have_a_port_of_their_own": "needs other settings",
+    "test_a_body_that_does_not_come_in_time_is_given_up": "needs other settings",
+    "test_pictures_wait_for_memory_and_each_other": "needs other settings",
+}
+"""What of the contract cannot be asked of one deployment that all tests share, and why."""
+_contract = {name: test for name, test in vars(test_routes).items() if name.startswith("test_")}
+assert set(_OWN_SERVER) < set(_contract)
+globals().update({name: test for name, test in _contract.items() if name not in _OWN_SERVER})
+
+
+@dataclass
+class Deployed:
+    """What `serve` gives the tests of the contract."""
+
+    url: str
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=20.0, **options)
+
+
+@pytest.fixture(scope="module")
+def deploy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Start Ray once; `deploy(**settings)` gives the URL of two replicas."""
+    from conftest import _manifest, write_model  # noqa: PLC0415 -- as fixtures do, for a module
+
+    from service.ray.app import Arguments, build  # noqa: PLC0415 -- imports Ray
+    from service.ray.proxy import IMPORT_PATH, VARIABLE  # noqa: PLC0415
+
+    folder = tmp_path_factory.mktemp("ray")
+    write_model(folder / "models", _manifest("photos", "inpaint"))
+    fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
+    write_model(folder / "models", _manifest("facades", "translate", size=fixed))
+    fixed_settings = {
+        "allow_anonymous": True,
+        "models_dir": folder / "models",
+        "results_dir": folder / "results",
+        "engine_cache_dir": folder / "cache",
+        "engine": "fake",
+        "codec_threads": 1,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, IMPORT_PATH)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        (folder / "token").write_text(secrets.token_hex(32))
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=80 * 2**20,
+            logging_level="error",
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+        )
+        from ray import serve  # noqa: PLC0415
+
+        port = _free_port()
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
+
+        def run(**settings: Any) -> str:
+            arguments = Arguments(
+                min_replicas=_REPLICAS, max_replicas=_REPLICAS, cpus=0.5, settings={**fixed_settings, **settings}
+            )
+            serve.run(build(arguments), name="retouch", route_prefix="/", logging_config={"log_level": "ERROR"})
+            return f"http://127.0.0.1:{port}"
+
+        yield run
+        serve.shutdown()
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def deployed(deploy: Callable[..., str]) -> str:
+    return deploy(fake_batch_ms=30)
+
+
+@pytest.fixture
+def serve(deployed: str) -> Callable[..., Deployed]:
+    """Instead of a server of each test's own."""
+    return lambda: Deployed(deployed)
+
+
+def test_a_replica_that_is_killed_under_load_costs_no_request_its_answer(deployed: str, files: Files) -> None:
+    def ask(client: httpx.Client) -> int:
+        return client.post("/v1/inpaint", files=files, data={"save": "false"}).status_code
+
+    with Deployed(deployed).client() as client, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask, client) for _ in range(160)]
+        _wait_until(lambda: sum(one.done() for one in asked) >= 20)
+        victim = _replicas()[0]
+        ray.kill(ray.get_actor(victim, namespace="serve"), no_restart=True)
+        unanswered = sum(not one.done() for one in asked)
+        assert [one.result() for one in asked] == [200] * 160
+    assert unanswered > 8, "nobody was inside when the replica was killed"
+    _wait_until(lambda: victim not in _replicas() and len(_replicas()) == _REPLICAS)
+
+
+def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
+    deploy: Callable[..., str], deployed: str, files: Files
+) -> None:
+    before = _replicas()
+    with Deployed(deployed).client() as client, ThreadPoolExecutor(8) as pool:
+        jobs = [client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"}) for _ in range(8)]
+        asked = [pool.submit(client.post, "/v1/inpaint", files=files) for _ in range(80)]
+        deploy(fake_batch_ms=20)
+        assert [one.result().status_code for one in asked] == [200] * 80
+        _wait_until(lambda: not set(before) & set(_replicas()))
+        ends = [test_routes.poll(client, job.headers["location"])["status"] for job in jobs]
+    assert ends == ["succeeded"] * 8
+
+
+def test_a_request_id_that_is_not_safe_is_not_repeated_by_the_proxy_either(deployed: str) -> None:
+    with Deployed(deployed).client() as client:
+        for given, expected in (("a b;c", None), ("mine", "mine")):
+            ids = client.get("/livez", headers={"X-Request-ID": given}).headers.get_list("x-request-id")
+            assert len(ids) == 1
+            assert ids[0] == expected if expected else len(ids[0]) == 32
+
+
+def test_strangers_are_served_only_if_that_is_said() -> None:
+    from service.ray.replica import Replica  # noqa: PLC0415
+
+    with pytest.raises(SettingsInvalid, match="allow-anonymous"):
+        Replica(Settings(host="0.0.0.0"))
+
+
+def test_the_file_for_a_cluster_is_valid_and_lets_our_own_admission_refuse() -> None:
+    from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
+
+    from service.ray.app import Arguments, build  # noqa: PLC0415
+
+    file = yaml.safe_load((Path(__file__).parents[3] / "docker" / "ray" / "serve.yaml").read_text("utf-8"))
+    (application,) = ServeDeploySchema.model_validate(file).applications
+    assert application.import_path == f"{build.__module__}:{build.__name__}"
+    deployment = build(Arguments.model_validate(application.args))._bound_deployment
+    assert deployment.ray_actor_options["num_gpus"] == 1
+    config = deployment._deployment_config
+    assert config.max_ongoing_requests > Settings().max_queue_size + Settings().max_uploads
+    assert config.max_queued_requests == -1
+    assert config.autoscaling_config.target_ongoing_requests == 32
+    assert config.graceful_shutdown_timeout_s > Settings().drain_timeout_s
+
+
+def _replicas() -> list[str]:
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["name"].startswith("SERVE_REPLICA::")]
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,121 @@
+"""A proxy that loses replicas, as Ray's does it: it ends without a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from service.ray.proxy import AskAgain
+
+BODY = [b"one ", b"two ", b"three"]
+
+
+class Client:
+    """Sends a body in parts and takes what comes back."""
+
+    def __init__(self, parts: list[bytes] = BODY, *, leaves: bool = False) -> None:
+        last = len(parts) - 1
+        self._parts: list[Message] = [
+            {"type": "http.request", "body": part, "more_body": leaves or index < last}
+            for index, part in enumerate(parts)
+        ]
+        if leaves:
+            self._parts.append({"type": "http.disconnect"})
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        return self._parts.pop(0) if self._parts else await asyncio.Future()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        pairs = [(name.decode(), value.decode()) for name, value in self.sent[0]["headers"]]
+        assert len(dict(pairs)) == len(pairs), "a header came twice"
+        return dict(pairs)
+
+
+Proxy = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+async def asked(proxy: Proxy, client: Client, path: str = "/v1/inpaint") -> None:
+    scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine")]}
+    await asyncio.wait_for(AskAgain(proxy)(scope, client.receive, client.send), 10)
+
+
+async def read(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return body
+        body, more = body + message["body"], message["more_body"]
+    return body
+
+
+def replies(lost: int, reads: int = 3, began: bool = False) -> tuple[Proxy, list[bytes]]:
+    """A proxy that loses `lost` replicas after they read `reads` parts; and what those that live have read."""
+    tries: list[Any] = []
+    bodies: list[bytes] = []
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        tries.append(scope)
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"x-request-id", b"mine")] * 2}
+        if len(tries) <= lost:
+            for _ in range(reads):
+                await receive()
+            if began:
+                await send(start)
+            return
+        bodies.append(await read(receive))
+        await send(start)
+        await send({"type": "http.response.body", "body": b"done"})
+
+    return proxy, bodies
+
+
+async def test_a_lost_request_is_asked_again_with_its_whole_body() -> None:
+    for lost, reads in ((0, 0), (1, 0), (1, 2), (2, 3)):
+        client, (proxy, bodies) = Client(), replies(lost, reads)
+        await asked(proxy, client)
+        assert bodies == [b"one two three"]
+        assert [message["type"] for message in client.sent] == ["http.response.start", "http.response.body"]
+        assert client.headers == {"x-request-id": "mine"}
+
+
+async def test_a_reply_that_only_began_can_still_come_from_another_replica() -> None:
+    client, (proxy, bodies) = Client(), replies(lost=1, began=True)
+    await asked(proxy, client)
+    assert bodies == [b"one two three"]
+    assert [message["type"] for message in client.sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_a_request_that_outlives_every_replica_is_answered_with_a_problem() -> None:
+    client, (proxy, bodies) = Client(), replies(lost=100)
+    await asked(proxy, client)
+    assert bodies == []
+    assert client.sent[0]["status"] == 503
+    assert client.headers["retry-after"] == "5"
+    assert client.headers["x-request-id"] == json.loads(client.sent[1]["body"])["request_id"] == "mine"
+
+
+async def test_nothing_is_asked_again_for_a_client_that_left() -> None:
+    client, tries = Client(leaves=True), []
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        tries.append(await read(receive))
+
+    await asked(proxy, client)
+    assert len(tries) == 1
+    assert client.sent == []
+
+
+async def test_rays_own_paths_are_left_to_it() -> None:
+    client, (proxy, _) = Client(), replies(lost=1, reads=0)
+    await asked(proxy, client, "/-/healthz")
+    assert client.sent == []

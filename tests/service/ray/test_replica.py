@@ -1,0 +1,82 @@
+"""The server as Ray calls it, in the test's own event loop: a lifespan, calls, cancelled calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Message
+
+from engines.errors import DeviceLost
+from service.http import service_of
+from service.ray.replica import DeviceGone, Replica
+from service.settings import Settings
+
+Files = dict[str, tuple[str, bytes, str]]
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """`async with opened(**settings) as (replica, client)`; leaving it is the replica's end."""
+    monkeypatch.setattr("service.ray.replica.prepare", lambda settings: None)  # the logs of all tests stay as they are
+
+    @asynccontextmanager
+    async def open_replica(**changes: Any) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:
+        folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "c"}
+        replica = Replica(Settings.model_validate({"engine": "fake", **folders, **changes}))
+        messages: asyncio.Queue[Message] = asyncio.Queue()
+        sent: asyncio.Queue[Message] = asyncio.Queue()
+        messages.put_nowait({"type": "lifespan.startup"})
+        life = asyncio.ensure_future(replica({"type": "lifespan", "state": {}}, messages.get, sent.put))
+        assert (await sent.get())["type"] == "lifespan.startup.complete"
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(replica), base_url="http://ray") as client:
+            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 -- as a prober does
+                await asyncio.sleep(0.01)
+            yield replica, client
+            messages.put_nowait({"type": "lifespan.shutdown"})
+            assert (await asyncio.wait_for(sent.get(), 30))["type"] == "lifespan.shutdown.complete"
+            await life
+
+    return open_replica
+
+
+async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files) -> None:
+    async with opened(fake_batch_ms=200) as (replica, client):
+        job = await client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert job.status_code == 202
+        service = service_of(replica._app)
+        assert service is not None
+        assert service.admission.inside == 1
+    assert (service.admission.inside, service.drain.clean) == (0, True)
+    assert len(list(service.settings.results_dir.rglob("*.png"))) == 1
+
+
+async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, files: Files) -> None:
+    async with opened(fake_batch_ms=300) as (replica, client):
+        service = service_of(replica._app)
+        assert service is not None
+        asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
+        while not service.admission.inside:  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0.005)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert "retouch_cancelled_total 1.0" in (await client.get("/metrics")).text
+        assert service.admission.inside == 0
+
+
+async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:
+    async with opened() as (replica, _):
+        replica.check_health()
+        service = service_of(replica._app)
+        assert service is not None
+        service.room.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # an EngineRoom
+        await asyncio.wait_for(service.room.lost.wait(), 10)
+        with pytest.raises(DeviceGone):
+            replica.check_health()
