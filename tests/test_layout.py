@@ -25,6 +25,13 @@ def test_a_file_has_at_most_300_lines_and_no_vague_name(path: Path) -> None:
     assert path.stem not in ("utils", "helpers", "common", "misc")
 
 
+def test_every_decision_has_a_number_of_its_own() -> None:
+    records = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    numbers = [int(path.name[:4]) for path in records]
+    assert len(set(numbers)) == len(numbers), [path.name for path in records]
+    assert [path.read_text("utf-8").partition(".")[0] for path in records] == [f"# {number}" for number in numbers]
+
+
 def loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
