@@ -45,7 +45,7 @@ async def open_store(
     store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
-        async with running(_inherit(store), _sweep(settings, storage)):
+        async with running(_inherit(store), _sweep(settings, storage, spool_files)):
             yield store
     finally:
         await _flush(store, drain)
@@ -72,9 +72,9 @@ async def _inherit(store: ResultStore) -> None:
         await asyncio.to_thread(store.inherit)
 
 
-async def _sweep(settings: Settings, storage: Storage) -> None:
+async def _sweep(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
     limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
-    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time)
+    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time, spool_files.ids)
     while limits.any:
         try:
             await asyncio.to_thread(retention.sweep)

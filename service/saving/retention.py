@@ -1,12 +1,13 @@
 """Which stored results have to go: the oldest first, by age and by bytes; sidecar and image together.
 
-Only what storage lists is ever deleted, so never what is still in the spool. `plan` decides and does nothing else.
+Only results are ever deleted: not what others keep in the same bucket or folder, and nothing that is still in the spool.
+`plan` decides and does nothing else.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,11 +53,21 @@ class _Result:
         return sorted(self.names, key=lambda name: not name.endswith(".json"))
 
 
-def plan(entries: Iterable[Kept], limits: RetentionLimits, now: float) -> list[str]:
-    """The names of what has to go, in the order in which it is to be deleted. now: seconds since the epoch."""
+def plan(
+    entries: Iterable[Kept], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
+) -> list[str]:
+    """The names of what has to go, in the order in which it is to be deleted.
+
+    Args:
+        entries: of the storage.
+        limits: how much is kept.
+        now: seconds since the epoch.
+        spooled: ids of results that were in the spool before the storage was listed: these may be written this moment.
+    """
     results: dict[str, _Result] = {}
     for kept in entries:
-        results.setdefault(kept.result_id, _Result()).add(kept)
+        if kept.is_ours and kept.result_id not in spooled:
+            results.setdefault(kept.result_id, _Result()).add(kept)
     left = sum(result.size for result in results.values() if result.whole)
     gone: list[str] = []
     for result in sorted(results.values(), key=lambda one: one.modified_at):
@@ -77,6 +88,8 @@ class Retention:
     lock: Path
     limits: RetentionLimits
     now: Callable[[], float]
+    spooled: Callable[[], Collection[str]]
+    """Ids of all results that are in the spool."""
 
     def sweep(self) -> int:
         """Look through the storage once; how many objects were deleted.
@@ -89,7 +102,8 @@ class Retention:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another process is at it
                 return 0
-            gone = plan(self.storage.entries(), self.limits, self.now())
+            spooled = self.spooled()  # before the storage is listed
+            gone = plan(self.storage.entries(), self.limits, self.now(), spooled)
             for name in gone:
                 self.storage.delete(name)
         if gone:

@@ -11,6 +11,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,14 +73,22 @@ class SpoolFiles:
         Raises:
             OSError: it is there and cannot be read.
         """
-        folders = self._owner.folders()
-        while True:
-            for folder in folders:
-                if (found := _load(folder / result_id)) is not None:
-                    return found
-            if (now := self._owner.folders()) == folders:
-                return None
-            folders = now  # somebody inherited; it may have moved past this look
+        for folder in self._all():
+            if (found := _load(folder / result_id)) is not None:
+                return found
+        return None
+
+    def ids(self) -> set[str]:
+        """Of all results that any process has spooled.
+
+        Raises:
+            OSError: a folder is there and cannot be listed.
+        """
+        found: set[str] = set()
+        for folder in self._all():
+            with suppress(FileNotFoundError):  # inherited and removed just now
+                found.update(name for name in os.listdir(folder) if is_result_id(name))
+        return found
 
     def sync(self, result_id: str) -> None:
         """Wait until it is on the device; does nothing where it has left the spool.
@@ -113,6 +122,16 @@ class SpoolFiles:
             with self._owner.inherit(folder) as dead:
                 if dead:
                     yield from self._moved(folder)
+
+    def _all(self) -> Iterator[Path]:
+        """The folders of all processes, twice: while a dead one's is inherited, a result may move past the first look.
+
+        And again if folders came or went meanwhile.
+        """
+        folders = None
+        while (now := self._owner.folders()) != folders:
+            folders = now
+            yield from (*folders, *folders)
 
     def _moved(self, folder: Path) -> Iterator[tuple[str, Spooled]]:
         for path in sorted(folder.iterdir()):

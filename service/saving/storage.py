@@ -18,6 +18,7 @@ from service.errors import NotReady, ServiceError
 
 SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
 _RESULT_ID = re.compile(r"[0-9a-f]{32}")
+_OBJECT = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.(json|png|jpg|webp)")
 
 
 def is_result_id(text: str) -> bool:
@@ -34,6 +35,11 @@ class Kept:
     size: int
     modified_at: float
     """Seconds since the epoch."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is part of a result: a bucket, or a folder, may hold what others put there."""
+        return _OBJECT.fullmatch(self.name) is not None
 
     @property
     def result_id(self) -> str:
@@ -57,7 +63,7 @@ class Storage(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Kept]:
-        """Every image and sidecar, in any order; what changes meanwhile may be missed.
+        """Every image and sidecar, in any order, and what others put there; what changes meanwhile may be missed.
 
         Raises:
             OSError: it cannot be listed now.

@@ -56,6 +56,18 @@ def test_half_a_result_is_left_while_it_may_still_be_written_and_removed_when_it
     assert plan(fresh + old, RetentionLimits(max_bytes=1), NOW) == [old[0].name]
 
 
+def test_what_others_keep_in_the_same_place_is_left_alone() -> None:
+    names = ["backup.tar", "00/notes.txt", "models/photos/1/model.onnx", f"01/{1:032x}.png", f"00/{1:032x}.tiff"]
+    assert plan([Kept(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
+
+
+def test_what_is_still_in_the_spool_is_left_however_old_its_image_is() -> None:
+    """Its sidecar could not be written for hours, and both may be written again at this moment."""
+    half, whole = stored(1, 2 * HOUR)[:1], stored(2, 2 * HOUR)
+    spooled = {half[0].result_id, whole[0].result_id}
+    assert plan(half + whole, RetentionLimits(60.0, 1), NOW, spooled) == []
+
+
 def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
     files = ResultFiles(tmp_path)
     files.prepare()
@@ -69,11 +81,11 @@ def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_tim
 
     class Nested(ResultFiles):
         def entries(self):  # type: ignore[no-untyped-def] # as the base's
-            counts.append(Retention(files, tmp_path / "lock", limits, lambda: now).sweep())
+            counts.append(Retention(files, tmp_path / "lock", limits, lambda: now, set).sweep())
             return super().entries()
 
-    assert Retention(Nested(tmp_path), tmp_path / "lock", limits, lambda: now).sweep() == 2
+    assert Retention(Nested(tmp_path), tmp_path / "lock", limits, lambda: now, set).sweep() == 2
     assert counts == [0]
     assert files.read(f"{1:032x}") is None
     assert files.read(f"{2:032x}") == (b"image", "image/png")
-    assert Retention(files, tmp_path / "lock", limits, lambda: now).sweep() == 0
+    assert Retention(files, tmp_path / "lock", limits, lambda: now, set).sweep() == 0

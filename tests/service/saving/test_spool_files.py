@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from service.saving import spool_files
 from service.saving.owners import SPOOL, Owner
 from service.saving.spool_files import Spooled, SpoolFiles
 
@@ -93,3 +94,34 @@ def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monke
     files = spool(tmp_path, "here")
     files.write(ID, BODY, SIDECAR)
     assert files.read(ID) == Spooled(BODY, SIDECAR)
+
+
+def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heir's folder is looked at first, the dead one's after the move; another result is still in the latter."""
+    dead, heir, reader = spool(tmp_path, "dead"), spool(tmp_path, "a-heir"), spool(tmp_path, "z-reader")
+    dead.write(ID, BODY, SIDECAR)
+    dead.write(OTHER, BODY, SIDECAR)
+    moving = heir.inherit()
+    looked_at: list[Path] = []
+    load = spool_files._load
+
+    def load_and_move(path: Path) -> Spooled | None:
+        found = load(path)
+        looked_at.append(path)
+        if len(looked_at) == 2:  # in the reader's own folder and in the heir's
+            dead.close()
+            next(moving)
+        return found
+
+    monkeypatch.setattr(spool_files, "_load", load_and_move)
+    assert reader.read(ID) == Spooled(BODY, SIDECAR)
+    moving.close()
+
+
+def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    here.write(ID, BODY, SIDECAR)
+    there.write(OTHER, BODY, SIDECAR)
+    assert here.ids() == there.ids() == {ID, OTHER}
