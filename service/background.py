@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import structlog
+
+_log = structlog.get_logger(__name__)
+
 
 async def cancelled(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for its end."""
@@ -17,10 +21,17 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 
 @asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run them beside the block, and cancel them at its end."""
-    tasks = [asyncio.create_task(loop) for loop in loops]
+    """Run them beside the block, and cancel them at its end. One that fails is logged, and takes nothing else along."""
+    tasks = [asyncio.create_task(_told(loop)) for loop in loops]
     try:
         yield
     finally:
         for task in tasks:
             await cancelled(task)
+
+
+async def _told(loop: Coroutine[Any, Any, None]) -> None:
+    try:
+        await loop
+    except Exception:  # nobody awaits it before the end
+        _log.exception("work beside the requests failed, and is not done any more", work=loop.__qualname__)

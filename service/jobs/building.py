@@ -80,7 +80,7 @@ async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -
                 await jobs.inherit()
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()
-        except ServiceError as error:
+        except (ServiceError, OSError) as error:  # OSError: no descriptor left to look at an owner's lock with
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
         await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -105,8 +105,8 @@ async def _deliver(deliverer: Deliverer) -> None:
     while True:
         try:
             tried = await deliverer.deliver_due()
-        except ServiceError as error:
+        except Exception as error:  # whatever one address does to the client, the others are tried
             tried = 0
-            _log.warning("webhooks cannot be delivered; it is tried again", error=str(error))
+            _log.warning("webhooks cannot be delivered; it is tried again", error=repr(error))
         if not tried:
             await asyncio.sleep(_DELIVER_EVERY_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,12 @@ from uuid import uuid4
 import pytest
 
 from service.admission import Admission
+from service.background import running
 from service.errors import InvalidImage, NotFound, Overloaded, ShuttingDown
 from service.fairness import Flow
 from service.items import Call
 from service.jobs import table
+from service.jobs.building import _look_after
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.kept_orders import KeptOrders
 from service.jobs.table import Job
@@ -316,3 +319,25 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
     async with process(tmp_path) as desk:
         await desk.until((await desk.start()).id, "succeeded")
     assert failures == [0]
+
+
+async def test_a_look_at_other_processes_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(tmp_path, hang) as dead:
+        job = await dead.start()
+        await until(lambda: bool(dead.asked))
+    async with process(tmp_path) as heir:
+        answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.lives
+
+        def lives_or_fails(owner_id: str) -> bool:
+            if answers:
+                raise answers.pop()
+            return lives(owner_id)
+
+        monkeypatch.setattr(heir.owner, "lives", lives_or_fails)
+        loaded = asyncio.Event()
+        loaded.set()
+        async with running(_look_after(heir.jobs, heir.admission, loaded)):
+            await heir.until(job.id, "succeeded")
+    assert not answers
