@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,8 +57,15 @@ class Child:
         return self.process is not None
 
     def start(self, now: float) -> None:
-        self.process, self.started_at = self.spawn(), now
-        _log.info("process started", process=self.name, pid=self.process.pid)
+        """Start it, or, where the system has nothing to start it with, try again later."""
+        try:
+            self.process, self.started_at = self.spawn(), now
+        except OSError as error:  # the others go on
+            pause_s = self.restarts.pause_s(0.0)
+            self.due_at = now + pause_s
+            _log.error("process not started", process=self.name, reason=str(error), again_in_s=pause_s)
+        else:
+            _log.info("process started", process=self.name, pid=self.process.pid)
 
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -238,7 +245,7 @@ class Launcher:
             start_new_session=True,  # Ctrl-C is for the launcher alone, which ends its processes in order
         )
         assert process.stdin is not None  # noqa: S101 -- asked for above
-        with process.stdin:
+        with suppress(BrokenPipeError), process.stdin:  # killed at once: seen at the next look
             process.stdin.write(assignment.model_dump_json().encode())
         return process
 

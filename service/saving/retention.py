@@ -1,6 +1,6 @@
 """Which stored results have to go: the oldest first, by age and by bytes; sidecar and image together.
 
-Only results are ever deleted: not what others keep in the same bucket or folder, and nothing that is still in the spool.
+Only results are ever deleted, never what others keep in the same bucket or folder, nor what is still in the spool.
 `plan` decides and does nothing else.
 """
 

@@ -87,7 +87,7 @@ class SpoolFiles:
         found: set[str] = set()
         for folder in self._all():
             with suppress(FileNotFoundError):  # inherited and removed just now
-                found.update(name for name in os.listdir(folder) if is_result_id(name))
+                found.update(path.name for path in folder.iterdir() if is_result_id(path.name))
         return found
 
     def sync(self, result_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
+
+from service.processes.launcher import Child
 
 Files = dict[str, tuple[str, bytes, str]]
 
@@ -285,3 +288,20 @@ def test_a_port_that_is_taken_stops_the_start(start: Callable[..., Server], free
         server = start(port=free_port)
         assert server.launcher.wait(20) == 2
     assert "cannot listen" in server.log.read_text()
+
+
+def test_a_process_that_the_system_cannot_start_now_is_started_later() -> None:
+    failures = [OSError(errno.EAGAIN, "Resource temporarily unavailable")] * 2
+
+    def spawn() -> subprocess.Popen[bytes]:
+        if failures:
+            raise failures.pop()
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    child = Child("front_end-0", spawn, lambda _pid: None, lambda: 0.0)
+    child.start(100.0)
+    assert (child.running, child.due_at) == (False, 100.0)
+    child.start(100.0)
+    assert (child.running, child.due_at) == (False, 100.5)
+    child.start(child.due_at)
+    until(lambda: child.reap(101.0) == 0)
