@@ -34,4 +34,6 @@ async def _told(loop: Coroutine[Any, Any, None]) -> None:
     try:
         await loop
     except Exception:  # nobody awaits it before the end
-        _log.exception("work beside the requests failed, and is not done any more", work=loop.__qualname__)
+        _log.exception(
+            "work beside the requests failed, and is not done any more", work=getattr(loop, "__qualname__", repr(loop))
+        )

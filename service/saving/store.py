@@ -238,7 +238,8 @@ class ResultStore:
             return self._spooled.read(result_id)
         except OSError as error:
             raise NotReady(
-                f"result {result_id} cannot be read ({error}); try again later", code="storage_unavailable"
+                f"result {result_id} cannot be read ({error.strerror or error}); try again later",
+                code="storage_unavailable",
             ) from error
 
     def _save_until_closed(self) -> None:
