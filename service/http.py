@@ -32,10 +32,13 @@ WRITE_TIMEOUT_S = 60.0
 """A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
-    "allow_headers": ["Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"],
+    "allow_headers": [
+        *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
+        *("Idempotency-Key", "If-None-Match"),
+    ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
-        *("Server-Timing", "Location", "Retry-After"),
+        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status"),
     ],
     "max_age": 600,
 }

@@ -21,7 +21,8 @@ from service.errors import InvalidOption
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
 """As `loop.getaddrinfo`: host, port, family."""
 _LONGEST_URL = 2048
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+"""IPv4-compatible, and NAT64 (RFC 6052, RFC 8215): what they end at is decided elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,9 @@ def _is_public(address: str) -> bool:
     except ValueError:  # an old notation of IPv4
         found = ipaddress.ip_address(socket.inet_aton(address))
     if isinstance(found, ipaddress.IPv6Address):
-        if found in _NAT64 or found.sixtofour is not None or found.teredo is not None:
+        if found.sixtofour is not None or found.teredo is not None:
+            return False
+        if any(found in network for network in _LEADING_TO_IPV4):
             return False
         found = found.ipv4_mapped or found
     return found.is_global and not found.is_multicast

@@ -206,6 +206,11 @@ def test_pages_of_other_origins_may_call_only_where_they_are_named(serve: Serve,
         preflight = client.options("/v1/inpaint", headers=asking)
         assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (200, "https://app.example")
         assert "access-control-allow-credentials" not in preflight.headers
+        parameters = client.get("/openapi.json").json()["paths"]["/v1/inpaint"]["post"]["parameters"]
+        documented = ", ".join(one["name"] for one in parameters if one["in"] == "header")
+        assert "Idempotency-Key" in documented
+        wanted = {**asking, "Access-Control-Request-Headers": documented}
+        assert client.options("/v1/inpaint", headers=wanted).status_code == 200
         refused = client.post("/v1/inpaint", headers=asking)  # it passed the preflight and still has no key
         assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
         stranger = client.options("/v1/inpaint", headers={**asking, "Origin": "https://evil.example"})

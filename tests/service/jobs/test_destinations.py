@@ -45,6 +45,7 @@ def test_public_https_urls_are_allowed(url: str) -> None:
         *("https://0.0.0.0", "https://100.64.0.1", "https://224.0.0.1", "https://127.1", "https://2130706433"),
         *("https://0x7f000001", "https://0177.0.0.1", "https://[::1]", "https://[::]", "https://[fd00::1]"),
         *("https://[fe80::1]", "https://[::ffff:10.0.0.1]", "https://[64:ff9b::a00:1]", "https://[2002:a00:1::]"),
+        *("https://[64:ff9b:1::a00:1]", "https://[::10.0.0.1]"),
         *("https://[ff02::1]", "https://ex\u00e4mple.com", "https://example.com/\n", "https://e.com/" + "x" * 2048),
     ],
 )
