@@ -19,7 +19,7 @@ import structlog
 
 from service.admission import Admission, Ask
 from service.calls import answer
-from service.errors import NotFound, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.errors import NotFound, Overloaded, ServiceError, ShuttingDown
 from service.fairness import Flow
 from service.items import Call
 from service.jobs import table
@@ -31,7 +31,6 @@ from service.saving.owners import Owner
 from service.schemas import JobStatus
 
 log = structlog.get_logger(__name__)
-_WRITE_AGAIN_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,7 @@ class Jobs:
             try:
                 await self._take_place(job, house)
             except ShuttingDown:
-                await self._finish_or_leave(partial(table.requeue, job_id=job.id))
+                await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
                 return
             await self._run(job, order, house.pop_all())
 
@@ -209,7 +208,7 @@ class Jobs:
             try:
                 urls = await answer(parts.fulfil(order, call), left_s)
             except ShuttingDown:
-                await self._finish_or_leave(partial(table.requeue, job_id=job.id))
+                await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
             except ServiceError as error:
                 await self._fail(job, error)
             except Exception:  # a defect of ours must still end the job
@@ -231,19 +230,10 @@ class Jobs:
                 self._parts.on_finished(ledger, finished)
             return first
 
-        if await self._finish_or_leave(finish):
+        if await self._parts.ledger.write_at_last(finish):
             code = finished.problem["code"] if finished.problem else None
             log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
         await self._drop(job.id)
-
-    async def _finish_or_leave(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        """A ledger that cannot be written is tried again; a process that ends meanwhile leaves the job to the next."""
-        while True:
-            try:
-                return await self._parts.ledger.write(work)
-            except NotReady as error:  # noqa: PERF203 -- to try again is what the loop is for
-                log.warning("the end of a job is not written yet; it is tried again", error=str(error))
-                await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
 
     async def _drop(self, job_id: str) -> None:
         await asyncio.to_thread(self._parts.kept.drop, job_id)

@@ -13,12 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from service.errors import NotReady
 from service.settings import SettingsInvalid
 
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
+_WRITE_AGAIN_AFTER_S = 1.0
 _MIB = 2**20
 
 
@@ -63,6 +67,15 @@ class Database:
             NotReady: code `ledger_unavailable`: the disk is full or failing; nothing of it is written.
         """
         return asyncio.get_running_loop().run_in_executor(self._writer, self._transact, work)
+
+    async def write_at_last(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As `write`, but while the ledger cannot be used, again and again: for what must not stay unsaid."""
+        while True:
+            try:
+                return await self.write(work)
+            except NotReady as error:  # noqa: PERF203 -- to try again is what the loop is for
+                _log.warning("the ledger cannot be written; it is tried again", error=str(error))
+                await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `work`, which only reads. Raises as `write`."""

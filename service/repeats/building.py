@@ -29,6 +29,7 @@ async def open_idempotency(settings: Settings, ledger: Database, owner: Owner) -
     idempotency = Idempotency(ledger, kept, owner, time.time, ttl_s, wait_s)
     async with running(_forget(idempotency)):
         yield idempotency
+    await idempotency.close()
 
 
 async def _forget(idempotency: Idempotency) -> None:

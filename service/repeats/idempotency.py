@@ -12,7 +12,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -45,6 +45,7 @@ class Idempotency:
     ttl_s: float
     wait_s: float
     """How long a request waits for the answer to an earlier one with its key."""
+    _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[Response]]) -> Response:
         """The answer to the key: the kept one, or that of `work`, which is then kept.
@@ -88,6 +89,13 @@ class Idempotency:
         for name in await self.ledger.write(partial(keys.forget, now=self.now())):
             await asyncio.to_thread(self.kept.drop, name)
 
+    async def close(self) -> None:
+        """Leave keys that could not be given back to whoever finds that this process is gone."""
+        tasks = list(self._giving_back)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _is_orphan(self, held: Claim) -> bool:
         return not held.done and not await asyncio.to_thread(self.owner.lives, held.owner)
 
@@ -104,7 +112,9 @@ class Idempotency:
             return response
         finally:
             if not settled:  # not awaited: this may be a task that is being cancelled
-                self.ledger.write(partial(self._release, mine)).add_done_callback(lambda done: done.exception())
+                giving_back = asyncio.create_task(self.ledger.write_at_last(partial(self._release, mine)))
+                self._giving_back.add(giving_back)
+                giving_back.add_done_callback(self._giving_back.discard)
 
     def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
         keys.release(ledger, mine)

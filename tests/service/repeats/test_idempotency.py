@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -58,7 +59,9 @@ async def process(root: Path, clock: Clock | None = None) -> AsyncIterator[Idemp
     owner = Owner(root, lambda: uuid4().hex)
     owner.enter()
     with Database(root / LEDGER_FILE, [keys.SCHEMA]) as ledger:
-        yield Idempotency(ledger, KeptResponses(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0)
+        desk = Idempotency(ledger, KeptResponses(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0)
+        yield desk
+        await desk.close()
         owner.leave()
 
 
@@ -122,6 +125,25 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
         waiting = asyncio.create_task(one.once(NAME, "a", Work()))
         left.cancel()
         assert (await waiting).status_code == 200
+
+
+async def test_a_key_is_given_back_once_the_disk_takes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, full = keys.release, [sqlite3.OperationalError("database or disk is full")]
+
+    def release_or_fail(ledger: sqlite3.Connection, claimed: keys.Claim) -> None:
+        if full:
+            raise full.pop()
+        release(ledger, claimed)
+
+    monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
+    monkeypatch.setattr(keys, "release", release_or_fail)
+    async with process(tmp_path) as one, process(tmp_path) as other:
+        with pytest.raises(InvalidImage):
+            await one.once(NAME, "a", Work(InvalidImage("not an image")))
+        assert (await asyncio.wait_for(other.once(NAME, "a", Work()), 20)).status_code == 200
+    assert not full
 
 
 async def test_the_key_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
