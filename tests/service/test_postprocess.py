@@ -196,7 +196,7 @@ def test_a_grey_model_fills_a_colour_picture_and_the_other_way_round() -> None:
 
 def translator(channels: int) -> Manifest:
     root = Path(__file__).resolve().parents[2]
-    values = Manifest.model_validate_json((root / "models/facades/1/manifest.json").read_bytes())
+    values = Manifest.model_validate_json((root / "models/facades/2/manifest.json").read_bytes())
     output = values.output.model_copy(update={"shape": ("batch", channels, 256, 256)})
     return values.model_copy(update={"output": output})
 
