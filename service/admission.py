@@ -45,6 +45,8 @@ class Place:
 
     flow: Flow
     arrived: bool = False
+    body_bytes: int = 0
+    """Of its body, in memory until it leaves."""
 
 
 class House(Protocol):
@@ -86,6 +88,9 @@ class Admission:
     pace: Pace = field(default_factory=Pace)
     appointments: Appointments = field(default_factory=Appointments)
     house: House = field(default_factory=OwnHouse)
+    max_bodies_bytes: float = math.inf
+    """Of the bodies of all who are inside or upload: few large ones take as much memory as many small ones."""
+    bodies_bytes: int = 0
     inside: int = 0
     """Requests that are computed or wait for it."""
     uploading: int = 0
@@ -109,10 +114,26 @@ class Admission:
         try:
             yield place
         finally:
+            self.bodies_bytes -= place.body_bytes
             if place.arrived:
                 self._leave(place.flow)
             else:
                 self.uploading -= 1
+
+    def hold(self, place: Place, nbytes: int) -> None:
+        """So much more of the request's body is in memory. A body larger than all that may be is let in alone.
+
+        Raises:
+            Overloaded: the bodies of others take the memory that there is for them.
+        """
+        others = self.bodies_bytes - place.body_bytes
+        if others and self.bodies_bytes + nbytes > self.max_bodies_bytes:
+            raise Overloaded(
+                f"request bodies take {self.bodies_bytes / 2**20:.0f} MiB; try again later",
+                retry_after_s=self.retry_after_s(),
+            )
+        place.body_bytes += nbytes
+        self.bodies_bytes += nbytes
 
     def arrive(self, place: Place) -> None:
         """The request's body has been read.

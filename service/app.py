@@ -176,6 +176,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
+            max_bodies_bytes=settings.max_bodies_mb * 2**20,
             house=room.house,
         ),
         metrics=metrics,

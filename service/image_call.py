@@ -54,7 +54,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         place = house.enter_context(service.admission.admit(ask))
         if not service.outage.over and (reasons := service.unready_reasons()):
             raise NotReady("; ".join(reasons))
-        form = await _read_form(request, endpoint, allowed_s)
+        form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
         service.admission.arrive(place)
         order = _order(form, endpoint, joined(request.headers, "accept"))
         call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
@@ -113,12 +113,12 @@ def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:
     return Order(endpoint.task, {name: form.file(name) for name in sorted(parts)}, options)
 
 
-async def _read_form(request: Request, endpoint: Endpoint, allowed_s: float) -> Form:
+async def _read_form(request: Request, endpoint: Endpoint, allowed_s: float, hold: Callable[[int], None]) -> Form:
     """The body, as long as somebody waits for the answer, the server takes work, and it comes in reasonable time."""
     service: Service = request.state.service
     limit_s = min(allowed_s, service.settings.body_timeout_s)
     max_body_bytes = int(service.settings.max_body_mb * 2**20)
-    reading = read_form(request, (*endpoint.required, *endpoint.optional), max_body_bytes=max_body_bytes)
+    reading = read_form(request, (*endpoint.required, *endpoint.optional), hold, max_body_bytes=max_body_bytes)
     try:
         return await answer(reading, limit_s, service.drain.begun)
     except DeadlineExceeded:

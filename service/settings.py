@@ -77,6 +77,9 @@ class Settings(BaseModel):
     request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that names none")
     body_timeout_s: float = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     max_uploads: int = Field(1024, ge=1, description="requests whose bodies are being read; one more is refused")
+    max_bodies_mb: float = Field(
+        2048.0, gt=0, description="request bodies in memory, read or being read, in MiB; one more is refused"
+    )
     max_decoded_mb: float = Field(2048.0, gt=0, description="decoded pictures in memory, in MiB; more of them wait")
     hang_timeout_s: float = Field(
         60.0, gt=0, description="a batch that runs longer counts as hung and the worker is replaced"

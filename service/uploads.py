@@ -6,7 +6,7 @@ while it is read where it is not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,10 +55,13 @@ class Form:
             raise InvalidOption(f"{'; '.join(problems)} (fields are {known})") from error
 
 
-async def read_form(request: Request, files: Collection[str], *, max_body_bytes: int) -> Form:
+async def read_form(
+    request: Request, files: Collection[str], hold: Callable[[int], None], *, max_body_bytes: int
+) -> Form:
     """The parts of a request's body; `files` are the names that must be file parts.
 
-    A body that may be empty (no files are expected) may also be no multipart at all, if it is empty.
+    A body that may be empty (no files are expected) may also be no multipart at all, if it is empty. `hold` is told the
+    size of every piece before it is kept, and may refuse it.
 
     Raises:
         UnsupportedType: the body is not multipart/form-data.
@@ -75,6 +78,7 @@ async def read_form(request: Request, files: Collection[str], *, max_body_bytes:
     try:
         async for chunk in _limited(request, max_body_bytes):
             if chunk:
+                hold(len(chunk))
                 reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error

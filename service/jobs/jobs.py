@@ -173,16 +173,17 @@ class Jobs:
             )
             await self._fail(job, error)
             return
-        try:
-            order = await asyncio.to_thread(self._parts.kept.find, job.id)
-        except ServiceError as error:
-            await self._fail(job, error)
-            return
         with ExitStack() as house:
             try:
                 await self._take_place(job, house)
+                order = await asyncio.to_thread(
+                    self._parts.kept.find, job.id
+                )  # not before: there may be many such jobs
             except ShuttingDown:
                 await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
+                return
+            except ServiceError as error:
+                await self._fail(job, error)
                 return
             await self._run(job, order, house.pop_all())
 

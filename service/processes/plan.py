@@ -11,7 +11,7 @@ from engines.device import visible_gpus
 from service.settings import Settings
 
 _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
-_DIVIDED = ("max_uploads", "max_decoded_mb", "spool_max_items", "spool_max_mb")
+_DIVIDED = ("max_uploads", "max_bodies_mb", "max_decoded_mb", "spool_max_items", "spool_max_mb")
 """Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
 _LIVED_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0

@@ -61,6 +61,29 @@ def is_let_in(admission: Admission, ask: Ask) -> bool:
     return True
 
 
+def test_bodies_share_the_memory_that_there_is_for_them() -> None:
+    admission = Admission(10, max_bodies_bytes=100, clock=Clock())
+    with admission.admit(PATIENT) as first:
+        admission.hold(first, 60)
+        admission.arrive(first)
+        with admission.admit(PATIENT) as second:
+            admission.hold(second, 40)
+            with pytest.raises(Overloaded) as refusal:
+                admission.hold(second, 1)
+            assert refusal.value.retry_after_s
+        assert admission.bodies_bytes == 60, "the refused one's are free again"
+    assert admission.bodies_bytes == 0
+
+
+def test_a_body_larger_than_all_that_there_is_memory_for_is_let_in_alone() -> None:
+    admission = Admission(10, max_bodies_bytes=100, clock=Clock())
+    with admission.admit(PATIENT) as large:
+        admission.hold(large, 90)
+        admission.hold(large, 90)
+        with pytest.raises(Overloaded), admission.admit(PATIENT) as other:
+            admission.hold(other, 1)
+
+
 def test_a_place_is_held_for_as_long_as_the_request_is_inside() -> None:
     admission = house(2)
     with admission.admit(PATIENT) as place:

@@ -170,3 +170,18 @@ def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[s
                 assert client.post("/v1/inpaint", files=files).status_code == 200
         assert len(running.server.server_state.connections) >= 1000
     wait_until(lambda: not running.server.server_state.connections)
+
+
+def test_bodies_that_are_sent_slowly_take_no_more_memory_than_there_is_for_them(serve: Serve) -> None:
+    running = serve(max_bodies_mb=0.1)
+    parts = urlsplit(running.url)
+    begin = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    begin += b"Content-Length: 1000000\r\n\r\n--b\r\n"
+    begin += b'Content-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as slow:
+        slow.sendall(begin + b"x" * 80_000)
+        wait_until(lambda: running.service.admission.bodies_bytes > 80_000)
+        answer = exchange(running.url, begin + b"x" * 80_000)
+        assert b" 503 " in answer.splitlines()[0]
+        assert b"retry-after" in answer.lower()
+    wait_until(lambda: running.service.admission.bodies_bytes == 0)
