@@ -28,12 +28,14 @@ from service.errors import (
 )
 from service.negotiation import acceptable_request_id
 from service.replies import problem_response
+from service.tracing import RequestTrace, RequestTracer
 
 log = structlog.get_logger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
 """Logged and counted when a client hangs up before its answer; never sent."""
 _REJECTIONS = frozenset({401, 403, 429, 503, 504})
+_TRACED = "/v1/"
 _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
     (b"referrer-policy", b"no-referrer"),
@@ -67,11 +69,14 @@ class Access:
             acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
         )
         scope["state"]["request_id"] = request_id
+        trace = self._begin_trace(scope)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = dict(message["headers"])
                 added = [pair for pair in _SECURITY_HEADERS if pair[0] not in headers]
+                if trace is not None:
+                    added.append((b"traceparent", trace.traceparent.encode()))
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *added]
                 outcome.status, outcome.started = message["status"], True
                 outcome.model = headers.get(b"x-model", b"").decode("latin-1")
@@ -83,6 +88,28 @@ class Access:
                 await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
         finally:
             self._record(scope, outcome, perf_counter() - started_at)
+            if trace is not None:
+                self._end_trace(trace, scope, outcome)
+
+    @staticmethod
+    def _begin_trace(scope: Scope) -> RequestTrace | None:
+        """What every line of the log about this request then names; none of probes and pages."""
+        tracer: RequestTracer | None = scope["state"]["service"].tracer
+        if tracer is None or not scope["path"].startswith(_TRACED):
+            return None
+        trace = tracer.begin(scope["method"], scope["path"], Headers(scope=scope))
+        structlog.contextvars.bind_contextvars(**trace.ids)
+        if trace.recorded:
+            scope["state"]["traceparent"] = trace.traceparent
+        return trace
+
+    @staticmethod
+    def _end_trace(trace: RequestTrace, scope: Scope, outcome: _Outcome) -> None:
+        facts = {"retouch.request_id": scope["state"]["request_id"]}
+        if outcome.model:
+            facts["retouch.model"] = outcome.model
+        trace.end(_endpoint(scope), outcome.status, facts)
+        structlog.contextvars.unbind_contextvars(*trace.ids)
 
     async def _failure_of(self, work: Awaitable[None], scope: Scope) -> ServiceError | None:
         """Run the application; what the client is told where it could not answer itself."""
@@ -102,8 +129,7 @@ class Access:
         return None
 
     def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
-        state, route = scope["state"], scope.get("route")
-        endpoint = route.path if route else "unknown"
+        state, endpoint = scope["state"], _endpoint(scope)
         service = state["service"]
         service.metrics.request.labels(endpoint, outcome.model, str(outcome.status)).observe(seconds)
         level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
@@ -118,6 +144,11 @@ class Access:
             **({"code": state["code"]} if "code" in state else {}),
             **({"client": client.id} if (client := state.get("client")) and client.name else {}),
         )
+
+
+def _endpoint(scope: Scope) -> str:
+    route = scope.get("route")
+    return route.path if route else "unknown"
 
 
 async def reply_with_problem(request: Request, error: Exception) -> Response:

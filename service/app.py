@@ -46,6 +46,7 @@ from service.saving.owners import Owner
 from service.saving.reading import ResultReader
 from service.saving.store import ResultStore
 from service.settings import Settings
+from service.tracing import RequestTracer, open_request_tracer
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,10 @@ class Service:
     @property
     def metrics(self) -> Metrics:
         return self.pipeline.metrics
+
+    @property
+    def tracer(self) -> RequestTracer | None:
+        return self.pipeline.tracer
 
     @property
     def store(self) -> ResultStore:
@@ -151,6 +156,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
     lag = LoopLag(clock)
+    tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
@@ -185,6 +191,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
+        tracer=tracer,
     )
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     fulfil: Fulfil = cache.fulfil if settings.cache_entries else partial(_fulfil, pipeline)

@@ -33,6 +33,8 @@ class Entry:
     loop: asyncio.AbstractEventLoop
     reply: asyncio.Future[Computed]
     on_begun: Callable[[], None] | None = None
+    traced: bool = False
+    """Whether its batch is to have a span."""
     turn: Turn = FIRST
 
     def __lt__(self, other: Entry) -> bool:
@@ -94,6 +96,8 @@ class Batcher:
         deadline: float,
         on_begun: Callable[[], None] | None = None,
         flow: Flow = ANYONE,
+        *,
+        traced: bool = False,
     ) -> Computed:
         """Queue one sample and wait for its tile. Cancelling the caller withdraws it before the engine sees it.
 
@@ -103,13 +107,14 @@ class Batcher:
             deadline: on the batcher's clock, in seconds.
             on_begun: called on the event loop when the sample is taken into a batch.
             flow: whose turn it takes.
+            traced: whether its batch is to have a span.
 
         Raises:
             DeadlineExceeded: the deadline passed while it was queued; it was not computed.
             InferenceFailed, NotReady: the batch failed, or the worker was lost.
             ShuttingDown: the batcher is closed.
         """
-        entry = self.enqueue(sample, model, deadline, on_begun, flow)
+        entry = self.enqueue(sample, model, deadline, on_begun, flow, traced=traced)
         try:
             return await entry.reply
         except asyncio.CancelledError:
@@ -123,6 +128,8 @@ class Batcher:
         deadline: float,
         on_begun: Callable[[], None] | None = None,
         flow: Flow = ANYONE,
+        *,
+        traced: bool = False,
     ) -> Entry:
         """As `submit`, for whoever waits in its own way: the answer comes to `Entry.reply`.
 
@@ -130,7 +137,7 @@ class Batcher:
             ShuttingDown: the batcher is closed.
         """
         loop = asyncio.get_running_loop()
-        entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future(), on_begun)
+        entry = Entry(sample, model, deadline, self._clock(), loop, loop.create_future(), on_begun, traced)
         with self._changed:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")

@@ -29,7 +29,8 @@ from service.gpu_device import StreamEngine, open_gpu_device
 from service.gpu_layout import padded_sizes
 from service.metrics import Metrics
 from service.settings import Settings
-from service.worker import DeviceWorker, Supervisor
+from service.tracing import open_batch_tracer
+from service.worker import BatchTraces, DeviceWorker, Supervisor
 
 log = structlog.get_logger(__name__)
 
@@ -120,8 +121,9 @@ async def open_engine_room(
         stack.callback(models.close)
         batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
         metrics.watch(metrics.queue_depth, batcher.__len__)
+        traces = await stack.enter_async_context(open_batch_tracer(settings))
         supervisor = Supervisor(
-            start_worker=partial(_start_worker, batcher, open_device or _any_device, metrics, clock),
+            start_worker=partial(_start_worker, batcher, open_device or _any_device, metrics, clock, traces),
             reload_engine=partial(_reload_engine, models),
             clock=clock,
             hang_timeout_s=settings.hang_timeout_s,
@@ -165,9 +167,13 @@ def _any_device() -> Device:
 
 
 def _start_worker(
-    batcher: Batcher, open_device: OpenDevice, metrics: Metrics, clock: Callable[[], float]
+    batcher: Batcher,
+    open_device: OpenDevice,
+    metrics: Metrics,
+    clock: Callable[[], float],
+    traces: BatchTraces | None,
 ) -> DeviceWorker:
-    worker = DeviceWorker(batcher, open_device(), metrics, clock)
+    worker = DeviceWorker(batcher, open_device(), metrics, clock, traces)
     worker.start()
     return worker
 

@@ -57,7 +57,10 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
         service.admission.arrive(place)
         order = _order(form, endpoint, joined(request.headers, "accept"))
-        call = Call(request.state.request_id, received_at, received_at + allowed_s, flow)
+        call = Call(
+            *(request.state.request_id, received_at, received_at + allowed_s, flow),
+            traceparent=request.scope["state"].get("traceparent", ""),
+        )
         if later:
             return await _once(request, order, partial(_accept_job, service, order, call, house))
         if order.options.webhook is not None:

@@ -108,6 +108,8 @@ class Computed:
     batch_size: int
     queue_s: float
     infer_s: float
+    batch: str = ""
+    """The `traceparent` of its batch's span; empty where nobody traces."""
 
 
 @dataclass(slots=True)
@@ -115,6 +117,14 @@ class Timings:
     """Seconds spent in each stage of one request; names as in the Server-Timing header."""
 
     stages: dict[str, float] = field(default_factory=dict)
+    on_ended: Callable[[str, float], None] | None = None
+    """Told of each stage and its seconds as it ends, on its thread."""
+
+    def ended(self, stage: str, seconds: float) -> None:
+        """A stage ended just now."""
+        self.add(stage, seconds)
+        if self.on_ended is not None:
+            self.on_ended(stage, seconds)
 
     def add(self, stage: str, seconds: float) -> None:
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
@@ -137,6 +147,8 @@ class Call:
     """Whose turn it takes in the queue."""
     on_begun: Callable[[], None] | None = None
     """Told, on the event loop, when the first batch with a sample of this call is formed."""
+    traceparent: str = ""
+    """Of its span; empty where it is not traced."""
 
 
 @dataclass(frozen=True, slots=True)

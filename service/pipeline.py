@@ -9,7 +9,7 @@ run on the codec threads, the engine on the device worker's, saving on the store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,13 +32,12 @@ from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.settings import Settings
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
+from service.tracing import RequestTracer, StageTrace
 
 Options = InpaintOptions | TranslateOptions | GenerateOptions
 Prepare = Callable[[Manifest, Timings], Prepared]
 _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
-
-
 _SMALL_PIXELS = 96 * 96
 """Decoding or encoding so small a picture takes less (0.1 ms) than handing it to a thread and back."""
 _SMALL_BYTES = 2 * _SMALL_PIXELS * tasks.DECODED_BYTES_PER_PIXEL
@@ -76,6 +75,8 @@ class Pipeline:
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
     draw: latents.Draw = latents.draw
+    tracer: RequestTracer | None = None
+    """None where nobody traces."""
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
@@ -138,13 +139,15 @@ class Pipeline:
                     return await self._fulfil(order, model, room, call)
 
     async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
-        timings, seed = Timings(), self._seed(order, model.manifest)
+        trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
+        timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
+        seed = self._seed(order, model.manifest)
         if order.decoded_bytes <= _SMALL_BYTES:
             prepared = order.prepare(model.manifest, timings)
         else:
             prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
-        computed = await self._submit_all(rows, model, call)
+        computed = await self._submit_all(rows, model, call, trace)
         timings.add("queue", max(done.queue_s for done in computed))
         timings.add("infer", max(done.infer_s for done in computed))
 
@@ -160,7 +163,7 @@ class Pipeline:
                 seed=seed,
                 timings=timings,
             )
-            self._save(reply, room, order, call)
+            self._save(reply, room, order, call, trace)
             return reply
 
         samples = latents.by_sample([done.tile for done in computed], model.manifest, order.count)
@@ -174,18 +177,24 @@ class Pipeline:
             return None
         return self.new_seed() if order.seed is None else order.seed
 
-    async def _submit_all(self, rows: list[Sample], model: Leased, call: Call) -> list[Computed]:
+    async def _submit_all(
+        self, rows: list[Sample], model: Leased, call: Call, trace: StageTrace | None
+    ) -> list[Computed]:
         if len(rows) == 1:
-            return [await self._submit(rows[0], model, call)]
-        waiting = [asyncio.ensure_future(self._submit(row, model, call)) for row in rows]
+            return [await self._submit(rows[0], model, call, trace)]
+        waiting = [asyncio.ensure_future(self._submit(row, model, call, trace)) for row in rows]
         try:
             return list(await asyncio.gather(*waiting))
         finally:
             for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
                 one.cancel()
 
-    def _submit(self, row: Sample, model: Leased, call: Call) -> Coroutine[Any, Any, Computed]:
-        return self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow)
+    async def _submit(self, row: Sample, model: Leased, call: Call, trace: StageTrace | None) -> Computed:
+        traced = trace is not None
+        done = await self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow, traced=traced)
+        if trace is not None:
+            trace.computed(done)
+        return done
 
     async def _finish(
         self,
@@ -205,7 +214,7 @@ class Pipeline:
             if prepared.size.height * prepared.size.width <= _SMALL_PIXELS and not self._saves(order):
                 return finished([encode()])
             return await self.codec_threads.finish(lambda: finished([encode()]))
-        own = [Timings() for _ in samples]
+        own = [Timings(on_ended=timings.on_ended) for _ in samples]
         bodies = await asyncio.gather(
             *(
                 self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
@@ -216,12 +225,16 @@ class Pipeline:
             timings.add(stage, max(its.stages[stage] for its in own))
         return await self.codec_threads.finish(finished, bodies)
 
-    def _save(self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call) -> None:
+    def _save(
+        self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call, trace: StageTrace | None
+    ) -> None:
         """Spool every picture; what fails here was not promised yet."""
         for index, (picture, reservation) in enumerate(zip(reply.pictures, room, strict=False)):
             if picture.result_id:
                 sidecar = _sidecar(reply, index, order.options, call)
-                self.store.put(reservation, StoredResult(picture.result_id, picture.body, reply.media_type, sidecar))
+                on_saved = partial(trace.stage_ended, "save") if trace is not None else None
+                result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
+                self.store.put(reservation, result)
 
     @asynccontextmanager
     async def _model(self, reference: str, task: Task) -> AsyncIterator[Leased]:

@@ -54,8 +54,13 @@ class Submits(Protocol):
         deadline: float,
         on_begun: Callable[[], None] | None = None,
         flow: Flow = ANYONE,
+        *,
+        traced: bool = False,
     ) -> Computed:
-        """The tile of one sample; `model` is what `Models.lease` of the same room gave."""
+        """The tile of one sample; `model` is what `Models.lease` of the same room gave.
+
+        `traced`: its batch is to have a span.
+        """
 
     def close(self) -> None:
         """Answer everyone who still waits with ShuttingDown, and everyone who comes."""

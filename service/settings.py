@@ -130,6 +130,13 @@ class Settings(BaseModel):
         60.0, gt=0, description="after SIGTERM: longest wait for requests and saves in flight"
     )
 
+    otlp_endpoint: str = Field(
+        "", description="OpenTelemetry collector that traces go to (OTLP over HTTP): http://HOST:4318; empty: no traces"
+    )
+    trace_ratio: float = Field(
+        0.1, ge=0, le=1, description="share of requests that are traced, of those that come without `traceparent`"
+    )
+
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe line that is logged"
     )

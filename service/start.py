@@ -10,6 +10,7 @@ from service.edge.keys import read_keys
 from service.logs import configure_logs
 from service.saving.building import open_storage
 from service.settings import Settings
+from service.tracing import check_tracing
 
 _OPEN_FILES = 65_536
 
@@ -18,10 +19,12 @@ def prepare(settings: Settings) -> None:
     """Check the settings against this machine, and make this process ready.
 
     Raises:
-        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
+        SettingsInvalid: results cannot be saved as the settings say, strangers could use the server, or a package that
+            the settings need is missing.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
+    check_tracing(settings)
     if settings.keys_file:
         read_keys(Path(settings.keys_file))
     configure_logs(settings)

@@ -130,7 +130,7 @@ def timed(timings: Timings, stage: str) -> Iterator[None]:
     started = perf_counter()
     with stage_range(stage):
         yield
-    timings.add(stage, perf_counter() - started)
+    timings.ended(stage, perf_counter() - started)
 
 
 def _decode(image: bytes, output_format: ImageFormat | None, max_pixels: int) -> Picture:

@@ -39,6 +39,13 @@ class BatchObserver(Protocol):
         """A batch of `size` samples was computed."""
 
 
+class BatchTraces(Protocol):
+    """Makes the spans of batches, on the worker's thread."""
+
+    def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
+        """A batch of `size` samples was computed; the `traceparent` of its span."""
+
+
 @dataclass(slots=True, eq=False)
 class _Flight:
     """A batch between `take` and its answers."""
@@ -65,6 +72,8 @@ class DeviceWorker:
     device: Device
     observer: BatchObserver
     clock: Callable[[], float]
+    traces: BatchTraces | None = None
+    """None where nobody traces."""
     device_lost: DeviceLost | None = field(default=None, init=False)
     """Set before the thread ends: a fresh engine would not help."""
     _flights: tuple[_Flight, ...] = field(default=(), init=False)
@@ -190,13 +199,16 @@ class DeviceWorker:
             return [error] * len(samples)
 
     def _answer(self, flight: _Flight, outcomes: Sequence[Outcome]) -> None:
-        now, size = self.clock(), len(flight.batch)
+        now, size, batch = self.clock(), len(flight.batch), ""
         started = max(flight.launched_at, self._progress_at)  # until then the device was another batch's
         infer_s = now - started
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
-            self.observer.batch_done(flight.batch[0].model.manifest.key, flight.engine.device, size, infer_s)
+            facts = (flight.batch[0].model.manifest.key, flight.engine.device, size, infer_s)
+            self.observer.batch_done(*facts)
+            if self.traces is not None and any(entry.traced for entry in flight.batch):
+                batch = self.traces.batch_ended(*facts)
         answer_all(
-            (entry, _answer_of(outcome, size, started - entry.enqueued_at, infer_s))
+            (entry, _answer_of(outcome, size, started - entry.enqueued_at, infer_s, batch))
             for entry, outcome in zip(flight.batch, outcomes, strict=True)
         )
         self._progress_at = now
@@ -210,12 +222,14 @@ class DeviceWorker:
             log.warning("device not freed", reason=str(error))
 
 
-def _answer_of(outcome: Outcome, batch_size: int, queue_s: float, infer_s: float) -> Computed | ServiceError:
+def _answer_of(
+    outcome: Outcome, batch_size: int, queue_s: float, infer_s: float, batch: str
+) -> Computed | ServiceError:
     if outcome is None:
         return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
     if isinstance(outcome, Exception):
         return InferenceFailed(f"the batch failed: {outcome}; try again")
-    return Computed(outcome, batch_size, queue_s, infer_s)
+    return Computed(outcome, batch_size, queue_s, infer_s, batch)
 
 
 @dataclass(slots=True, eq=False)

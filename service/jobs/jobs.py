@@ -85,6 +85,7 @@ class Jobs:
         parts, job_id = self._parts, self._parts.new_id()
         facts = {
             **facts,
+            **({"traceparent": call.traceparent} if call.traceparent else {}),
             "request_id": call.request_id,
             "deadline_at": parts.now() + call.deadline - parts.clock(),
             "flow": list(call.flow),
@@ -204,7 +205,10 @@ class Jobs:
     async def _run(self, job: Job, order: Order, house: ExitStack) -> None:
         parts, now = self._parts, self._parts.clock()
         left_s = self._left_s(job)
-        call = Call(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._begun, job.id))
+        call = Call(
+            *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._begun, job.id)),
+            traceparent=job.facts.get("traceparent", ""),
+        )
         with house:
             try:
                 urls = await answer(parts.fulfil(order, call), left_s)

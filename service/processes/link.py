@@ -69,6 +69,7 @@ class Order:
     deadline: float
     on_begun: Callable[[], None] | None
     flow: Flow
+    traced: bool = False
 
 
 class EngineLink:
@@ -156,7 +157,7 @@ class EngineLink:
         if connection.arena.crowded:  # the other tiles of its own request may be among those that wait for room
             tile = tile.copy()
         asked.end()
-        return Computed(tile, done.batch_size, done.queue_s, done.infer_s)
+        return Computed(tile, done.batch_size, done.queue_s, done.infer_s, done.batch)
 
     async def want(self, name: str, version: int) -> None:
         """Have a version offered that is not the newest.
@@ -264,6 +265,7 @@ def _submit(number: int, model: RemoteModel, slot: Slot, order: Order) -> Submit
         order.on_begun is not None,
         order.flow.client,
         order.flow.priority,
+        order.traced,
     )
 
 

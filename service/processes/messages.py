@@ -92,6 +92,7 @@ class Submit(_Message):
     tell_begun: bool
     client: str
     priority: int
+    traced: bool = False
 
 
 class Withdraw(_Message):
@@ -113,6 +114,8 @@ class Done(_Message):
     batch_size: int
     queue_s: float
     infer_s: float
+    batch: str = ""
+    """The `traceparent` of its batch's span, if it was to have one."""
 
 
 class Failed(_Message):

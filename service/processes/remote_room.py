@@ -156,6 +156,8 @@ class RemoteBatcher:
         deadline: float,
         on_begun: Callable[[], None] | None = None,
         flow: Flow = ANYONE,
+        *,
+        traced: bool = False,
     ) -> Computed:
         """As `Batcher.submit`.
 
@@ -163,7 +165,7 @@ class RemoteBatcher:
             DeadlineExceeded, InferenceFailed, ShuttingDown: as `Batcher.submit`.
             NotReady: the engine process was lost twice, or did not come back in time.
         """
-        order = Order(sample, deadline, on_begun, flow)
+        order = Order(sample, deadline, on_begun, flow, traced)
         for attempt in (1, 2):
             link, remote = await self._least_loaded(model, deadline)
             try:

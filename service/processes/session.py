@@ -83,7 +83,9 @@ class Session:
             sample = self.memory.sample(order.offset, layout, size, locked=self.locked)
             on_begun = partial(self.channel.send, Begun(order.id)) if order.tell_begun else None
             flow = Flow(order.client, order.priority)
-            entry = self.batcher.enqueue(sample, offered.lease.served, order.deadline, on_begun, flow)
+            entry = self.batcher.enqueue(
+                sample, offered.lease.served, order.deadline, on_begun, flow, traced=order.traced
+            )
         except ServiceError as error:
             self.channel.send(failed(order.id, error))
             return
@@ -108,7 +110,7 @@ class Session:
             into = entry.sample.into
             if into is not None and computed.tile is not into:  # of a device that chose the place itself
                 np.copyto(into, computed.tile)
-            self.channel.send(Done(number, computed.batch_size, computed.queue_s, computed.infer_s))
+            self.channel.send(Done(number, computed.batch_size, computed.queue_s, computed.infer_s, computed.batch))
         self._end_if_idle()
 
     def _lost(self) -> None:

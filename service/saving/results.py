@@ -35,12 +35,14 @@ class StoredResult:
 
     id: 32 hexadecimal digits (uuid4().hex).
     sidecar: JSON values; the store adds id, created, media_type, bytes and sha256.
+    on_saved: told, on the writer's thread, that it became durable, and how many seconds after `put`.
     """
 
     id: str
     body: bytes
     media_type: str
     sidecar: dict[str, Any]
+    on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
 
 class Reservation:

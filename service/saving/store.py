@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ class _Waiting:
     since: float
     unspooled: Spooled | None = None
     """Itself, where the disk did not take it."""
+    on_saved: Callable[[float], None] | None = None
 
 
 class ResultStore:
@@ -114,7 +116,7 @@ class ResultStore:
         created = self._clock.wall().isoformat(timespec="milliseconds")
         facts = {"id": result.id, "created": created, "media_type": result.media_type, "bytes": size}
         sidecar = json.loads(json.dumps({**result.sidecar, **facts}))  # what the caller changes later is not saved
-        waiting = _Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar))
+        waiting = _Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar), result.on_saved)
         with self._changed:
             if self._closed:
                 raise ShuttingDown("results are no longer saved here; ask another replica")
@@ -274,8 +276,9 @@ class ResultStore:
             self._changed.notify_all()
         if failures:
             _log.info("saving works again", failures=failures)
-        if self._observer:
-            self._observer.saved(now - waiting.since)
+        for told in (self._observer and self._observer.saved, waiting.on_saved):
+            if told:
+                told(now - waiting.since)
 
     def _keep(self, waiting: _Waiting, error: Exception) -> None:
         with self._changed:
