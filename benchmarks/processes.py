@@ -69,7 +69,13 @@ def started(command: Sequence[str], port: int, log: Path, environ: Mapping[str, 
 
 
 @contextlib.contextmanager
-def retouch(folder: Path, *, fake_batch_ms: float | None = None, **settings: object) -> Iterator[Server]:
+def retouch(
+    folder: Path,
+    *,
+    fake_batch_ms: float | None = None,
+    command: Sequence[str] = ("-m", "retouch", "serve"),
+    **settings: object,
+) -> Iterator[Server]:
     """`retouch serve` on a free port, saving on; with the shipped models, or with a fake one of that batch time."""
     port = free_port()
     chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", **settings}
@@ -77,7 +83,7 @@ def retouch(folder: Path, *, fake_batch_ms: float | None = None, **settings: obj
         write_fake_models(folder / "models")
         chosen = {"models_dir": folder / "models", "engine": "fake", "fake_batch_ms": fake_batch_ms, **chosen}
     environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
-    with started([sys.executable, "-m", "retouch", "serve"], port, folder / "retouch.log", environ) as server:
+    with started([sys.executable, *command], port, folder / "retouch.log", environ) as server:
         yield server
 
 

@@ -80,6 +80,7 @@ def deploy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, IMPORT_PATH)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # each of Ray's processes would measure itself
         (folder / "token").write_text(secrets.token_hex(32))
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
         ray.init(
