@@ -34,11 +34,11 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match"),
+        *("Idempotency-Key", "If-None-Match", "traceparent"),
     ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
-        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status"),
+        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
     ],
     "max_age": 600,
 }

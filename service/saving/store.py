@@ -283,8 +283,7 @@ class ResultStore:
     def _keep(self, waiting: _Waiting, error: Exception) -> None:
         with self._changed:
             self._failures_in_a_row += 1
-            failures = self._failures_in_a_row
-            pending = len(self._waiting)
+            failures, pending = self._failures_in_a_row, len(self._waiting)
         if self._observer:
             self._observer.save_failed()
         if failures == 1:  # one line per streak: a full disk fails thousands of times
