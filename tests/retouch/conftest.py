@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,11 @@ class Contract:
     stall_s: float = 0.0
     """Answer nothing for that long, once."""
     delay_s: float = 0.0
+    gather: int = 0
+    """Answer nobody before that many are inside, or half a minute has passed."""
+    inside: int = 0
+    most_inside: int = 0
+    gathered: asyncio.Event = field(default_factory=asyncio.Event)
     unwelcome: bytes = b"unwelcome"
     """An image of these bytes is refused with a problem; one of `plain` with a text."""
     keeps_back: int = 0
@@ -44,6 +50,7 @@ class Contract:
         stall_s, self.stall_s = self.stall_s, 0.0
         time.sleep(stall_s)  # noqa: ASYNC251 -- the whole server stalls, as meant
         await asyncio.sleep(self.delay_s)
+        await self._gathered()
         if self.busy:
             self.busy -= 1
             headers = {} if self.retry_after is None else {"Retry-After": self.retry_after}
@@ -69,6 +76,15 @@ class Contract:
         assert "multipart/mixed" in request.headers["accept"]
         parts = b"".join(b"--edge\r\nContent-Type: image/png\r\n\r\n" + body + b"\r\n" for body in bodies)
         return Response(parts + b"--edge--\r\n", media_type="multipart/mixed; boundary=edge", headers=headers)
+
+    async def _gathered(self) -> None:
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        if self.most_inside >= self.gather:
+            self.gathered.set()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.gathered.wait(), 30)
+        self.inside -= 1
 
 
 def problem(status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> Response:

@@ -40,14 +40,12 @@ async def test_no_server_is_an_answer_without_status() -> None:
 
 
 async def test_there_is_no_limit_on_connections(contract) -> None:
-    contract.delay_s = 0.3
+    contract.gather = 200
     async with open_sender(contract.url) as sender:
         payload = encode("/v1/translate", {"image": b"x"}, {})
-        begun = asyncio.get_running_loop().time()
         answers = await asyncio.gather(*(sender.send(payload) for _ in range(200)))
-        elapsed_s = asyncio.get_running_loop().time() - begun
     assert {answer.status for answer in answers} == {200}
-    assert elapsed_s < 1.2, "more than two rounds of a hundred would take longer"
+    assert contract.most_inside == 200
 
 
 async def test_an_address_that_is_none_is_refused() -> None:
