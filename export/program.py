@@ -7,6 +7,7 @@ it. Its half convolutions are torch's own, where those of the graph are ours: no
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -81,14 +82,23 @@ def _is_misaligned(module: nn.Module) -> TypeGuard[nn.Conv2d]:
 
 def write_program(net: nn.Module, interface: Interface, precision: Precision, path: Path) -> None:
     """Write a lowered net in FP32 or with half weights; batch, samples, height and width stay free where they are."""
-    free = tuple(
+    free = [
         {axis: Dim.AUTO for axis, size in enumerate(spec.shape) if isinstance(size, str)} for spec in interface.inputs
-    )
+    ]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own file format
         examples = example_inputs(interface, batch=2)
-        program = torch.export.export(laid_out(net, precision), examples, dynamic_shapes=free)
+        program = torch.export.export(laid_out(net, precision), examples, dynamic_shapes=_as_taken(net, free))
         torch.export.save(program, path)
+
+
+def _as_taken(net: nn.Module, each: Sequence[Any]) -> tuple[Any, ...]:
+    """One entry for each parameter of the net's forward, as torch.export wants them: what `*others` takes is one."""
+    kinds = [parameter.kind for parameter in inspect.signature(net.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(each)
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*each[:first], tuple(each[first:]))
 
 
 def program_backend(path: Path) -> Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]:
