@@ -95,11 +95,11 @@ class Running:
     engines: list[FakeEngine]
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20.0, **options)
+        return httpx.Client(base_url=self.url, timeout=60.0, **options)
 
     def async_client(self, **options: Any) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(base_url=self.url, timeout=30.0, limits=limits, **options)
+        return httpx.AsyncClient(base_url=self.url, timeout=60.0, limits=limits, **options)
 
     @property
     def executed(self) -> int:
@@ -108,14 +108,14 @@ class Running:
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive(), "the server did not stop"
 
 
 Serve = Callable[..., Running]
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -145,7 +145,7 @@ def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: b
         yield running
     finally:
         server.should_exit = server.force_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture

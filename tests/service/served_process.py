@@ -70,7 +70,7 @@ class ServedProcess:
 
 
 def _until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] + line[-1:] == "{}"]
         url = next((str(line["url"]) for line in lines if "url" in line), "")

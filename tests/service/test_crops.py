@@ -233,9 +233,9 @@ SPECKLED = {
 @pytest.mark.parametrize("rule", [PAD, LIMITED], ids=["pad", "limited"])
 def test_any_mask_of_12_megapixels_has_a_bounded_plan(name: str, rule: SizeRule) -> None:
     mask = SPECKLED[name](np.random.default_rng(0))
-    started = time.perf_counter()
+    started = time.process_time()
     crops = plan(mask, rule, "auto")
-    assert time.perf_counter() - started < 5  # about 0.3 s; the machine may be busy
+    assert time.process_time() - started < 5  # about 0.3 s
     assert len(crops) <= MAX_CROPS
     assert sum(crop.tile.height * crop.tile.width for crop in crops) <= MAX_TILES * 512 * 512
     np.testing.assert_array_equal(painted(mask, crops), mask)

@@ -107,10 +107,10 @@ def test_a_bomb_of_169_megapixels_costs_neither_time_nor_memory() -> None:
     bomb = files.png_bomb()
     assert len(bomb) < 500_000
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(TooLarge):
         read_header(bomb, max_pixels=LIMIT)
-    elapsed_s = time.perf_counter() - started
+    elapsed_s = time.thread_time() - started
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert elapsed_s < 0.01
@@ -126,17 +126,17 @@ def test_a_bomb_of_169_megapixels_costs_neither_time_nor_memory() -> None:
     ],
 )
 def test_files_of_nothing_but_empty_chunks_are_given_up(data: bytes) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(InvalidImage, match="more than 65536"):
         read_header(data, max_pixels=LIMIT)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_a_megabyte_of_fill_bytes_is_skipped_at_once() -> None:
     data = JPEG[:2] + b"\xff" * 10_000_000 + JPEG[2:]
-    started = time.perf_counter()
+    started = time.thread_time()
     assert read_header(data, max_pixels=LIMIT).size == Size(17, 23)
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 BAD = {

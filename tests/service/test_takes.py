@@ -15,7 +15,7 @@ from .tensor_specs import image, instance, label, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
 ROOT = Path(__file__).resolve().parents[2]
-COMMON = ["model", "format", "quality", "save"]
+COMMON = ["model", "format", "quality", "save", "webhook", "webhook_events"]
 
 
 def told(manifest: Manifest) -> tuple[str, list[str], list[str]]:

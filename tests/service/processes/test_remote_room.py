@@ -35,7 +35,7 @@ def later(seconds: float = 20.0) -> float:
     return time.monotonic() + seconds
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
