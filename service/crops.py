@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, SizeRule
 from service.fixed_hole import crop_onto
-from service.holes import Holes, bounds, find_holes, gather
+from service.holes import Holes, find_holes, gather, groups_of
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
@@ -31,18 +31,15 @@ MAX_TILES = 32
 
 
 class _Sides(NamedTuple):
-    """The tiles of a rule: any of these heights with any of these widths, both ascending."""
+    """The tiles of a rule: any of these heights with any of these widths, both ascending.
+
+    largest: the last of both. context: known pixels wanted on every side of a hole at least.
+    """
 
     heights: tuple[int, ...]
     widths: tuple[int, ...]
-
-    @property
-    def largest(self) -> Size:
-        return Size(self.heights[-1], self.widths[-1])
-
-    @property
-    def context(self) -> int:
-        return max(1, min(MIN_CONTEXT, self.heights[0] // 8, self.widths[0] // 8))
+    largest: Size
+    context: int
 
     def holding(self, size: Size) -> Size:
         """The smallest tile that holds the size, or as much of it as the largest does."""
@@ -78,11 +75,13 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         return [plan_whole(picture, rule)]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context))
 
+    radii = holes.radii.tolist() if rule.max_hole_radius else []
+
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
         if target is not None and isinstance(rule, FixedSize):
             return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
-        radius = float(holes.radii[list(members)].max())
-        scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
+        thickest = max((radii[number] for number in members), default=0.0) if rule.max_hole_radius else 0.0
+        scale = max(1.0, thickest / rule.max_hole_radius) if rule.max_hole_radius else 1.0
         crop = _crop_round(hole, context, picture, sides, scale)
         return _Group(members, hole, context, _stretched(crop, rule))
 
@@ -118,18 +117,14 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
     A hole that must be scaled down takes no others with it, unless the window is scaled as much anyway.
     """
     budget = MAX_TILES * sides.largest.height * sides.largest.width
-    extents = holes.boxes[:, 2:] - holes.boxes[:, :2]
     for step in count():
         factor = 2.0 ** (step / 2)
         height, width = (int(least * factor) - 2 * sides.context for least in (sides.heights[0], sides.widths[0]))
         numbers = gather(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
         if numbers.max() >= MAX_CROPS:
             continue
-        order = np.argsort(numbers, kind="stable")
-        members = np.split(order, np.cumsum(np.bincount(numbers))[:-1])
         groups = [
-            group_of(tuple(map(int, own)), hole, _context(extents[own].max(axis=0), sides))
-            for own, hole in zip(members, bounds(holes.boxes, numbers), strict=True)
+            group_of(own.members, own.bounds, _context(own.extent, sides)) for own in groups_of(holes.boxes, numbers)
         ]
         if len(groups) == 1 or sum(_cost(group.crop) for group in groups) <= budget:
             return groups
@@ -145,7 +140,7 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
         for other in done:
             if not _overlap(group.crop.box, other.crop.box):
                 continue
-            context = Size(*np.maximum(group.context, other.context).tolist())
+            context = Size(*map(max, group.context, other.context))
             both = group_of(group.members + other.members, _union(group.hole, other.hole), context)
             cheaper = _cost(both.crop) <= _cost(group.crop) + _cost(other.crop)
             if cheaper and _shrink(both.crop) <= 1.1 * min(_shrink(group.crop), _shrink(other.crop)):
@@ -157,9 +152,9 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
     return sorted(done, key=lambda group: group.crop.box)
 
 
-def _context(extent: NDArray[np.intp], sides: _Sides) -> Size:
+def _context(extent: Size, sides: _Sides) -> Size:
     """Half the extent of the largest hole, on every side."""
-    return Size(*np.maximum(sides.context, extent // 2).tolist())
+    return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
@@ -179,8 +174,8 @@ def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: f
 
 
 def _with_context(hole: Box, context: Size, picture: Size) -> Size:
-    height, width = (min(p, h + 2 * c) for p, h, c in zip(picture, hole.size, context, strict=True))
-    return Size(height, width)
+    height, width = hole.size
+    return Size(min(picture.height, height + 2 * context.height), min(picture.width, width + 2 * context.width))
 
 
 def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
@@ -205,9 +200,11 @@ def _owned(holes: Holes, group: _Group) -> Bool2D:
     return owned
 
 
+@lru_cache(maxsize=64)
 def _sides(rule: SizeRule) -> _Sides:
-    heights, widths = zip(*rule.buckets(), strict=True)
-    return _Sides(tuple(sorted(set(heights))), tuple(sorted(set(widths))))
+    heights, widths = (tuple(sorted(set(sides))) for sides in zip(*rule.buckets(), strict=True))
+    context = max(1, min(MIN_CONTEXT, heights[0] // 8, widths[0] // 8))
+    return _Sides(heights, widths, Size(heights[-1], widths[-1]), context)
 
 
 def _first_from(ascending: tuple[int, ...], least: int) -> int:

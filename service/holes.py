@@ -8,13 +8,13 @@ need not be scaled down.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from service.items import Bool2D, Box
+from service.items import Bool2D, Box, Size
 
 Boxes = NDArray[np.intp]
 """N×4: top, left, bottom, right."""
@@ -26,6 +26,9 @@ THIN_RADIUS = 16.0
 _SQUARE_IN_CIRCLE = 23
 """Side of a square whose corners are nearer than `THIN_RADIUS` to its centre: 11 diagonal steps, 1.37 each in the 3×3
 distance that radii are measured by."""
+_REACH = GAP // 2
+_JOINS = np.ones((GAP + 1, GAP + 1), np.uint8)
+_SQUARE = np.ones((_SQUARE_IN_CIRCLE, _SQUARE_IN_CIRCLE), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +48,26 @@ class Holes:
 
 def find_holes(mask: Bool2D, window: int) -> Holes:
     """The holes of a mask (at least one pixel); thin ones longer than `window` pixels in pieces of half a window."""
-    reach = GAP // 2
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
-    inside = np.pad(mask[top : top + height, left : left + width], reach)
-    joined = cv2.dilate(inside.view(np.uint8), np.ones((GAP + 1, GAP + 1), np.uint8))
+    inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
+    inside[_REACH:-_REACH, _REACH:-_REACH] = mask[top : top + height, left : left + width]
+    joined = cv2.dilate(inside.view(np.uint8), _JOINS)
     _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
     labels *= inside
-    boxes = _boxes_of(np.asarray(stats[1:], np.intp)) + np.array((reach, reach, -reach, -reach))
+    boxes = _boxes_of(stats)
     radii = _radii(inside, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
         cut = _cut(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
         boxes[hole] = cut[0]
         pieces.append(cut[1:])
-    boxes = np.concatenate(pieces)
-    radii = np.pad(radii, (0, len(boxes) - len(radii)))
-    corner = np.array((top - reach, left - reach), np.intp)
-    return Holes(boxes + np.tile(corner, 2), radii, labels, (int(corner[0]), int(corner[1])))
+    if len(pieces) > 1:
+        boxes = np.concatenate(pieces)
+        radii = np.pad(radii, (0, len(boxes) - len(radii)))
+    origin = (top - _REACH, left - _REACH)
+    boxes += origin * 2
+    return Holes(boxes, radii, labels, origin)
 
 
 def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
@@ -91,19 +96,35 @@ def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.i
     return groups
 
 
-def bounds(boxes: Boxes, groups: NDArray[np.intp]) -> list[Box]:
-    """The bounding box of each group."""
-    count = int(groups.max()) + 1
-    low = np.full((count, 2), np.iinfo(np.intp).max)
-    high = np.zeros((count, 2), np.intp)
-    np.minimum.at(low, groups, boxes[:, :2])
-    np.maximum.at(high, groups, boxes[:, 2:])
-    return [Box(*map(int, (*first, *last))) for first, last in zip(low, high, strict=True)]
+class Gathered(NamedTuple):
+    """A group of boxes: their numbers, the box round them, and the largest height and width among them."""
+
+    members: tuple[int, ...]
+    bounds: Box
+    extent: Size
 
 
-def _boxes_of(stats: NDArray[np.intp]) -> Boxes:
-    left, top, width, height = stats[:, :4].T
-    return np.stack((top, left, top + height, left + width), axis=1)
+def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
+    """The boxes of each group number: 0, 1, …, none left out."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers))
+    starts, sorted_boxes = np.concatenate(((0,), ends[:-1])), boxes[order]
+    low = np.minimum.reduceat(sorted_boxes[:, :2], starts).tolist()
+    high = np.maximum.reduceat(sorted_boxes[:, 2:], starts).tolist()
+    extents = np.maximum.reduceat(sorted_boxes[:, 2:] - sorted_boxes[:, :2], starts).tolist()
+    members, spans = order.tolist(), zip(starts.tolist(), ends.tolist(), strict=True)
+    return [
+        Gathered(tuple(members[start:end]), Box(*first, *last), Size(*extent))
+        for (start, end), first, last, extent in zip(spans, low, high, extents, strict=True)
+    ]
+
+
+def _boxes_of(stats: Any) -> Boxes:
+    """Of the components that connectedComponentsWithStats found behind the background, not joined any more."""
+    boxes: Boxes = stats[1:, (cv2.CC_STAT_TOP, cv2.CC_STAT_LEFT, cv2.CC_STAT_HEIGHT, cv2.CC_STAT_WIDTH)].astype(np.intp)
+    boxes[:, 2:] += boxes[:, :2]
+    boxes += (_REACH, _REACH, -_REACH, -_REACH)
+    return boxes
 
 
 def _radii(inside: Bool2D, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
@@ -118,9 +139,8 @@ def _radii(inside: Bool2D, labels: NDArray[np.int32], count: int) -> NDArray[np.
 
 def _may_be_thick(inside: Bool2D) -> bool:
     """Whether a circle of more than `THIN_RADIUS` may fit: a square in it is found in a third of the time."""
-    square = np.ones((_SQUARE_IN_CIRCLE, _SQUARE_IN_CIRCLE), np.uint8)
-    survivors = cv2.erode(inside.view(np.uint8), square, borderType=cv2.BORDER_CONSTANT, borderValue=0)
-    return bool(survivors.any())
+    survivors = cv2.erode(inside.view(np.uint8), _SQUARE, borderType=cv2.BORDER_CONSTANT, borderValue=0)
+    return cv2.countNonZero(survivors) > 0
 
 
 def _cut(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:

@@ -1,8 +1,10 @@
 """The pixels of PNG files, both ways.
 
 Decoders see only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk
-reaches them. Pillow decodes 8 bits, and is content with fewer rows than the header says, so a black last row is looked
-into. 16 bits need OpenCV, whose libpng writes complaints to stderr, so the data are inflated and checked first.
+reaches them. OpenCV decodes, which gives up the interpreter's lock; its libpng writes complaints to stderr, so the data
+are inflated and checked first, and it gets them as they are then. Palettes and less than 8 bits are Pillow's, and so is
+what 8-bit data fail the check: it is content with more, but also with fewer rows than the header says, so a black last
+row is looked into.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def decode_png(data: bytes, header: Header) -> Pixels:
     """
     chunks = list(png_chunks(data))
     core = _pixel_chunks(data, chunks, header)
-    pixels = _decode_16_bits(core, header) if header.bits == 16 else _decode_8_bits(core, header)
+    pixels = _decode_samples(core, header)
     if header.colour == "palette" or header.alpha:
         return pixels
     transparent = next((data[c.start : c.end] for c in chunks if c.kind == b"tRNS"), None)
@@ -52,10 +54,10 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
         InvalidImage: truncated or corrupt.
     """
     core = _pixel_chunks(data, list(png_chunks(data)), header)
-    if header.bits == 16:
-        return _decode_16_bits(core, header)[:, :, 0]
-    values = _decode_8_bits(core, header, as_indices=True)[:, :, 0]
-    return values if header.colour == "palette" else values // np.uint8(255 // (2**header.bits - 1))
+    if header.colour == "palette":
+        return _decode_by_pillow(core, header, as_indices=True)[:, :, 0]
+    values = _decode_samples(core, header)[:, :, 0]
+    return values if header.bits >= 8 else values // np.uint8(255 // (2**header.bits - 1))
 
 
 def encode_png(pixels: Pixels, profile: bytes | None) -> bytes:
@@ -98,7 +100,7 @@ def _pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
     return b"".join((PNG_SIGNATURE, *(view[c.start - 8 : c.end + 4] for c in chunks if c.kind in kept)))
 
 
-def _decode_8_bits(core: bytes, header: Header, *, as_indices: bool = False) -> NDArray[np.uint8]:
+def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) -> NDArray[np.uint8]:
     try:
         # the class itself, because Image.open compares the size with a limit that belongs to the whole process
         with PngImageFile(BytesIO(core)) as file:
@@ -116,15 +118,30 @@ def _decode_8_bits(core: bytes, header: Header, *, as_indices: bool = False) -> 
     return pixels.reshape(*header.stored, -1)
 
 
-def _decode_16_bits(core: bytes, header: Header) -> NDArray[np.uint16]:
-    _check_scanlines(core, header)
-    decoded: Any = cv2.imdecode(np.frombuffer(core, np.uint8), cv2.IMREAD_UNCHANGED)
-    if decoded is None or decoded.dtype != np.uint16 or decoded.shape[:2] != header.stored:
+def _decode_samples(core: bytes, header: Header) -> Pixels:
+    """By OpenCV where it gives exactly the samples of the file."""
+    if header.colour == "palette" or header.bits < 8:
+        return _decode_by_pillow(core, header)
+    try:
+        lines = _checked_scanlines(core, header)
+    except InvalidImage:
+        if header.bits == 16:
+            raise
+        return _decode_by_pillow(core, header)  # says what is wrong, or is content
+    decoded: Any = cv2.imdecode(np.frombuffer(_stored(core, lines), np.uint8), cv2.IMREAD_UNCHANGED)
+    if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
         raise InvalidImage("the PNG is corrupt")
-    pixels: NDArray[np.uint16] = decoded.reshape(*header.stored, -1)
+    pixels: Pixels = decoded.reshape(*header.stored, -1)
     if header.colour == "grey":
-        return pixels[:, :, ::3] if header.alpha else pixels
-    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA if header.alpha else cv2.COLOR_BGR2RGB), np.uint16)
+        return np.ascontiguousarray(pixels[:, :, ::3]) if header.alpha else pixels
+    cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA if header.alpha else cv2.COLOR_BGR2RGB, dst=pixels)
+    return pixels
+
+
+def _stored(core: bytes, lines: bytes) -> bytes:
+    """The same PNG with its scanlines not compressed: inflating them twice would cost as much again."""
+    first = len(PNG_SIGNATURE) + 25  # behind IHDR
+    return b"".join((core[:first], _chunk(b"IDAT", zlib.compress(lines, 0)), _chunk(b"IEND", b"")))
 
 
 def _scanlines(core: bytes, header: Header) -> list[tuple[int, int]]:
@@ -152,21 +169,23 @@ def _check_length(core: bytes, header: Header) -> None:
         raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
 
 
-def _check_scanlines(core: bytes, header: Header) -> None:
-    """Inflates a 16-bit PNG and checks what libpng would complain about: length, checksum, filter types."""
+def _checked_scanlines(core: bytes, header: Header) -> bytes:
+    """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types."""
     scanlines = _scanlines(core, header)
     expected = sum(rows * stride for rows, stride in scanlines)
     inflate = zlib.decompressobj()
     try:
-        lines = np.frombuffer(inflate.decompress(_packed(core), expected + 1), np.uint8)
+        inflated = inflate.decompress(_packed(core), expected + 1)
     except zlib.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
-    if lines.size != expected or not inflate.eof:
+    if len(inflated) != expected or not inflate.eof:
         raise InvalidImage("the PNG is truncated or corrupt: it holds more or fewer pixels than its header says")
+    at = 0
     for rows, stride in scanlines:
-        if np.any(lines[: rows * stride : stride] > 4):
+        if max(inflated[at : at + rows * stride : stride]) > 4:
             raise InvalidImage("the PNG is corrupt: unknown filter type")
-        lines = lines[rows * stride :]
+        at += rows * stride
+    return inflated
 
 
 def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:

@@ -65,24 +65,30 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
     fill = _as_source(_scaled_back(region, box.size)[within], source)
-    blended = _feathered(fill, source[rows, columns], mask[rows, columns], width_of_seam)
-    _put(pixels[rows, columns], blended, hole[within])
+    _lead_over(fill, source, part, mask[rows, columns], width_of_seam)
+    _put(pixels[rows, columns], fill, hole[within])
 
 
-def _feathered(fill: Any, known: Pixels, mask: Bool2D, width: int) -> Any:
-    """The fill, led over `width` pixels into the colour of the nearest pixel outside the mask."""
-    if mask.all():
-        return fill
+def _lead_over(fill: Pixels, source: Pixels, part: Box, mask: Bool2D, width: int) -> None:
+    """Leads the fill of a part of the picture, over `width` pixels, into the colour of the nearest one outside the mask.
+
+    Overwrites those pixels of `fill`. Few calls on whole arrays, because each passes the interpreter's lock on.
+    """
     inside = np.ascontiguousarray(mask).view(np.uint8)
+    outside = np.flatnonzero(inside == 0)
+    if not outside.size:
+        return
+    # labels of the pixels in `outside` are 1, 2, … in this order
     distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
     seam = np.flatnonzero(cv2.inRange(distance, _LEAST_DISTANCE, float(width)))
-    outside = np.flatnonzero(inside == 0)  # whose labels are 1, 2, … in this order
-    nearest = _rows_of(known)[outside[labels.reshape(-1)[seam] - 1]].astype(np.float32)
-    weight = (distance.reshape(-1)[seam] / (width + 1))[:, None]
-    result = fill.copy()
-    mixed = _rows_of(result)
-    mixed[seam] = np.rint(weight * mixed[seam] + (1 - weight) * nearest).astype(fill.dtype)
-    return result
+    nearest = _rows_of(source[part.top : part.bottom, part.left : part.right]).take(
+        outside.take(labels.take(seam) - 1), axis=0
+    )
+    weight = (distance.take(seam) / (width + 1))[:, None]
+    rows = _rows_of(fill)
+    own = np.multiply(weight, rows.take(seam, axis=0), dtype=np.float32)
+    own += np.multiply(1 - weight, nearest, dtype=np.float32)
+    rows[seam] = np.rint(own, out=own)
 
 
 def _rows_of(pixels: Any) -> Any:
@@ -96,7 +102,7 @@ def _put(target: Pixels, source: Any, where: Bool2D) -> None:
 
 
 def _as_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
-    converted = to_channels(np.ascontiguousarray(fill), source.shape[2])
+    converted = to_channels(fill.copy(), source.shape[2])
     return converted if source.dtype == np.uint8 else converted.astype(np.uint16) * np.uint16(257)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.holes import GAP, THIN_RADIUS, bounds, find_holes, gather
+from service.holes import GAP, THIN_RADIUS, find_holes, gather, groups_of
 
 
 def mask_of(size: tuple[int, int], *boxes: tuple[int, int, int, int]) -> NDArray[np.bool_]:
@@ -87,8 +87,10 @@ def test_groups_fit_the_window_unless_a_single_box_does_not(boxes: NDArray[np.in
     alone = np.zeros(len(boxes), np.bool_)
     groups = gather(boxes, height, width, alone)
     assert set(groups.tolist()) == set(range(int(groups.max()) + 1))
-    for number, box in enumerate(bounds(boxes, groups)):
+    for number, (own, box, extent) in enumerate(groups_of(boxes, groups)):
         members = boxes[groups == number]
+        assert own == tuple(np.flatnonzero(groups == number))
+        assert extent == tuple((members[:, 2:] - members[:, :2]).max(axis=0))
         assert (box.top, box.left) == tuple(members[:, :2].min(axis=0))
         assert (box.bottom, box.right) == tuple(members[:, 2:].max(axis=0))
         assert len(members) == 1 or (box.size.height <= height and box.size.width <= width)
