@@ -1,10 +1,8 @@
-/* Counts how often this process's threads give CPython's lock up and for how long they hold it, for host_cost.py.
+/* How often the threads of this process give CPython's lock up, and how much CPU time they spend holding it: host_cost.py.
  *
- * Preloaded before the C library. drop_gil() signals one condition variable and take_gil() another (ceval_gil.h, CPython
- * 3.10 to 3.12, where both are the same in every thread): the first one that is signalled is take_gil()'s, at the start of the
- * interpreter, and
- * the time held is the thread's CPU time from a take to the next drop. Other condition variables of the process (pools
- * of libraries, queues) are told apart by their address. One thread at a time may be measured.
+ * Preloaded before the C library. take_gil() signals one condition variable and drop_gil() another (ceval_gil.h, CPython
+ * 3.10 to 3.13), both with the lock's mutex held, so that one thread at a time is here; the first one of the process is
+ * take_gil()'s. Other condition variables (pools of libraries, queues) are told apart by their address.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
+import cv2
+
 T = TypeVar("T")
 _SMOOTHING = 0.1
 """Weight of the newest piece of work in the mean: about the last twenty count."""
@@ -16,10 +18,12 @@ _SMOOTHING = 0.1
 class CodecThreads:
     """A pool for what is begun and one for what is finished: a computed request never waits behind new uploads.
 
-    Used on the event loop; `close` waits for what runs.
+    Used on the event loop; `close` waits for what runs. OpenCV's own threads are turned off in the whole process: as
+    many pictures are worked on as there are cores, and its pool would only spin beside them.
     """
 
     def __init__(self, threads: int) -> None:
+        cv2.setNumThreads(1)
         self._threads = threads
         self._begin = ThreadPoolExecutor(threads, "decode")
         self._finish = ThreadPoolExecutor(threads, "encode")

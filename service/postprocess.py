@@ -70,7 +70,7 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
 
 
 def _lead_over(fill: Pixels, source: Pixels, part: Box, mask: Bool2D, width: int) -> None:
-    """Leads the fill of a part of the picture, over `width` pixels, into the colour of the nearest one outside the mask.
+    """Leads the fill of a part of the picture, over `width` pixels, into the nearest colour outside the mask.
 
     Overwrites those pixels of `fill`. Few calls on whole arrays, because each passes the interpreter's lock on.
     """

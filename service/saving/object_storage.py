@@ -8,7 +8,6 @@ store of results decides, which has the result on disk meanwhile.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.saving.credentials import shared_credentials
-from service.saving.storage import SUFFIXES, Kept, Storage, object_name
+from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar_file
 from service.settings import SettingsInvalid
 
 _DEFAULT_REGION = "us-east-1"
@@ -81,7 +80,7 @@ class ObjectStorage(Storage):
         """See `Storage`."""
         result_id, media_type = sidecar["id"], sidecar["media_type"]
         self._put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
-        self._put(object_name(result_id, ".json"), json.dumps(sidecar, indent=1).encode(), "application/json")
+        self._put(object_name(result_id, ".json"), sidecar_file(sidecar), "application/json")
 
     def entries(self) -> Iterator[Kept]:
         """See `Storage`."""

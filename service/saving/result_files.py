@@ -8,14 +8,13 @@ through every result.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from service.saving.storage import SUFFIXES, Kept, Storage, object_name
+from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar_file
 from service.settings import SettingsInvalid
 
 INCOMING = ".incoming"
@@ -82,7 +81,7 @@ class ResultFiles(Storage):
         try:
             self._make_durable(shard)
             self._publish(body, image)
-            self._publish(json.dumps(sidecar, indent=1).encode(), image.with_suffix(".json"))
+            self._publish(sidecar_file(sidecar), image.with_suffix(".json"))
         except OSError:
             self._durable_shards.discard(shard.name)  # it may have been deleted under us: look again
             raise

@@ -73,6 +73,8 @@ class SpoolFiles:
         Raises:
             OSError: it is there and cannot be read.
         """
+        if (own := _load(self._owner.folder / result_id)) is not None:  # as a rule, and without a look round
+            return own
         for folder in self._all():
             if (found := _load(folder / result_id)) is not None:
                 return found

@@ -26,6 +26,12 @@ def is_result_id(text: str) -> bool:
     return _RESULT_ID.fullmatch(text) is not None
 
 
+def sidecar_file(sidecar: dict[str, Any]) -> bytes:
+    """A sidecar as JSON, a line for each key. json's own indentation is slow: Python, before CPython 3.14."""
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in sidecar.items())
+    return "{{\n{}\n}}".format(",\n".join(lines)).encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One object in storage, as a listing tells of it."""
