@@ -44,6 +44,7 @@ from service.devices import Computed, Ticket, Tiles
 from service.engine_room import open_engine_room
 from service.header import read_header
 from service.items import Call, Picture, Sample
+from service.memory import keep_freed_memory
 from service.pipeline import Pipeline
 from service.schemas import InpaintOptions
 from service.settings import Settings
@@ -267,7 +268,8 @@ def main() -> None:
     options = parser.parse_args()
     preloaded()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    cv2.setNumThreads(1)  # as the service does
+    cv2.setNumThreads(1)  # as the service does, and the next line
+    keep_freed_memory()
     probe, rows = Probe(), []
     for side in options.side:
         rows += measure(side, options, probe)

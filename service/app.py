@@ -32,6 +32,7 @@ from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
 from service.lag import LoopLag
 from service.ledger.database import LEDGER_FILE, Database
+from service.memory import keep_freed_memory
 from service.metrics import Metrics
 from service.orders import Order
 from service.pace import Pace
@@ -152,6 +153,7 @@ async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_ro
 
 
 async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
+    keep_freed_memory()
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
