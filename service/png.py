@@ -133,7 +133,8 @@ def _decode_samples(core: bytes, header: Header) -> Pixels:
         raise InvalidImage("the PNG is corrupt")
     pixels: Pixels = decoded.reshape(*header.stored, -1)
     if header.colour == "grey":
-        return np.ascontiguousarray(pixels[:, :, ::3]) if header.alpha else pixels
+        grey: Any = pixels[:, :, ::3] if header.alpha else pixels
+        return np.ascontiguousarray(grey)
     cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA if header.alpha else cv2.COLOR_BGR2RGB, dst=pixels)
     return pixels
 

@@ -72,7 +72,8 @@ def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: N
 def _lead_over(fill: Pixels, source: Pixels, part: Box, mask: Bool2D, width: int) -> None:
     """Leads the fill of a part of the picture, over `width` pixels, into the nearest colour outside the mask.
 
-    Overwrites those pixels of `fill`. Few calls on whole arrays, because each passes the interpreter's lock on.
+    Overwrites those pixels of `fill`, which is contiguous. Few calls on whole arrays: each passes the interpreter's
+    lock on.
     """
     inside = np.ascontiguousarray(mask).view(np.uint8)
     outside = np.flatnonzero(inside == 0)
@@ -81,9 +82,8 @@ def _lead_over(fill: Pixels, source: Pixels, part: Box, mask: Bool2D, width: int
     # labels of the pixels in `outside` are 1, 2, … in this order
     distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
     seam = np.flatnonzero(cv2.inRange(distance, _LEAST_DISTANCE, float(width)))
-    nearest = _rows_of(source[part.top : part.bottom, part.left : part.right]).take(
-        outside.take(labels.take(seam) - 1), axis=0
-    )
+    known = _rows_of(source[part.top : part.bottom, part.left : part.right])
+    nearest = known.take(outside[np.asarray(labels, np.int32).reshape(-1)[seam] - 1], axis=0)
     weight = (distance.take(seam) / (width + 1))[:, None]
     rows = _rows_of(fill)
     own = np.multiply(weight, rows.take(seam, axis=0), dtype=np.float32)
