@@ -71,7 +71,7 @@ async def test_sigterm_with_64_in_flight_answers_and_saves_all_64_and_exits_0(
             await response.read()
             return response.status, response.headers.get("Location", "")
 
-    with process(models_dir, tmp_path, fake_batch_ms="3000", max_batch_size="64") as (server, url):
+    with process(models_dir, tmp_path, fake_batch_ms="500", max_batch_size="64") as (server, url):
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
             await ready(session)
             tasks = [asyncio.create_task(post(session)) for _ in range(64)]

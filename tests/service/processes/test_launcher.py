@@ -215,7 +215,7 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
 async def test_sigterm_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
     start: Callable[..., Server], files: Files, tmp_path: Path
 ) -> None:
-    server = start(fake_batch_ms=4000, max_batch_size=32)  # all are inside until the first, alone, is done
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
     await ready(server)
     processes = server.processes()
     assert len(processes) == 3
@@ -238,7 +238,7 @@ async def test_sigterm_finishes_what_is_inside_at_all_front_ends_and_leaves_noth
 async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_end(
     start: Callable[..., Server], files: Files, tmp_path: Path
 ) -> None:
-    server = start(fake_batch_ms=4000, max_batch_size=32)  # all are inside until the first, alone, is done
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
     await ready(server)
     processes = server.processes()
 
