@@ -14,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest
 
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
 MakeManifest = Callable[..., Manifest]
 PublishModel = Callable[..., Path]
 
@@ -150,3 +152,8 @@ def serialised(
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def shipped(name: str) -> Path:
+    """The folder of the newest version of a model that ships."""
+    return max((MODELS / name).iterdir(), key=lambda version: int(version.name))

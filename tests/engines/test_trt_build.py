@@ -16,9 +16,8 @@ from engines.manifest import read_manifest
 from engines.trt_build import BuildOptions, ComputeCapability, Profile, build_plan, parse_network, profiles
 from engines.trt_library import MODULES, TensorRt, load_tensorrt
 
-from .conftest import SEVERAL_SAMPLES, conv_graph
+from .conftest import SEVERAL_SAMPLES, conv_graph, shipped
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
 GENERATIONS = [ComputeCapability(8, 6), ComputeCapability(8, 9), ComputeCapability(12, 0)]
 
 
@@ -102,9 +101,7 @@ def test_build_that_fails_says_why(library, publish):
 
 @pytest.mark.parametrize("name", ["photos", "facades"])
 def test_shipped_model_parses_with_fp16_inside_and_float32_outside(library, name):
-    directory = MODELS / name / "1"
-    if not directory.exists():
-        pytest.skip(f"models/{name}/1 is not there; retouch export makes it")
+    directory = shipped(name)
     network = network_of(library, directory)
     types_ = library.module.DataType
     tensors = [network.get_input(i) for i in range(network.num_inputs)] + [network.get_output(0)]
@@ -119,9 +116,7 @@ def test_shipped_model_parses_with_fp16_inside_and_float32_outside(library, name
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["photos", "facades"])
 def test_shipped_model_builds_for_every_generation(library, name):
-    directory = MODELS / name / "1"
-    if not directory.exists():
-        pytest.skip(f"models/{name}/1 is not there; retouch export makes it")
+    directory = shipped(name)
     plan = build_plan(
         library, directory, read_manifest(directory), BuildOptions(max_batch=1, targets=tuple(GENERATIONS))
     )

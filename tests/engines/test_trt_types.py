@@ -14,9 +14,7 @@ from engines.trt_build import parse_network
 from engines.trt_library import MODULES, TensorRt, load_tensorrt
 from engines.trt_types import float_layers, pin_types
 
-from .conftest import conv_graph
-
-MODELS = Path(__file__).resolve().parents[2] / "models"
+from .conftest import conv_graph, shipped
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +76,7 @@ def as_8_6(library: TensorRt, directory: Path) -> tuple[UntypedNetwork, Any]:
 
 @pytest.mark.parametrize("name", ["photos", "facades"])
 def test_every_layer_of_a_shipped_model_gets_the_type_that_the_graph_gives_it(library, name):
-    directory = MODELS / name / "1"
-    if not directory.exists():
-        pytest.skip(f"models/{name}/1 is not there; retouch export makes it")
+    directory = shipped(name)
     network, _alive = as_8_6(library, directory)
     found = list(float_layers(library.module, network))
     assert len(found) > 50

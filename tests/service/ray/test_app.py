@@ -54,7 +54,7 @@ class Deployed:
     url: str
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20.0, **options)
+        return httpx.Client(base_url=self.url, timeout=60.0, **options)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,7 @@ def deploy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, IMPORT_PATH)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")  # a busy machine is slow to start one
         patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)  # each of Ray's processes would measure itself
         (folder / "token").write_text(secrets.token_hex(32))
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(folder / "token"))  # else it writes one into the home directory
