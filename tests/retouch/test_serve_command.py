@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from annotated_types import Le
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
@@ -34,7 +35,8 @@ def other_value(name: str) -> tuple[str, object]:
     field = Settings.model_fields[name]
     kind: Any = field.annotation
     if kind in (int, float):
-        value = kind(field.default + 1)
+        most = next((limit.le for limit in field.metadata if isinstance(limit, Le)), field.default + 1)
+        value = kind(min(field.default + 1, most))
     elif choices := get_args(kind):
         value = next(choice for choice in choices if choice != field.default)
     else:

@@ -68,7 +68,13 @@ def test_requests_of_one_batch_link_to_its_span(serve: Serve, files: Files, coll
         replies = pool.map(lambda _: client.post("/v1/inpaint", files=files), range(4))
         ids = [reply.headers["traceparent"].split("-")[1] for reply in replies]
     wait_until(lambda: all("save" in collector.of_trace(one) for one in ids))
-    batches = {span.span_id: span for span in collector.spans if span.name == "batch"}
+
+    def batches_by_id() -> dict[bytes, Any]:
+        return {span.span_id: span for span in collector.spans if span.name == "batch"}
+
+    linked = {collector.of_trace(one)["infer"].links[0].span_id for one in ids}
+    wait_until(lambda: linked <= batches_by_id().keys())  # a batch may be exported after its requests
+    batches = batches_by_id()
     sizes = 0
     for trace_id in ids:
         (link,) = collector.of_trace(trace_id)["infer"].links
