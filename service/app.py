@@ -30,7 +30,6 @@ from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
-from service.lag import LoopLag
 from service.ledger.database import LEDGER_FILE, Database
 from service.memory import keep_freed_memory
 from service.metrics import Metrics
@@ -157,7 +156,6 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
-    lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
@@ -181,7 +179,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_threads.predicted_wait_s + lag.wait_s,
+            lambda: codec_threads.predicted_wait_s,
             clock,
             Pace(settings.max_batch_size),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
@@ -201,7 +199,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     service = Service(
         settings, pipeline, fulfil, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
     )
-    watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
+    watches = (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s))
     for watch in watches:
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
