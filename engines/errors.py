@@ -16,9 +16,16 @@ RetouchError
 └── ServiceError             see service/errors.py
 """
 
+from __future__ import annotations
+
+from typing import ClassVar
+
 
 class RetouchError(Exception):
     """Root of the tree. The message says what is wrong and what to do."""
+
+    exit_status: ClassVar[int] = 1
+    """What a command ends with that meets it; 2 where what the caller wrote is at fault, as for bad flags."""
 
 
 class ModelError(RetouchError):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
-from typer.core import TyperGroup
 
-from engines.errors import RetouchError
+from engines.command_group import CommandGroup
 from retouch.bench.command import bench_app
 from retouch.build_command import build
 from retouch.doctor_command import doctor
@@ -16,23 +13,10 @@ from retouch.fill_command import generate, inpaint, translate
 from retouch.keys_command import keys_app
 from retouch.models_command import models
 from retouch.serve_command import make_serve_command
-from service.settings import SettingsInvalid
-
-
-class RetouchGroup(TyperGroup):
-    """Turns an error of this project into one line on stderr: exit 2 for settings, as for bad flags, 1 otherwise."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RetouchError as error:
-            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(2 if isinstance(error, SettingsInvalid) else 1) from error
-
 
 app = typer.Typer(
     name="retouch",
-    cls=RetouchGroup,
+    cls=CommandGroup,
     help="Fill holes in photographs and translate images with trained generators: over HTTP, or here.",
     no_args_is_help=True,
     add_completion=False,

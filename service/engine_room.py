@@ -81,10 +81,11 @@ class EngineRoom:
         """Replace workers that die or hang, until the device is lost."""
         while not self.lost.is_set():
             await asyncio.sleep(_SUPERVISE_EVERY_S)
-            if self.own_process and self.supervisor.beyond_repair:
+            state = self.supervisor.state  # read once: the worker may begin to hang between two looks
+            if self.own_process and self.supervisor.beyond_repair(state):
                 self.lost.set()
                 return
-            if not self.supervisor.ready and await asyncio.to_thread(self.supervisor.check):
+            if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
                 self.metrics.worker_restarts.inc()
             if self.supervisor.device_lost is not None:
                 self.lost.set()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engines.repository import ModelStatus
+from service.host_paths import without_folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def unready_reasons(vitals: Vitals) -> list[str]:
         reasons.append("models are loading")
     elif not any(model.state == "ready" for model in vitals.models):
         refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in vitals.models if m.state == "refused")
-        reasons.append(f"no model can be served ({refused or 'the model repository is empty'})")
+        reasons.append(f"no model can be served ({without_folders(refused) or 'the model repository is empty'})")
     if not vitals.worker_ready:
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons

@@ -14,6 +14,7 @@ from service.fairness import ANYONE, Flow
 ImageFormat = Literal["png", "jpeg", "webp"]
 MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
+CacheOutcome = Literal["hit", "miss", "coalesced"]
 Pixels = NDArray[np.uint8] | NDArray[np.uint16]
 Bool2D = NDArray[np.bool_]
 
@@ -175,5 +176,5 @@ class Reply:
     seed: int | None
     """What the latents were drawn from; None for models without."""
     timings: Timings
-    cache: Literal["hit", "miss", "coalesced"] | None = None
+    cache: CacheOutcome | None = None
     """Where it came from, if requests are compared."""

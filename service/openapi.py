@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from service.errors import ServiceError
+from service.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.replies import PROBLEM_TYPE
 from service.schemas import ImageReply, ImagesReply, JobReply, Problem
 
@@ -36,6 +37,12 @@ _PARAMETERS = [
         "in": "header",
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"},
         "description": "returned, logged and stored",
+    },
+    {
+        "name": "X-Priority",
+        "in": "header",
+        "schema": {"type": "string", "enum": [*PRIORITY_NAMES, *map(str, range(HIGHEST_PRIORITY + 1))]},
+        "description": "whose turn it is in the queue: a name, or 0 (last) to 9 (first)",
     },
     {
         "name": "Prefer",

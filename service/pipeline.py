@@ -23,6 +23,7 @@ from service.admission import Admission
 from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.errors import InvalidOption, NotFound, NotReady
+from service.host_paths import without_folders
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.metrics import Metrics
 from service.room import Leased, Models, Submits
@@ -244,9 +245,10 @@ class Pipeline:
             try:  # an older version is loaded on its first lease, which blocks
                 served = await asyncio.to_thread(stack.enter_context, lease) if version else stack.enter_context(lease)
             except ModelNotFound as error:
-                raise NotFound(str(error), code="model_not_found") from error
+                raise NotFound(without_folders(str(error)), code="model_not_found") from error
             except (ModelError, EngineError) as error:
-                raise NotReady(f"model {reference} cannot be loaded: {error}", code="model_refused") from error
+                why = without_folders(str(error))
+                raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
             if served.manifest.task != task:
                 raise InvalidOption(f"model {reference} is for {served.manifest.task}, not {task}", code="wrong_task")
             if reason := refusal(served.manifest):

@@ -10,14 +10,14 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from service.errors import ServiceError
-from service.items import Encoded, Reply
+from service.items import CacheOutcome, Encoded, Reply
 from service.jobs.table import Job
 from service.negotiation import wants_json, wants_multipart
 from service.schemas import EncodedImage, ImageReply, ImagesReply
 
 _CACHE_STATUS = {
     "hit": "retouch; hit",
-    "miss": "retouch; fwd=uri-miss; stored",
+    "miss": "retouch; fwd=uri-miss",
     "coalesced": "retouch; fwd=uri-miss; collapsed",
 }
 """RFC 9211."""
@@ -64,8 +64,14 @@ def _headers(reply: Reply) -> dict[str, str]:
         **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
         **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
         **({"Location": url} if url else {}),
-        **({"Cache-Status": _CACHE_STATUS[reply.cache]} if reply.cache else {}),
+        **({"Cache-Status": _cache_status(reply.cache, reply)} if reply.cache else {}),
     }
+
+
+def _cache_status(outcome: CacheOutcome, reply: Reply) -> str:
+    """What is computed is kept for the next request only where it is saved."""
+    kept = outcome == "miss" and all(picture.result_id for picture in reply.pictures)
+    return f"{_CACHE_STATUS[outcome]}; stored" if kept else _CACHE_STATUS[outcome]
 
 
 def _multipart(reply: Reply) -> tuple[str, bytes]:

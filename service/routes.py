@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from service import openapi
 from service.app import Service
 from service.errors import NotFound
+from service.host_paths import without_folders
 from service.image_call import Endpoint, image_call
 from service.negotiation import joined, matches, wants_json
 from service.replies import job_response
@@ -97,7 +98,7 @@ async def get_models(request: Request) -> ModelsReply:
                 name=status.name,
                 version=status.version,
                 state=status.state,
-                reason=status.reason or None,
+                reason=without_folders(status.reason) or None,
                 engine=f"{status.engine}/{status.precision}" if status.engine else None,
                 manifest=status.manifest,
                 takes=takes(status.manifest) if status.manifest else None,

@@ -30,6 +30,8 @@ KEY_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
 class SettingsInvalid(RetouchError):
     """A setting is unknown, misspelt or out of range; the server does not start."""
 
+    exit_status = 2
+
 
 class Settings(BaseModel):
     """The server's configuration; immutable once loaded."""

@@ -20,6 +20,7 @@ from engines.errors import DeviceLost, EngineDead, EngineError, EngineOutOfMemor
 from service.batcher import Batcher, Entry, answer_all, fail
 from service.devices import Device, Ticket, Tile
 from service.errors import InferenceFailed, NotReady, ServiceError
+from service.host_paths import without_folders
 from service.items import Computed, Sample
 
 log = structlog.get_logger(__name__)
@@ -228,7 +229,7 @@ def _answer_of(
     if outcome is None:
         return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
     if isinstance(outcome, Exception):
-        return InferenceFailed(f"the batch failed: {outcome}; try again")
+        return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
     return Computed(outcome, batch_size, queue_s, infer_s, batch)
 
 
@@ -250,22 +251,27 @@ class Supervisor:
         self.worker = self.start_worker()
 
     @property
-    def ready(self) -> bool:
-        """Whether the worker is alive and its batch not overdue."""
-        return self.worker.state(self.clock(), self.hang_timeout_s) in ("idle", "busy")
+    def state(self) -> WorkerState:
+        """What the worker is doing now; a moment later it may be something else."""
+        return self.worker.state(self.clock(), self.hang_timeout_s)
 
     @property
-    def beyond_repair(self) -> bool:
-        """Whether only another process could go on: the worker hangs, or has lost the device."""
-        hangs = self.worker.state(self.clock(), self.hang_timeout_s) == "hung"
-        return hangs or self.worker.device_lost is not None
+    def ready(self) -> bool:
+        """Whether the worker is alive and its batch not overdue."""
+        return self.state in ("idle", "busy")
 
-    def check(self) -> bool:
-        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow."""
-        if self.device_lost is not None:
-            return False
-        state = self.worker.state(self.clock(), self.hang_timeout_s)
-        if state in ("idle", "busy"):
+    def beyond_repair(self, state: WorkerState) -> bool:
+        """Whether only another process could go on from that state: the worker hangs, or has lost the device."""
+        return state == "hung" or self.worker.device_lost is not None
+
+    def check(self, state: WorkerState | None = None) -> bool:
+        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow.
+
+        Args:
+            state: as it was read, by a caller that has decided on it already; None reads it now.
+        """
+        state = state or self.state
+        if self.device_lost is not None or state in ("idle", "busy"):
             return False
         lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
         log.error("worker lost", state=state, batch_size=len(lost))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
-from typer.core import TyperGroup
 
-from engines.errors import RetouchError
+from engines.command_group import CommandGroup
 from training.blend_command import blend
-from training.errors import ConfigInvalid
 from training.evaluate_command import evaluate
 from training.fit_command import fit
 from training.gather_command import gather
@@ -17,21 +13,9 @@ from training.plan_command import plan
 from training.profile_command import profile
 from training.ship_command import ship
 
-
-class TrainingGroup(TyperGroup):
-    """Turns an error of this project into one line on stderr: exit 2 for a config, as for bad flags, 1 otherwise."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RetouchError as error:
-            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(2 if isinstance(error, ConfigInvalid) else 1) from error
-
-
 app = typer.Typer(
     name="training",
-    cls=TrainingGroup,
+    cls=CommandGroup,
     help="Train the generators that Retouch serves, and measure them.",
     no_args_is_help=True,
     add_completion=False,

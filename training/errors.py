@@ -16,6 +16,8 @@ class TrainingError(RetouchError):
 class ConfigInvalid(TrainingError):
     """A knob is unknown, misspelt, out of range or does not fit another."""
 
+    exit_status = 2
+
 
 class DataMissing(TrainingError):
     """A folder, shard or feature file is missing, unreadable or holds nothing to train on."""

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import structlog
 
 from engines.manifest import Manifest
 from service.errors import DeadlineExceeded, ServiceError
-from service.items import Call, Encoded, Reply, Size, Timings
+from service.items import CacheOutcome, Call, Encoded, Reply, Size, Timings
 from service.ledger.database import Database
 from service.orders import Order
 from service.pipeline import Pipeline
@@ -31,7 +31,6 @@ _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
 """Results remembered."""
 _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed")
-CacheOutcome = Literal["hit", "miss", "coalesced"]
 
 
 class CacheObserver(Protocol):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from service.negotiation import asked_priority
+
 Serve = Callable[..., Any]
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
@@ -36,6 +38,10 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     assert set(inpaint["responses"]) == set(statuses.split())
     content = inpaint["responses"]["200"]["content"]
     assert set(content) == {"image/png", "image/jpeg", "image/webp", "application/json", "multipart/mixed"}
+    asked = {parameter["name"]: parameter["schema"] for parameter in inpaint["parameters"]}
+    assert set(asked) == {"X-Request-Timeout-Ms", "X-Request-ID", "X-Priority", "Prefer", "Idempotency-Key"}
+    for level in asked["X-Priority"]["enum"]:
+        assert asked_priority(level) in range(10)
     assert not paths["/v1/generate"]["post"]["requestBody"]["required"]
     translate = paths["/v1/translate"]["post"]
     form = translate["requestBody"]["content"]["multipart/form-data"]["schema"]

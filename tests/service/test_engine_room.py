@@ -1,0 +1,58 @@
+"""Who keeps the worker alive, and when that is left to another process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engines.repository import ModelRepository
+from service.batcher import Batcher, BatchPolicy
+from service.engine_room import EngineRoom
+from service.metrics import Metrics
+from service.settings import Settings
+from service.worker import Supervisor
+
+
+class BeginsToHang:
+    """A worker that is busy whenever it is first looked at, and hangs a moment later."""
+
+    def __init__(self) -> None:
+        self.device_lost = None
+        self.looks = 0
+        self.given_up = 0
+
+    def state(self, _now: float, _hang_timeout_s: float) -> str:
+        self.looks += 1
+        return "busy" if self.looks == 1 else "hung"
+
+    def give_up(self) -> list[Any]:
+        self.given_up += 1
+        return []
+
+
+@pytest.mark.parametrize(("own_process", "given_up"), [(True, 0), (False, 1)])
+async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_where_the_process_does_other_work(
+    tmp_path: Path, own_process: bool, given_up: int
+) -> None:
+    hanging, fresh = BeginsToHang(), SimpleNamespace(device_lost=None, state=lambda *_: "idle")
+    workers: list[Any] = [hanging, fresh]
+    supervisor = Supervisor(lambda: workers.pop(0), lambda _: None, lambda: 0.0, 60.0)
+    room = EngineRoom(
+        Settings(),
+        ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
+        Batcher(BatchPolicy(8), lambda: 0.0),
+        supervisor,
+        Metrics(),
+        own_process,
+    )
+    supervising = asyncio.create_task(room.supervise())
+    for _ in range(6000):
+        if room.lost.is_set() or supervisor.restarts:
+            break
+        await asyncio.sleep(0.01)
+    supervising.cancel()
+    assert (hanging.given_up, room.lost.is_set()) == (given_up, own_process)
