@@ -58,7 +58,9 @@ class ResultStore:
         self._observer = observer
         self._clock = clock or Clock()
         self._backoff = backoff or Backoff()
-        self._changed = threading.Condition()  # guards all below
+        lock = threading.RLock()  # guards all below
+        self._changed = threading.Condition(lock)
+        self._queued = threading.Condition(lock)  # apart: a writer that pauses must not be the one that is told
         self._spool = Spool(limits)
         self._waiting: dict[str, _Waiting] = {}  # in order of arrival, until durable
         self._queue: deque[str] = deque()  # those of them that no thread is writing
@@ -214,6 +216,7 @@ class ResultStore:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._queued.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout_s)
@@ -228,7 +231,7 @@ class ResultStore:
     def _enqueue(self, waiting: _Waiting) -> None:
         with self._changed:
             self._queue.append(waiting.id)
-            self._changed.notify()
+            self._queued.notify()
 
     def _in_spool(self, result_id: str) -> Spooled | None:
         """Before a look into the storage: a result leaves the spool only when it is there."""
@@ -264,7 +267,7 @@ class ResultStore:
 
     def _next(self) -> _Waiting | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._queue)
+            self._queued.wait_for(lambda: self._closed or self._queue)
             return None if self._closed else self._waiting[self._queue.popleft()]
 
     def _forget(self, waiting: _Waiting) -> None:

@@ -63,6 +63,14 @@ class Counts:
         self.failures += 1
 
 
+class SlowCounts(Counts):
+    """Keeps the writer that saved something for a while."""
+
+    def saved(self, lag_s: float) -> None:
+        time.sleep(0.05)
+        super().saved(lag_s)
+
+
 class AnHour(Backoff):
     """Pauses for an hour, except while someone flushes."""
 
@@ -195,6 +203,21 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         assert lines[1]["event"] == "saving works again"
         assert len(counts.lags_s) == 3
     assert all(ResultFiles(files_directory(files)).read(f"{n:032x}") for n in (1, 2, 3))
+
+
+def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError(28, "No space left on device")
+    counts = SlowCounts()
+    with open_store(files, ROOMY, threads=2, observer=counts, backoff=AnHour()) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures == 1)
+        files.error = None
+        put(store, result(2))
+        eventually(lambda: len(counts.lags_s) == 2)
+        time.sleep(0.1)  # the other waits again, behind the one that pauses
+        put(store, result(3))
+        eventually(lambda: store.pending == 0)
 
 
 def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
