@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from gpu_bench import Bench, random_samples
 
+from engines.base import BatchShape
 from engines.cuda import Cuda, open_cuda
 from engines.errors import EngineOutOfMemory
 from service.device import CpuDevice
 from service.devices import Tiles
-from service.gpu_layout import batch_shape_of, lay_out
+from service.gpu_layout import batch_shape_of, lay_out, padded_sizes
 from service.gpu_pixels import GpuPixels, View, load_cvcuda
 from service.items import Sample, Size
 
@@ -186,9 +187,13 @@ def rss_mb() -> float:
 
 
 def halving(bench: Bench) -> None:
-    """With the GPU's memory almost full a batch is refused as too large, and its parts are computed."""
+    """With the GPU's memory almost full a batch is refused as too large, and its parts are computed.
+
+    Every size has been computed before, as the service does when it starts.
+    """
     cuda = open_cuda()
     tile = Size(*bench.largest_tile)
+    bench.engine.warm_up([BatchShape(rows, *tile) for rows in padded_sizes(bench.arguments.max_batch)])
     samples = random_samples(bench.manifest, np.random.default_rng(2), bench.arguments.max_batch, tile)
     wanted = CpuDevice().compute(bench.engine, samples)
     made = bench.device(1)

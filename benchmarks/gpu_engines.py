@@ -5,7 +5,7 @@
 Models are the four rows of the design's table with random weights, written by this host's torch, and those named.
 Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
 compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
-memory already: medians of five runs of about half a second between CUDA events, one batch after the other. Of TensorRT
+memory already: medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. Of TensorRT
 there is a layer profile too. First every engine compiles, side by side (TensorRT, which measures while it builds, after
 the others); then each is opened once more from its cache and measured with the GPU to itself.
 """
@@ -43,7 +43,6 @@ ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
 REFERENCE_FILE = "reference.npz"
 _ROWS = ("unet_256", "resnet_9blocks", "pconv_256", "pconv_512")
 _RUNS = 5
-_RUN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
     parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
+    parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one of the five runs of a figure")
     parser.add_argument("--seconds", type=float, default=600, help="of one step of one job")
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -131,7 +131,7 @@ def _run_apart(job: Job, step: str, made: Path) -> None:
     asked = job.arguments
     batches = [str(batch) for batch in asked.batches]
     words = [__file__, "--work", str(asked.work), "--trt-level", str(asked.trt_level), "--batches", *batches]
-    words += ["--job", str(job.model), job.engine, step]
+    words += ["--run-s", str(asked.run_s), "--job", str(job.model), job.engine, step]
     command: Sequence[str] = [sys.executable, *words]
     environment = _environment()
     if job.engine == "trt" and asked.trt_env:
@@ -202,11 +202,11 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
     prepared = job.out.with_suffix(".prepared")
     cold = json.loads(prepared.read_text()) if prepared.exists() else {}
     _say(job, **cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
-    cuda = open_cuda()
+    cuda, run_s = open_cuda(), job.arguments.run_s
     for shape in _shapes(job, manifest):
         engine.infer(_feed(manifest, shape))
         stream = cuda.stream()
-        ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream))
+        ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream), run_s)
         layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
         _say(job, batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
     engine.close()
@@ -237,7 +237,7 @@ def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
     }
 
 
-def _median_ms(cuda: Cuda, stream: Any, launch: Any) -> float:
+def _median_ms(cuda: Cuda, stream: Any, launch: Any, run_s: float) -> float:
     begun, ended = cuda.event(), cuda.event()
 
     def several(times: int) -> float:
@@ -249,7 +249,7 @@ def _median_ms(cuda: Cuda, stream: Any, launch: Any) -> float:
         return ended.seconds_since(begun) / times
 
     several(3)
-    times = min(2000, max(5, int(_RUN_S / several(5))))
+    times = min(2000, max(5, int(run_s / several(5))))
     return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
 
 
@@ -296,7 +296,8 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             net(*feed)
-        eager_ms, graph_ms = (_torch_ms(torch, run) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
+        run_s = job.arguments.run_s
+        eager_ms, graph_ms = (_torch_ms(torch, run, run_s) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
         _say(
             job,
             batch=shape.batch,
@@ -306,7 +307,7 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
         )
 
 
-def _torch_ms(torch: Any, run: Any) -> float:
+def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def several(times: int) -> float:
@@ -318,7 +319,7 @@ def _torch_ms(torch: Any, run: Any) -> float:
         return float(begun.elapsed_time(ended)) / times
 
     several(3)
-    times = max(5, int(_RUN_S * 1e3 / several(5)))
+    times = max(5, int(run_s * 1e3 / several(5)))
     return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
 
 
