@@ -3,7 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS)
+# modules are compiled when they are first imported: most of what is installed never is
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile --constraint $(PINS) --editable
+PIP := $(BIN)/python $(INSTALL)
+# a process for each core (tests/conftest.py), a file in one of them; in the order of their names, as the longest come first
+PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 PYTEST_ARGS ?=
 SOAK_MINUTES ?= 60
 # CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves
@@ -12,18 +16,16 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev pins bench security fuzz clean
+.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
 
 test: .venv/.dev ## all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS)
 
-test-310: ## the tests of what serves under CPython 3.10 without torch, where there is one; slow ones left out
-	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
-	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310) && \
-	.venv-310/bin/python -m pytest -m "not gpu and not slow" tests/engines tests/service; fi
+test-310: install-310 ## the tests of what serves under CPython 3.10 without torch, where there is one; slow ones left out
+	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) -m "not gpu and not slow" tests/engines tests/service
 
 test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
 	for python in $(GPU_PYTHONS); do $$python -m pytest -m gpu tests/gpu tests/engines || exit 1; done
@@ -31,6 +33,10 @@ test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that nee
 install-export: .venv/.export ## what `retouch export` needs: torch and onnx
 
 install-dev: .venv/.dev
+
+install-310:
+	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
+	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310); fi
 
 check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
 	$(BIN)/ruff format --check .
@@ -79,23 +85,23 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.serve: pyproject.toml $(PINS) | .venv/bin/python
-	$(PIP) --editable .
+	$(PIP) .
 	touch $@
 
 .venv/.export: pyproject.toml $(PINS) | .venv/bin/python
-	$(PIP) --editable '.[export]'
+	$(PIP) '.[export]'
 	touch $@ .venv/.serve
 
 .venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
-	$(PIP) --editable '.[export,dev]'
+	$(PIP) '.[export,dev]'
 	touch $@ .venv/.serve .venv/.export
 
 .venv-310/.test: pyproject.toml $(PINS)
 	$(PYTHON310) -m venv .venv-310
-	.venv-310/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS) --editable '.[test]'
+	.venv-310/bin/python $(INSTALL) '.[test]'
 	! .venv-310/bin/python -c 'import torch' 2> /dev/null
 	touch $@
 
 .venv/.security: pyproject.toml | .venv/.dev
-	$(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint $(PINS) --editable '.[security]'
+	$(PIP) '.[security]'
 	touch $@
