@@ -83,7 +83,7 @@ class Admission:
     max_uploads: int = 1024
     """Requests whose bodies are being read: slow clients take no place of those that could be computed."""
     codec_wait_s: Callable[[], float] = lambda: 0.0
-    """How long an upload that comes now would wait to be decoded."""
+    """How long an upload that comes now would wait to be decoded, and for the event loop."""
     clock: Callable[[], float] = lambda: 0.0
     pace: Pace = field(default_factory=Pace)
     appointments: Appointments = field(default_factory=Appointments)

@@ -25,11 +25,13 @@ from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
 from service.health import Outage, Vitals, unready_reasons
+from service.interpreter import switch_often
 from service.items import Call, Reply
 from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
+from service.lag import LoopLag
 from service.ledger.database import LEDGER_FILE, Database
 from service.memory import keep_freed_memory
 from service.metrics import Metrics
@@ -153,9 +155,11 @@ async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_ro
 
 async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
     keep_freed_memory()
+    switch_often()
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
+    lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
     stack.callback(codec_threads.close)
@@ -179,7 +183,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_threads.predicted_wait_s,
+            lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
@@ -199,7 +203,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     service = Service(
         settings, pipeline, fulfil, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
     )
-    watches = (service.end_without_device(), service.watch_outage(), clients.follow(settings.model_poll_s))
+    watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
     for watch in watches:
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)

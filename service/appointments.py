@@ -19,9 +19,10 @@ _EARLY_S = 0.5
 _VALID_S = 15
 """Who has not come so long after the moment is not expected any more."""
 _LONGEST_S = 300
-_LANES = 20
-"""`Retry-After` is in whole seconds, so all who are refused in one twentieth of a second return in one, too: each has
-its own part of the service, or they would come in waves."""
+_LANES = 5
+"""`Retry-After` is in whole seconds, so all who are refused in one fifth of a second return in one, too: each has its
+own part of the service, or they would come in waves. With more lanes than that, those whom a late event loop refuses in
+one burst would share a sliver of the service and be told to wait for minutes."""
 _SMOOTHING = 0.01
 
 

@@ -83,25 +83,26 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
         InvalidImage: there is something else than a marker, a segment ends behind the file, the file ends before its
             first scan, or there are too many segments.
     """
-    position = 2
+    position, size = 2, len(data)
     for _ in range(MAX_CHUNKS):
         fill = _FILL.match(data, position)
-        if fill is None or fill.end() >= len(data):
-            reason = "is truncated" if position + 1 >= len(data) else f"has no marker at byte {position}"
+        if fill is None or fill.end() >= size:
+            reason = "is truncated" if position + 1 >= size else f"has no marker at byte {position}"
             raise InvalidImage(f"the JPEG {reason}, before its first scan")
-        marker, position = data[fill.end()], fill.end() + 1
+        position = fill.end() + 1
+        marker = data[position - 1]
         if marker in _STANDALONE:
             continue
-        if marker == EOI or position + 2 > len(data):
+        if marker == EOI or position + 2 > size:
             raise InvalidImage("the JPEG is truncated: it ends before its first scan; send the whole file")
-        length = struct.unpack_from(">H", data, position)[0]
-        chunk = Chunk(bytes((marker,)), position + 2, position + length)
-        if length < 2 or chunk.end > len(data):
+        length = data[position] << 8 | data[position + 1]
+        end = position + length
+        if length < 2 or end > size:
             raise InvalidImage(f"the JPEG is truncated or broken in its segment 0x{marker:02x}; send the whole file")
-        yield chunk
+        yield Chunk(data[position - 1 : position], position + 2, end)
         if marker == SOS:
             return
-        position = chunk.end
+        position = end
     raise InvalidImage(f"the JPEG has more than {MAX_CHUNKS} segments")
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service import access, docs_page, routes
@@ -45,15 +47,40 @@ _CORS: dict[str, Any] = {
 """Never with credentials: keys are sent in a header, and cookies mean nothing here."""
 
 
-def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> FastAPI:
-    """The application; its service lives as long as the ASGI lifespan and is found in `request.state.service`."""
+class App:
+    """The ASGI application: what every request passes, from the outside in, and FastAPI at its end.
+
+    These layers lie round FastAPI and not in it: what FastAPI and Starlette put round everything of theirs costs each
+    image call time and does nothing for it.
+    """
+
+    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> None:
+        self.service: Service | None = None
+        """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
+        self._fastapi = _fastapi(self._lifespan, version)
+        self._settings, self._open_room = settings, open_room
+        app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
+        if settings.cors_origins:
+            origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+            app = CORSMiddleware(app, allow_origins=origins, **_CORS)
+        self._outermost = access.Access(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._outermost(scope, receive, send)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Everything that can be asked for."""
+        return self._fastapi.routes
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        async with open_service(settings, open_room) as service:
-            app.state.service = service
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        async with open_service(self._settings, self._open_room) as service:
+            self.service = service
             yield {"service": service}
 
+
+def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
     app = FastAPI(
         title="Retouch",
         version=version,
@@ -68,19 +95,7 @@ def create_app(settings: Settings, open_room: OpenRoom = open_engine_room, versi
     app.include_router(docs_page.router)
     for error in (ServiceError, HTTPException, RequestValidationError):
         app.add_exception_handler(error, access.reply_with_problem)
-    app.add_middleware(Direct, routes=routes.image_calls())
-    app.add_middleware(Authorisation)
-    if settings.cors_origins:
-        origins = [origin.strip() for origin in settings.cors_origins.split(",")]
-        app.add_middleware(CORSMiddleware, allow_origins=origins, **_CORS)
-    app.add_middleware(access.Access)
     return app
-
-
-def service_of(app: FastAPI) -> Service | None:
-    """The running service of an application; None before its lifespan began."""
-    service: Service | None = getattr(app.state, "service", None)
-    return service
 
 
 class LimitedHttp(HttpToolsProtocol):

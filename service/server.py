@@ -15,7 +15,7 @@ from prometheus_client import disable_created_metrics, start_http_server
 from service.app import Service
 from service.drain import EXIT_DEVICE_LOST
 from service.engine_room import open_engine_room
-from service.http import LimitedHttp, create_app, service_of
+from service.http import App, LimitedHttp
 from service.metrics import Metrics
 from service.room import OpenRoom
 from service.settings import Settings
@@ -50,7 +50,7 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: so
     disable_created_metrics()  # type: ignore[no-untyped-call]
     server = DrainingServer(settings, open_room)
     server.run(None if listener is None else [listener])
-    service = service_of(server.app)
+    service = server.app.service
     if service is not None and service.room.lost.is_set():
         return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
@@ -64,7 +64,7 @@ class DrainingServer(uvicorn.Server):
     """
 
     def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
-        self.app = create_app(settings, open_room, version("retouch"))
+        self.app = App(settings, open_room, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False
@@ -87,7 +87,7 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
         """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
-        service = service_of(self.app)
+        service = self.app.service
         if service is None or self._loop is None or self._signalled:
             self.should_exit, self.force_exit = True, self._signalled
             return
@@ -105,7 +105,7 @@ class DrainingServer(uvicorn.Server):
         return await super().on_tick(counter) or self._drained()
 
     def _drained(self) -> bool:
-        service = service_of(self.app)
+        service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
         waited_s = service.drain.waited_s
@@ -120,7 +120,7 @@ class DrainingServer(uvicorn.Server):
         """Start, and say where to look."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        service = service_of(self.app)
+        service = self.app.service
         if self.started and service is not None:
             port = self.servers[0].sockets[0].getsockname()[1]
             log.info(

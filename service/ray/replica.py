@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.app import Service
 from service.engine_room import open_engine_room
-from service.http import create_app, service_of
+from service.http import App
 from service.room import OpenRoom
 from service.settings import Settings
 from service.start import prepare
@@ -37,7 +37,7 @@ class Replica:
     def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
         prepare(settings)
         self._settings = settings
-        self._app = create_app(settings, open_room, version("retouch"))
+        self._app = App(settings, open_room, version("retouch"))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +61,7 @@ class Replica:
         Raises:
             DeviceGone: it cannot.
         """
-        service = service_of(self._app)
+        service = self._app.service
         if service is not None and service.room.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
@@ -70,7 +70,7 @@ class Replica:
 
         async def received() -> Message:
             message = await receive()
-            service = service_of(self._app)
+            service = self._app.service
             if message["type"] == "lifespan.shutdown" and service is not None:
                 await self._drain(service)
             return message

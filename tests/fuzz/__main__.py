@@ -14,7 +14,7 @@ from pathlib import Path
 import atheris
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "service"), str(Path(__file__).parents[2])]
-with atheris.instrument_imports(include=["service", "python_multipart"]):
+with atheris.instrument_imports(include=["service", "multipart"]):
     import decoders
     import forms
 
@@ -30,7 +30,7 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 def main() -> None:
     """Run until the time is over or something is found."""
     target = TARGETS[sys.argv.pop(1)]
-    logging.disable()  # python-multipart says what is wrong with each body
+    logging.disable()  # the parser says what is wrong with each body
     with tempfile.TemporaryDirectory() as folder:
         for number, seed in enumerate(target.seeds()):
             Path(folder, f"seed-{number}").write_bytes(seed)

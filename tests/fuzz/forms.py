@@ -8,8 +8,7 @@ from service.errors import ServiceError
 from service.multipart import MAX_FIELD_BYTES, MAX_PARTS, Part, PartsReader
 
 _PIECES = (1, 7, 65_536)
-"""The sizes in which a body comes: which parts are read must not depend on them. Whether a body is refused may:
-python-multipart skips some preambles only if enough of them comes at once."""
+"""The sizes in which a body comes: nothing may depend on them but which of several faults is told."""
 
 
 def survive(data: bytes) -> int:

@@ -139,7 +139,7 @@ def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: b
     try:
         wait_until(lambda: server.started or not thread.is_alive())
         port = server.servers[0].sockets[0].getsockname()[1]
-        running = Running(f"http://127.0.0.1:{port}", server.app.state.service, server, thread, engines)
+        running = Running(f"http://127.0.0.1:{port}", server.app.service, server, thread, engines)
         if wait:
             wait_until(lambda: not running.service.unready_reasons())
         yield running

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.multipart import PartsReader
+
 Serve = Callable[..., Any]
 BOUNDARY = b"frontier"
 HEADERS = {"Content-Type": "multipart/form-data; boundary=frontier"}
@@ -38,6 +40,10 @@ MASK = b'name="mask"; filename="m.png"'
             b"".join(part(b'name="f%d"' % i, b"x") for i in range(40)) + END, 400, "invalid_request", id="40 fields"
         ),
         pytest.param(b"garbage", 400, "invalid_request", id="no multipart at all"),
+        pytest.param(
+            b"hello\r\n" + part(IMAGE, b"x") + END, 400, "invalid_request", id="text before the first boundary"
+        ),
+        pytest.param(part(b'filename="a.png"', b"x") + END, 400, "invalid_request", id="a file without a name"),
         pytest.param(
             part(IMAGE, b"x") + part(MASK, b"x") + part(b'name="nope"', b"1") + END,
             422,
@@ -119,3 +125,24 @@ def test_a_text_field_may_hold_any_text(serve: Serve, files: dict[str, Any]) -> 
         response: httpx.Response = client.post("/v1/inpaint", files=files, data={"model": "фото\u0000"})
     assert response.status_code == 422
     assert json.loads(response.text)["code"] == "invalid_option"
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_parts_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+    body = b"\r\n" + part(IMAGE, b"\xff\r\n--front") + part(b'name="quality"', b"9") + END + b"\r\nepilogue"
+    reader = PartsReader(HEADERS["Content-Type"])
+    for start in range(0, len(body), size):
+        reader.feed(body[start : start + size])
+    assert [(p.name, p.is_file, p.data) for p in reader.finish()] == [
+        ("image", True, b"\xff\r\n--front"),
+        ("quality", False, b"9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("charset", "name"), [("", "gr\u00f6\u00dfe"), ("; charset=latin-1", "gr\u00c3\u00b6\u00c3\u009fe")]
+)
+def test_names_are_read_in_the_charset_of_the_body(charset: str, name: str) -> None:
+    reader = PartsReader(HEADERS["Content-Type"] + charset)
+    reader.feed(part('name="gr\u00f6\u00dfe"'.encode(), b"1") + END)
+    assert [p.name for p in reader.finish()] == [name]

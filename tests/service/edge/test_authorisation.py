@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from service.edge.authorisation import PUBLIC, check_exposure
 from service.edge.keys import id_of, read_keys, revoked, write_keys
-from service.http import create_app
+from service.http import App
 from service.settings import Settings, SettingsInvalid
 
 Serve = Callable[..., Any]
@@ -27,7 +27,7 @@ Files = dict[str, tuple[str, bytes, str]]
 
 def endpoints() -> list[tuple[str, str]]:
     """Method and path of every route of the application, parameters filled in."""
-    found, waiting = set(), [*create_app(Settings()).routes]
+    found, waiting = set(), [*App(Settings()).routes]
     while waiting:
         route = waiting.pop()
         if included := getattr(route, "original_router", None):  # what FastAPI keeps of include_router

@@ -13,7 +13,6 @@ import pytest
 from starlette.types import Message
 
 from engines.errors import DeviceLost
-from service.http import service_of
 from service.ray.replica import DeviceGone, Replica
 from service.settings import Settings
 
@@ -50,7 +49,7 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
     async with opened(fake_batch_ms=200) as (replica, client):
         job = await client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert job.status_code == 202
-        service = service_of(replica._app)
+        service = replica._app.service
         assert service is not None
         assert service.admission.inside == 1
     assert (service.admission.inside, service.drain.clean) == (0, True)
@@ -59,7 +58,7 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
 
 async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, files: Files) -> None:
     async with opened(fake_batch_ms=300) as (replica, client):
-        service = service_of(replica._app)
+        service = replica._app.service
         assert service is not None
         asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
         while not service.admission.inside:  # noqa: ASYNC110 -- as above
@@ -74,7 +73,7 @@ async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, file
 async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:
     async with opened() as (replica, _):
         replica.check_health()
-        service = service_of(replica._app)
+        service = replica._app.service
         assert service is not None
         service.room.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # an EngineRoom
         await asyncio.wait_for(service.room.lost.wait(), 10)
