@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +21,11 @@ from export.program import program_backend, write_program
 OPTIONS = PConvOptions(levels=2, width=2)
 
 
-@pytest.fixture
-def checkpoint(tmp_path, make_net):
-    torch.save({"model": make_net(PConv(), OPTIONS).state_dict()}, tmp_path / "net.pth")
-    return tmp_path / "net.pth"
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, make_net):
+    path = tmp_path_factory.mktemp("checkpoint") / "net.pth"
+    torch.save({"model": make_net(PConv(), OPTIONS).state_dict()}, path)
+    return path
 
 
 @pytest.fixture
@@ -39,9 +41,25 @@ def _files(folder):
     return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
 
 
-def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(request_, checkpoint):
-    steps = []
-    exported = export_model(replace(request_, max_batch=4, licence="CC0", training_data="none"), steps.append)
+@pytest.fixture(scope="module")
+def whole_export(tmp_path_factory, checkpoint, pictures_dir):
+    """What one export with all its parts gave, and the steps that it told of; not to be changed."""
+    output, steps = tmp_path_factory.mktemp("exported") / "models", []
+    request = ExportRequest((checkpoint,), "tiny", pictures_dir, output=output)
+    request = replace(request, max_batch=4, licence="CC0", training_data="none", program=True)
+    return export_model(request, steps.append), steps
+
+
+@pytest.fixture
+def published(whole_export, tmp_path):
+    """A copy of its folder, as it is without a program."""
+    copied = shutil.copytree(whole_export[0].directory, tmp_path / "models/tiny/1")
+    (copied / "program.pt2").unlink()
+    return copied
+
+
+def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(whole_export, checkpoint):
+    exported, steps = whole_export
     manifest = read_manifest(exported.directory)
     assert manifest == exported.manifest
     assert (manifest.key, manifest.task, manifest.generator) == ("tiny/1", "inpaint", "pconv")
@@ -49,16 +67,26 @@ def test_a_checkpoint_becomes_a_model_whose_manifest_tells_the_truth(request_, c
     assert manifest.onnx_sha256 == sha256_of(exported.directory / "model.onnx")
     assert manifest.checkpoint_sha256 == sha256_of(checkpoint)
     assert manifest.size == PConv().interface(OPTIONS).size
-    assert {case.backend for case in manifest.parity.cases} == {"onnx-fp32", "onnx-fp16"}
+    assert {case.backend for case in manifest.parity.cases} == {"onnx-fp32", "onnx-fp16", "program-fp16"}
     assert all(case.finite for case in manifest.parity.cases)
     assert steps[0] == "reading the checkpoint"
     assert steps[-1] == "publishing"
     assert "CC0" in (exported.directory / "card.md").read_text("utf-8")
 
 
-def test_nothing_but_the_version_is_left_behind(request_):
-    export_model(request_, _ignore)
-    assert _files(request_.output) == ["1", "card.md", "manifest.json", "model.onnx", "tiny"]
+def test_nothing_but_the_version_is_left_behind(whole_export):
+    wanted = ["1", "card.md", "manifest.json", "model.onnx", "program.pt2", "tiny"]
+    assert _files(whole_export[0].directory.parents[1]) == wanted
+
+
+def test_a_program_is_compared_like_the_graphs(whole_export):
+    programs = [case.inputs for case in whole_export[0].manifest.parity.cases if case.backend == "program-fp16"]
+    assert {"full mask", "batch of 3"} < set(programs)
+
+
+def test_published_graph_fills_a_hole_of_any_batch(whole_export):
+    feed = {"image": np.full((2, 3, 8, 12), 0.5, np.float32), "mask": np.ones((2, 1, 8, 12), np.float32)}
+    assert np.isfinite(onnx_backend(whole_export[0].directory / "model.onnx")(feed)).all()
 
 
 def test_full_precision_can_be_published(request_):
@@ -121,24 +149,6 @@ def test_several_files_are_read_as_one_checkpoint(tmp_path, request_, checkpoint
     torch.save({"d": torch.zeros(1)}, tmp_path / "discriminator.pth")
     exported = export_model(replace(request_, checkpoints=(tmp_path / "discriminator.pth", checkpoint)), _ignore)
     assert exported.manifest.checkpoint_sha256 not in (sha256_of(checkpoint), sha256_of(tmp_path / "discriminator.pth"))
-
-
-def test_published_graph_fills_a_hole_of_any_batch(request_):
-    exported = export_model(request_, _ignore)
-    feed = {"image": np.full((2, 3, 8, 12), 0.5, np.float32), "mask": np.ones((2, 1, 8, 12), np.float32)}
-    assert np.isfinite(onnx_backend(exported.directory / "model.onnx")(feed)).all()
-
-
-def test_a_program_is_compared_like_the_graphs_and_published_with_them(request_):
-    exported = export_model(replace(request_, program=True), _ignore)
-    assert _files(exported.directory) == ["card.md", "manifest.json", "model.onnx", "program.pt2"]
-    programs = [case.inputs for case in exported.manifest.parity.cases if case.backend == "program-fp16"]
-    assert {"full mask", "batch of 3"} < set(programs)
-
-
-@pytest.fixture
-def published(request_):
-    return export_model(request_, _ignore).directory
 
 
 def test_a_program_is_added_to_a_published_model_and_nothing_else_changes(published, checkpoint, pictures_dir):

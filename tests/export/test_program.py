@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from export.generators import FAMILIES
+from export.generators.family import Family, GeneratorOptions, Interface
 from export.lowering import halved
 from export.parity import compare, faults, torch_backend
 from export.program import laid_out, program_backend, write_program
@@ -18,6 +26,34 @@ TINY = {
     "pgn": {"width": 2, "stages": 2},
     "dcgan": {"ngf": 2, "nz": 4},
 }
+
+
+@dataclass(frozen=True)
+class Written:
+    """A net with random weights, and its program with half weights."""
+
+    family: Family[Any]
+    options: GeneratorOptions
+    interface: Interface
+    net: nn.Module
+    lowered: nn.Module
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def half_program(make_net, small, tmp_path_factory) -> Callable[[str], Written]:
+    """That of a family, written once: torch.export takes seconds."""
+
+    @cache
+    def write(name: str) -> Written:
+        family = FAMILIES[name]
+        options = family.options.model_validate(TINY[name])
+        net, interface = make_net(family, options), small(family.interface(options))
+        lowered, path = family.lower(net, options), tmp_path_factory.mktemp(name) / "program.pt2"
+        write_program(lowered, interface, "fp16", path)
+        return Written(family, options, interface, net, lowered, path)
+
+    return write
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -33,31 +69,25 @@ def test_program_computes_what_the_lowered_net_does_at_every_batch_and_size(
         assert np.abs(program(sample.feed) - torch_backend(lowered)(sample.feed)).max() < 1e-4, sample.name
 
 
-def test_half_program_holds_half_weights_and_takes_and_gives_floats(make_net, tmp_path, small):
-    family = FAMILIES["pconv"]
-    options = family.options.model_validate(TINY["pconv"])
-    interface, lowered = small(family.interface(options)), family.lower(make_net(family, options), options)
-    write_program(lowered, interface, "fp16", tmp_path / "program.pt2")
-    program = torch.export.load(tmp_path / "program.pt2")
+def test_half_program_holds_half_weights_and_takes_and_gives_floats(half_program):
+    written = half_program("pconv")
+    program = torch.export.load(written.path)
     assert program.state_dict["blocks.enc_2.conv.weight"].dtype == torch.float16
     assert program.state_dict["blocks.enc_2.conv.weight"].is_contiguous(memory_format=torch.channels_last)
     feed = torch.rand(1, 3, 32, 32), torch.ones(1, 1, 32, 32)
     output = program.module()(*feed)
     assert output.dtype == torch.float32
-    assert torch.allclose(output, halved(lowered)(*feed), atol=5e-3)
-    assert lowered.blocks["enc_2"].conv.weight.dtype == torch.float32
+    assert torch.allclose(output, halved(written.lowered)(*feed), atol=5e-3)
+    assert written.lowered.blocks["enc_2"].conv.weight.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["pconv", "pix2pix", "dcgan"])
-def test_half_program_meets_the_bars_of_the_half_graph(name, make_net, tmp_path, pictures_dir, small):
-    family = FAMILIES[name]
-    options = family.options.model_validate(TINY[name])
-    net, interface = make_net(family, options), small(family.interface(options))
-    write_program(family.lower(net, options), interface, "fp16", tmp_path / "program.pt2")
-    samples = make_samples(interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1))
-    reference = torch_backend(family.wrap(net, options).eval())
-    cases = compare(reference, {"program-fp16": program_backend(tmp_path / "program.pt2")}, samples)
-    assert faults(cases, family.bars(options)) == []
+def test_half_program_meets_the_bars_of_the_half_graph(name, half_program, pictures_dir):
+    written = half_program(name)
+    samples = make_samples(written.interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1))
+    reference = torch_backend(written.family.wrap(written.net, written.options).eval())
+    cases = compare(reference, {"program-fp16": program_backend(written.path)}, samples)
+    assert faults(cases, written.family.bars(written.options)) == []
 
 
 class Recorder(TorchDispatchMode):
@@ -73,12 +103,8 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_processor(make_net, tmp_path, small):
-    family = FAMILIES["dcgan"]
-    options = family.options.model_validate(TINY["dcgan"])
-    lowered = family.lower(make_net(family, options), options)
-    write_program(lowered, family.interface(options), "fp16", tmp_path / "program.pt2")
-    run = program_backend(tmp_path / "program.pt2")
+def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_processor(half_program):
+    run = program_backend(half_program("dcgan").path)
     with Recorder() as recorder:
         run({"latent": np.zeros((1, 4), np.float32)})
     assert recorder.types == [torch.float32] * 5

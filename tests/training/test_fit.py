@@ -63,6 +63,8 @@ def command(config: Path, *, processes: int = 1) -> Iterator[subprocess.Popen[by
     """`python -m training fit`, alone or under torchrun, on one thread of a CPU."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if processes == 1:  # it is killed before it could write what was covered
+        environment.pop("COVERAGE_PROCESS_CONFIG", None)
     arguments = [sys.executable, *launcher, "-m", "training", "fit", str(config)]
     with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
