@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -34,6 +34,7 @@ from service.settings import Settings
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
 from service.tracing import RequestTracer, StageTrace
+from service.turns import Turns
 
 Options = InpaintOptions | TranslateOptions | GenerateOptions
 Prepare = Callable[[Manifest, Timings], Prepared]
@@ -78,6 +79,8 @@ class Pipeline:
     draw: latents.Draw = latents.draw
     tracer: RequestTracer | None = None
     """None where nobody traces."""
+    turns: Turns = field(default_factory=Turns)
+    """Of requests that are prepared on the event loop."""
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
@@ -144,6 +147,7 @@ class Pipeline:
         timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
         seed = self._seed(order, model.manifest)
         if order.decoded_bytes <= _SMALL_BYTES:
+            await self.turns.take()
             prepared = order.prepare(model.manifest, timings)
         else:
             prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
