@@ -38,12 +38,17 @@ class Ask:
     request_id: str = ""
     """By which the client is known when it comes back."""
 
+    @property
+    def who(self) -> tuple[str, str]:
+        """Nobody else's id opens the door to a client."""
+        return self.flow.client, self.request_id
+
 
 @dataclass(slots=True)
 class Place:
     """A request's place in the house, taken when its header came; it counts as waiting once its body is read."""
 
-    flow: Flow
+    ask: Ask
     arrived: bool = False
     body_bytes: int = 0
     """Of its body, in memory until it leaves."""
@@ -109,14 +114,14 @@ class Admission:
         """
         if (refusal := self._refusal(ask, self.clock())) is not None:
             raise refusal
-        place = Place(ask.flow)
+        place = Place(ask)
         self.uploading += 1
         try:
             yield place
         finally:
             self.bodies_bytes -= place.body_bytes
             if place.arrived:
-                self._leave(place.flow)
+                self._leave(ask.flow)
             else:
                 self.uploading -= 1
 
@@ -143,13 +148,15 @@ class Admission:
         """
         if self.draining.is_set():
             raise ShuttingDown("the server is shutting down; ask another replica")
-        if self.inside + self.house.others >= self._places(place.flow):
-            raise self._full()
+        flow, now = place.ask.flow, self.clock()
+        request_s, taken, places = self._request_s(now), self.inside + self.house.others, self._places(flow)
+        if taken >= places:
+            raise self._full(self._book(place.ask, (taken - places) * request_s, request_s, now))
         place.arrived = True
         self.uploading -= 1
         self.inside += 1
         self.house.tell(self.inside)
-        self.waiting[place.flow] += 1
+        self.waiting[flow] += 1
 
     def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
         """How long a request that this flow sends now would wait for its turn."""
@@ -165,16 +172,15 @@ class Admission:
             return ShuttingDown("the server is shutting down; ask another replica")
         if self.uploading >= self.max_uploads:
             return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
-        request_s, who = self._request_s(now), (ask.flow.client, ask.request_id)
+        request_s = self._request_s(now)
         wait_s = _MARGIN * (ahead(ask.flow, self.waiting) * request_s + self.codec_wait_s()) + self.pace.own_s
         places = self._places(ask.flow)
-        kept = 0.0 if self.appointments.redeem(who, now) else self._kept(ask.allowed_s, request_s, now)
+        kept = 0.0 if self.appointments.redeem(ask.who, now) else self._kept(ask.allowed_s, request_s, now)
         spare_s = ask.allowed_s - wait_s - kept * request_s
         taken = self.inside + self.house.others + kept
         if taken < places and (spare_s >= 0 or not self.inside):
             return None
-        until_s = max(-spare_s, (taken - places) * request_s)
-        pause_s = self.appointments.book(who, until_s, request_s, now)
+        pause_s = self._book(ask, max(-spare_s, (taken - places) * request_s), request_s, now)
         if taken >= places:
             return self._full(pause_s)
         queue = f"the answer would take {wait_s * 1e3:.0f} ms"
@@ -203,8 +209,12 @@ class Admission:
         below = flows > 1 and (held + 1) * flows <= self.max_requests
         return self.max_requests + (self.max_requests // _KEPT_SHARE if below else 0)
 
-    def _full(self, pause_s: int | None = None) -> Overloaded:
-        pause_s = pause_s or self.retry_after_s()
+    def _book(self, ask: Ask, until_s: float, request_s: float, now: float) -> int:
+        """Whole seconds until that one will be let in, who cannot be before `until_s`."""
+        return self.appointments.book(ask.who, until_s, request_s, now)
+
+    @staticmethod
+    def _full(pause_s: int) -> Overloaded:
         return Overloaded(
             f"all places are taken; come back with this request's X-Request-ID in {pause_s} s", retry_after_s=pause_s
         )

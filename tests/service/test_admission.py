@@ -122,6 +122,17 @@ def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
     assert (admission.uploading, admission.inside) == (0, 0)
 
 
+def test_whom_a_filled_house_refuses_after_the_body_has_an_appointment_as_it_is_told() -> None:
+    clock, late = Clock(), Ask(60.0, request_id="late")
+    admission = house(1, 0.1, clock)
+    with admission.admit(PATIENT) as first, admission.admit(late) as second:
+        admission.arrive(first)
+        with pytest.raises(Overloaded, match="X-Request-ID") as refusal:
+            admission.arrive(second)
+    clock.now += refusal.value.retry_after_s or 0.0
+    assert admission.appointments.redeem(late.who, clock.now)
+
+
 def test_the_wait_for_the_decoders_counts_too() -> None:
     admission = Admission(10, codec_wait_s=lambda: 7.0, clock=Clock())
     with ExitStack() as stack:
