@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import numpy as np
-from serving import make_inputs, serving, until_ready
+from inputs import photo_and_mask
+from processes import retouch, retouch_is_ready
 
 from retouch.bench.load import Loop, Observation, allow_open_files, run_fast
 from retouch.bench.schedule import poisson_due_times
@@ -95,11 +95,9 @@ async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
 
 async def measure(url: str, rounds: int, seconds: float, connections: int) -> dict[str, dict[str, Any]]:
     """Latencies of normal requests beside each crowd, in ms."""
-    photo, mask = make_inputs(256)
+    photo, mask = photo_and_mask(256)
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, {"format": "jpeg", "save": "false"})
     seen: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
-    async with aiohttp.ClientSession(url) as session:
-        await until_ready(session)
     async with open_sender(url) as sender:
         for number in range(rounds):
             for kind in CROWDS:
@@ -132,7 +130,9 @@ def main() -> None:
         asyncio.run(be_a_crowd(asked.be, asked.connections, asked.url))
         return
     os.environ |= {"RETOUCH_ENGINE": "fake", "RETOUCH_FAKE_BATCH_MS": "10", "RETOUCH_LOG_LEVEL": "warning"}
-    with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
+    with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
+        asyncio.run(server.until_ready(retouch_is_ready))
+        url = f"http://127.0.0.1:{server.port}"
         result = run_fast(measure(url, asked.rounds, asked.seconds, asked.connections))
     for row in result.values():
         row["p99_ratio"] = row["p99_ms"] / result["nobody"]["p99_ms"]

@@ -1,9 +1,13 @@
 """What saving costs a reply: p50 over HTTP of requests with save=false, with saving, and with an Idempotency-Key too.
 
     .venv/bin/python benchmarks/saving.py [--json FILE] [--rounds 100]
+    .venv/bin/python benchmarks/saving.py --disk [--folder DIR]
 
 Two engines: the fake one with 8 ms a batch on 256², where everything else is what costs; and the shipped `photos` on
 512² (JPEG in, PNG out). One request at a time, the ways in turn, so that a busy machine slows all of them.
+
+With --disk instead: how many results of 60 kB a second become durable in a folder, and the CPU time of each, by the
+number of threads that write them.
 """
 
 from __future__ import annotations
@@ -16,11 +20,15 @@ import statistics
 import tempfile
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from serving import make_inputs, serving, until_ready
+from inputs import photo_and_mask
+from processes import retouch, retouch_is_ready
+
+from service.saving.result_files import ResultFiles
 
 WAYS = ("unsaved", "saved", "keyed")
 ENGINES: dict[str, tuple[int, dict[str, str]]] = {
@@ -44,11 +52,11 @@ async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, by
 
 async def measure(side: int, rounds: int) -> dict[str, float]:
     """p50 in ms of each way, and their ratios to unsaved."""
-    inputs = make_inputs(side)
+    inputs = photo_and_mask(side)
     times: dict[str, list[float]] = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory() as folder, serving(folder) as url:
-        async with aiohttp.ClientSession(url) as session:
-            await until_ready(session)
+    with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
+        await server.until_ready(retouch_is_ready)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
             for number in range(rounds + 5):
                 for way in WAYS[number % 3 :] + WAYS[: number % 3]:
                     seconds = await post(session, way, inputs)
@@ -58,12 +66,45 @@ async def measure(side: int, rounds: int) -> dict[str, float]:
     return {**p50, **{f"{way}/unsaved": p50[way] / p50["unsaved"] for way in WAYS[1:]}}
 
 
+def durable(threads: int, parent: Path | None) -> tuple[float, float]:
+    """Results a second, and milliseconds of CPU time a result, of a fresh folder."""
+    count, body = 192 // threads, os.urandom(60_000)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        files = ResultFiles(Path(folder))
+        files.prepare()
+
+        def write(number: int) -> None:
+            for _ in range(number):
+                files.write(body, {"id": uuid.uuid4().hex, "media_type": "image/jpeg", "sha256": "0" * 64})
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(write, [1] * threads))
+            started, cpu = time.perf_counter(), time.process_time()
+            list(pool.map(write, [count] * threads))
+            wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
+    return count * threads / wall_s, cpu_s / (count * threads) * 1e3
+
+
+def measure_disk(parent: Path | None) -> None:
+    """A line for each number of threads: medians of three rounds in turn."""
+    numbers = (1, 2, 4, 8, 16, 32)
+    rounds = [{number: durable(number, parent) for number in numbers} for _ in range(3)]
+    for number in numbers:
+        per_s, cpu_ms = (statistics.median(values) for values in zip(*(one[number] for one in rounds), strict=True))
+        print(f"{number:3} threads: {per_s:6.0f} results/s, {cpu_ms:.2f} ms of CPU time each", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--disk", action="store_true")
+    parser.add_argument("--folder", type=Path, help="on the disk to measure; the temporary one otherwise")
     options = parser.parse_args()
+    if options.disk:
+        measure_disk(options.folder)
+        return
     figures: dict[str, Any] = {}
     print(f"{'p50, ms':16}" + "".join(f"{way:>10}" for way in WAYS) + "  saved/unsaved")
     for engine, (side, environ) in ENGINES.items():
