@@ -49,6 +49,9 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
     allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
     flow = Flow(request.state.client.id, asked_priority(request.headers.get("x-priority")))
+    job_id = request.scope["state"].get("job_id")
+    if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:
+        return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
     with ExitStack() as house:
         ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
         place = house.enter_context(service.admission.admit(ask))
@@ -62,7 +65,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
             traceparent=request.scope["state"].get("traceparent", ""),
         )
         if later:
-            return await _once(request, order, partial(_accept_job, service, order, call, house))
+            return await _once(request, order, partial(_accept_job, service, order, call, house, job_id))
         if order.options.webhook is not None:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
         left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
@@ -88,11 +91,11 @@ async def _reply(request: Request, order: Order, call: Call) -> Response:
     return image_response(reply, call.request_id, joined(request.headers, "accept"))
 
 
-async def _accept_job(service: Service, order: Order, call: Call, house: ExitStack) -> Response:
+async def _accept_job(service: Service, order: Order, call: Call, house: ExitStack, job_id: str | None) -> Response:
     save = service.settings.save if order.options.save is None else order.options.save
     if not save:
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
-    job = await service.jobs.start(order, call, _webhook(service, order), house)
+    job = await service.jobs.start(order, call, _webhook(service, order), house, job_id)
     return job_response(job, accepted=True)
 
 

@@ -69,20 +69,26 @@ class Jobs:
         self._limits = limits
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    async def start(self, order: Order, call: Call, facts: dict[str, Any], house: ExitStack) -> Job:
+    async def start(
+        self, order: Order, call: Call, facts: dict[str, Any], house: ExitStack, job_id: str | None = None
+    ) -> Job:
         """Accept a request as a job, which has its place in the house until it ends.
 
         Args:
             order: what to do.
             call: who asks, and until when.
             facts: JSON values that are kept with the job.
-            house: closed when the job has ended; the caller keeps it when this raises.
+            house: closed when the job has ended; the caller keeps it when this raises, and when the job was there.
+            job_id: of a request that may come again: if there is a job of that id, it is returned and none is started.
 
         Raises:
             Overloaded: too many jobs are unfinished, or (`spool_full`) the disk does not take the request.
             NotReady: the ledger cannot be written.
         """
-        parts, job_id = self._parts, self._parts.new_id()
+        parts = self._parts
+        if job_id is not None and (known := await self.known(job_id)) is not None:
+            return known
+        job_id = job_id or parts.new_id()
         facts = {
             **facts,
             **({"traceparent": call.traceparent} if call.traceparent else {}),
@@ -103,13 +109,19 @@ class Jobs:
         except BaseException:
             await self._drop(job_id)
             raise
-        if not entered:
+        if entered is not job and (entered is None or entered.finished_at is not None):
             await self._drop(job_id)
+        if entered is None:
             raise Overloaded(
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
-        self._launch(job, self._run(job, order, house.pop_all()))
-        return job
+        if entered is job:
+            self._launch(job, self._run(job, order, house.pop_all()))
+        return entered
+
+    async def known(self, job_id: str) -> Job | None:
+        """The job of that id, however long ago it finished; None where none was accepted."""
+        return await self._parts.ledger.read(partial(table.find, job_id=job_id))
 
     async def get(self, job_id: str) -> Job:
         """The job of that id, whichever process runs it.

@@ -24,7 +24,7 @@ class KeptOrders:
         self._directory = directory / ".jobs"
 
     def keep(self, job_id: str, order: Order) -> None:
-        """Write an order down, and wait until it is on the device.
+        """Write an order down, over what a process left that died doing so, and wait until it is on the device.
 
         Raises:
             OSError: the disk is full or failing; nothing is left of it.
@@ -33,7 +33,7 @@ class KeptOrders:
         about = {"task": order.task, "options": order.options.model_dump(mode="json", exclude_none=True)}
         parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for name, data in parts.items():
                 with (folder / name).open("wb") as file:
                     file.write(data)

@@ -58,19 +58,24 @@ class Job:
         )
 
 
-def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> bool:
-    """Enter a new job; False where that many are unfinished already, of all processes together."""
+def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> Job | None:
+    """Enter a new job and return it; where there is one of its id, that one.
+
+    None where that many are unfinished already, of all processes together.
+    """
+    if (known := find(ledger, job.id)) is not None:
+        return known
     (unfinished,) = ledger.execute("SELECT count(*) FROM jobs WHERE finished_at IS NULL").fetchone()
     if unfinished >= max_unfinished:
-        return False
+        return None
     ledger.execute(
         "INSERT INTO jobs (id, status, owner, attempts, created_at, facts) VALUES (?, ?, ?, ?, ?, ?)",
         (job.id, job.status, job.owner, job.attempts, job.created_at, json.dumps(job.facts)),
     )
-    return True
+    return job
 
 
-def find(ledger: sqlite3.Connection, job_id: str, finished_after: float) -> Job | None:
+def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -> Job | None:
     """The job, unless it finished too long ago."""
     row = ledger.execute(
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)

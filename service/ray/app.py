@@ -17,6 +17,8 @@ from service.settings import load_settings
 
 _SPARE = 64
 """Requests beyond all that may be inside: probes, lists and results are not counted by admission."""
+_LOOK_EVERY_S = 2.0
+"""How soon Ray sees that a replica is gone, and starts another; its own 10 s are long for the others."""
 _REPLIES_S = 10.0
 """For Ray to wait longer than the drain, so that it never cuts one short."""
 
@@ -65,6 +67,7 @@ def build(arguments: Arguments) -> Application:
         "max_queued_requests": -1,
         "graceful_shutdown_timeout_s": settings.drain_timeout_s + _REPLIES_S,
         "graceful_shutdown_wait_loop_s": 0.2,
+        "health_check_period_s": _LOOK_EVERY_S,
     }
     if arguments.max_replicas > arguments.min_replicas:
         options["autoscaling_config"] = {

@@ -1,8 +1,9 @@
 """In Ray's HTTP proxy: a request over which a replica is lost is asked again, of another one.
 
 Ray's proxy answers such a request with 500. A request that was not answered has had no effect that anybody was told of
-(a job or a result is promised by its reply), so it can be asked again; its body is kept until the reply begins. How
-much that can be is bounded by what the replica itself reads: it refuses what is too large.
+(a result is promised by its reply), so it can be asked again; its body is kept until the reply begins. How much that
+can be is bounded by what the replica itself reads: it refuses what is too large. A job can be on record before its
+reply: every try brings the id that the job is to have, and the ledger takes one job of that id.
 
 Ray calls `middlewares` in each proxy when RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it.
 """
@@ -16,8 +17,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import NotReady
+from service.errors import NotReady, UploadTimeout
 from service.negotiation import acceptable_request_id
+from service.ray.tries import JOB_ID
 from service.replies import problem_response
 
 IMPORT_PATH = "service.ray.proxy:middlewares"
@@ -46,7 +48,7 @@ class AskAgain:
         if scope["type"] != "http" or scope["path"].startswith(_RAYS_OWN):
             await self._app(scope, receive, send)
             return
-        request_id = _with_request_id(scope)
+        request_id = _with_ids(scope)
         body = _Body(receive)
         for tries in range(1, _TRIES + 1):
             reply = _Reply(send, request_id, body)
@@ -59,9 +61,10 @@ class AskAgain:
         await problem_response(error, request_id, scope["path"])(scope, receive, _Reply(send, request_id, body).send)
 
 
-def _with_request_id(scope: Scope) -> str:
-    """The one under which every try is known. Ray would repeat whatever the client sent."""
+def _with_ids(scope: Scope) -> str:
+    """The request's id, under which every try is known: Ray would repeat whatever the client sent. And its job's."""
     headers = MutableHeaders(scope=scope)
+    headers[JOB_ID] = uuid.uuid4().hex  # instead of what a client sent
     request_id = acceptable_request_id(headers.get("x-request-id")) or uuid.uuid4().hex
     headers["x-request-id"] = request_id
     return request_id
@@ -75,6 +78,8 @@ class _Body:
         self._kept: list[Message] = []
         self._keeps = True
         self.client_left = False
+        self.whole = False
+        """Whether all of it has come from the client."""
 
     def reader(self) -> Receive:
         """Its messages from the first one."""
@@ -89,6 +94,7 @@ class _Body:
             if message["type"] == "http.disconnect":
                 self.client_left = True
             elif self._keeps:
+                self.whole = not message.get("more_body", False)
                 self._kept.append(message)
                 position += 1
             return message
@@ -101,7 +107,11 @@ class _Body:
 
 
 class _Reply:
-    """Passes a reply on once there is something of its body: what only began can still come from another replica."""
+    """Passes a reply on once there is something of its body: what only began can still come from another replica.
+
+    A replica may wait in vain for a body that is here: Ray itself asks another one where a replica is lost before it
+    could say that it takes the request, and what that one had read of the body is not read again.
+    """
 
     def __init__(self, send: Send, request_id: str, body: _Body) -> None:
         self._send = send
@@ -112,6 +122,8 @@ class _Reply:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            if message["status"] == UploadTimeout.status and self._body.whole:
+                return
             headers = MutableHeaders(scope=message)
             del headers["x-request-id"]  # the replica's and Ray's
             headers["x-request-id"] = self._request_id
@@ -121,4 +133,5 @@ class _Reply:
             start, self._start, self.began = self._start, None, True
             self._body.forget()
             await self._send(start)
-        await self._send(message)
+        if self.began:
+            await self._send(message)

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service.app import Service
 from service.engine_room import open_engine_room
 from service.http import App
+from service.ray.tries import job_id_of
 from service.room import OpenRoom
 from service.settings import Settings
 from service.start import prepare
@@ -43,10 +44,10 @@ class Replica:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             self._state = scope["state"]
-            await self._app(scope, self._after_drain(receive), send)
+            await self._app(scope, self._after_drain(receive), self._once_loaded(send))
             return
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        scope["state"] = {**self._state, "gone": gone}
+        scope["state"] = {**self._state, "gone": gone, "job_id": job_id_of(scope)}
         work = asyncio.ensure_future(self._app(scope, receive, send))
         try:
             await asyncio.shield(work)
@@ -76,6 +77,17 @@ class Replica:
             return message
 
         return received
+
+    def _once_loaded(self, send: Send) -> Send:
+        """Ray sends requests as soon as a replica has started: it has when the models are loaded."""
+
+        async def sent(message: Message) -> None:
+            service = self._app.service
+            if message["type"] == "lifespan.startup.complete" and service is not None:
+                await service.room.loaded.wait()
+            await send(message)
+
+        return sent
 
     async def _drain(self, service: Service) -> None:
         service.begin_draining()

@@ -51,10 +51,10 @@ class Desk:
     clock: Clock
     asked: list[tuple[Order, Call]] = field(default_factory=list)
 
-    async def start(self, allowed_s: float = 60.0) -> Job:
+    async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
         call = Call("request1", self.clock(), self.clock() + allowed_s, Flow("someone", 7))
         with ExitStack() as house:
-            return await self.jobs.start(ORDER, call, {}, house)
+            return await self.jobs.start(ORDER, call, {}, house, job_id)
 
     async def until(self, job_id: str, *statuses: str) -> Job:
         for _ in range(2000):
@@ -233,6 +233,50 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
         assert order == ORDER
         assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
         await until(lambda: not heir.admission.inside)
+
+
+async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_there(tmp_path: Path) -> None:
+    job_id = uuid4().hex
+    async with process(tmp_path, hang) as dying:
+        first = await dying.start(job_id=job_id)
+    async with process(tmp_path) as desk:
+        assert await desk.start(job_id=job_id) == first
+        assert desk.asked == []  # it is taken up as any job of a dead process
+        await desk.jobs.inherit()
+        finished = await desk.until(job_id, "succeeded")
+        assert await desk.start(job_id=job_id) == finished
+        assert [order for order, _ in desk.asked] == [ORDER]
+        await until(lambda: not list((tmp_path / ".jobs").iterdir()))
+
+
+async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(_jobs: Jobs, _job_id: str) -> None:
+        """Neither sees the other's."""
+
+    monkeypatch.setattr(Jobs, "known", nobody)
+    job_id = uuid4().hex
+    async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
+        jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
+        assert jobs[0] == jobs[1]
+        assert len(one.jobs._running) + len(other.jobs._running) == 1
+        assert (tmp_path / ".jobs" / job_id / "order.json").exists()
+        await one.jobs.cancel(job_id)
+        assert (await other.start(job_id=job_id)).status == "cancelled"
+        assert not list((tmp_path / ".jobs").iterdir())
+
+
+async def test_what_a_process_left_that_died_keeping_a_request_is_written_over(tmp_path: Path) -> None:
+    job_id = uuid4().hex
+    (tmp_path / ".jobs" / job_id).mkdir(parents=True)
+    (tmp_path / ".jobs" / job_id / "image").write_bytes(b"im")
+    async with process(tmp_path, hang) as dying:
+        await dying.start(job_id=job_id)
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        await heir.until(job_id, "succeeded")
+        assert [order for order, _ in heir.asked] == [ORDER]
 
 
 async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:

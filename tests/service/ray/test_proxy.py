@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.ray.proxy import AskAgain
+from service.ray.tries import JOB_ID, job_id_of
 
 BODY = [b"one ", b"two ", b"three"]
+
+
+@pytest.fixture(autouse=True)
+def _brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.ray.proxy._PAUSE_S", 0.001)
 
 
 class Client:
@@ -43,8 +50,10 @@ class Client:
 Proxy = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def asked(proxy: Proxy, client: Client, path: str = "/v1/inpaint") -> None:
-    scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine")]}
+async def asked(
+    proxy: Proxy, client: Client, path: str = "/v1/inpaint", headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine"), *headers]}
     await asyncio.wait_for(AskAgain(proxy)(scope, client.receive, client.send), 10)
 
 
@@ -88,11 +97,43 @@ async def test_a_lost_request_is_asked_again_with_its_whole_body() -> None:
         assert client.headers == {"x-request-id": "mine"}
 
 
+async def test_every_try_brings_the_same_id_for_its_job_and_no_client_chooses_it() -> None:
+    brought: list[list[bytes]] = []
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        brought.append([value for name, value in scope["headers"] if name == JOB_ID.encode()])
+
+    for _ in range(2):
+        await asked(proxy, Client(), headers=[(JOB_ID.encode(), b"0" * 32)])
+    first, *_, last = brought
+    assert len(brought) == 8
+    assert brought == [first] * 4 + [last] * 4
+    assert len({b"0" * 32, *first, *last}) == 3
+    assert job_id_of({"type": "http", "headers": [(JOB_ID.encode(), *first)]}) == first[0].decode()
+
+
 async def test_a_reply_that_only_began_can_still_come_from_another_replica() -> None:
     client, (proxy, bodies) = Client(), replies(lost=1, began=True)
     await asked(proxy, client)
     assert bodies == [b"one two three"]
     assert [message["type"] for message in client.sent] == ["http.response.start", "http.response.body"]
+
+
+async def test_a_replica_that_waited_in_vain_for_a_body_that_had_come_is_not_believed() -> None:
+    for parts_read, statuses in ((3, [200]), (2, [408])):
+        client, replies = Client(), [408, 200]
+
+        async def proxy(
+            scope: Scope, receive: Receive, send: Send, parts_read: int = parts_read, replies: list[int] = replies
+        ) -> None:
+            for _ in range(parts_read):
+                await receive()
+            await send({"type": "http.response.start", "status": replies.pop(0), "headers": []})
+            await send({"type": "http.response.body", "body": b"done"})
+
+        await asked(proxy, client)
+        assert [message["status"] for message in client.sent if "status" in message] == statuses
+        assert [message["type"] for message in client.sent] == ["http.response.start", "http.response.body"]
 
 
 async def test_a_request_that_outlives_every_replica_is_answered_with_a_problem() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from engines.errors import DeviceLost
+from engines.fake import FakeEngine
+from service.ledger.database import LEDGER_FILE
+from service.ray.proxy import AskAgain
 from service.ray.replica import DeviceGone, Replica
 from service.settings import Settings
 
@@ -35,14 +40,26 @@ def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         life = asyncio.ensure_future(replica({"type": "lifespan", "state": {}}, messages.get, sent.put))
         assert (await sent.get())["type"] == "lifespan.startup.complete"
         async with httpx.AsyncClient(transport=httpx.ASGITransport(replica), base_url="http://ray") as client:
-            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 -- as a prober does
-                await asyncio.sleep(0.01)
             yield replica, client
             messages.put_nowait({"type": "lifespan.shutdown"})
             assert (await asyncio.wait_for(sent.get(), 30))["type"] == "lifespan.shutdown.complete"
             await life
 
     return open_replica
+
+
+async def test_a_replica_has_started_when_its_models_are_loaded(
+    opened: Open, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = FakeEngine.__init__
+
+    def slowly(*arguments: Any, **options: Any) -> None:
+        time.sleep(0.2)
+        load(*arguments, **options)
+
+    monkeypatch.setattr(FakeEngine, "__init__", slowly)
+    async with opened() as (_, client):
+        assert (await client.post("/v1/inpaint", files=files)).status_code == 200
 
 
 async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files) -> None:
@@ -54,6 +71,32 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
         assert service.admission.inside == 1
     assert (service.admission.inside, service.drain.clean) == (0, True)
     assert len(list(service.settings.results_dir.rglob("*.png"))) == 1
+
+
+async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(opened: Open, files: Files) -> None:
+    async with opened(fake_batch_ms=1) as (first, _), opened(fake_batch_ms=1) as (second, client):
+        left = [first, second]
+
+        async def rays_proxy(scope: Scope, receive: Receive, send: Send) -> None:
+            await left.pop(0)(scope, receive, lost if left else send)
+
+        async def lost(_message: Message) -> None:
+            """Nothing of the first one's reply comes through."""
+
+        proxy = httpx.ASGITransport(AskAgain(rays_proxy))
+        async with httpx.AsyncClient(transport=proxy, base_url="http://ray") as asking:
+            accepted = await asking.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert (accepted.status_code, left) == (202, [])
+        while (job := (await client.get(accepted.headers["location"])).json())["status"] in ("queued", "running"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert job["status"] == "succeeded"
+        service = second._app.service
+        assert service is not None
+        folder = service.settings.results_dir
+        with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
+            assert ledger.execute("SELECT id FROM jobs").fetchall() == [(job["id"],)]
+    assert len(list(folder.rglob("*.png"))) == 1
+    assert not list((folder / ".jobs").iterdir())
 
 
 async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, files: Files) -> None:
