@@ -4,6 +4,7 @@
     .venv/bin/python benchmarks/front_ends.py --side 256                       # models/photos
     PYTHONPATH=. python3 benchmarks/front_ends.py --engine inductor --models-dir M --model NAME --side 512 \
         --batch 32 --workers 8 --connections 256 --clients 3 --load 0.7 --one-at-a-time --json FILE
+    … --workers 12 --engine-processes 1 2                                      # one GPU against two
 
 Servers are measured in turn, each round in another order; what is printed are medians. With `--load 0.7` follows the
 latency at that share of each server's own throughput, in an open loop. The engine alone is measured first: images a
@@ -19,14 +20,17 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
-from inputs import ROOT, inpaint_body, write_fake_models
+from inputs import BODIES, ROOT, write_fake_models
 from processes import Server, retouch
 from raw_http import Client, encode
 from raw_load import Answers, Target, drive
@@ -37,6 +41,7 @@ class Row:
     """A server, and what it was measured at."""
 
     workers: int
+    engine_processes: int
     server: Server
     target: Target
     per_s: list[float] = field(default_factory=list)
@@ -56,6 +61,7 @@ class Row:
         per_s = statistics.median(self.per_s)
         facts: dict[str, Any] = {
             "workers": self.workers,
+            "engine_processes": self.engine_processes,
             "images_per_s": round(per_s, 1),
             "rounds": [round(value, 1) for value in self.per_s],
             "statuses": dict(self.total.statuses),
@@ -82,17 +88,17 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
     return sum(sum(one.cpu_times()[:2]) for one in (server, *server.children(recursive=True)))
 
 
-def serve(stack: ExitStack, folder: Path, workers: int, options: argparse.Namespace) -> Row:
-    """Start a server, wait until all its front ends are ready, and warm it up."""
-    own = folder / str(workers)
+def start(stack: ExitStack, folder: Path, workers: int, engines: int, options: argparse.Namespace) -> Row:
+    """Start a server."""
+    own = folder / f"{workers}-{engines}"
     own.mkdir()
     settings: dict[str, Any] = {
         "workers": workers,
-        "engine_processes": options.engine_processes,
+        "engine_processes": engines,
         "engine": options.engine,
         "engine_cache_dir": options.cache,
         "models_dir": options.models_dir,
-        "inpaint_model": options.model,
+        f"{options.task}_model": options.model,
         "max_batch_size": options.batch,
         "fake_batch_ms": options.fake_batch_ms,
         "max_queue_size": 4096,
@@ -101,11 +107,20 @@ def serve(stack: ExitStack, folder: Path, workers: int, options: argparse.Namesp
         "log_level": "warning",
     }
     server = stack.enter_context(retouch(own, **settings))
-    asyncio.run(server.until_ready(lambda _: all_are_ready(server, max(1, workers)), 500))
-    request = encode("/v1/inpaint", *inpaint_body(options.side, format=options.output))
-    row = Row(workers, server, Target(server.port, request, options.connections, options.clients))
-    drive(row.target, 2.0)
-    return row
+    request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, format=options.output))
+    return Row(workers, engines, server, Target(server.port, request, options.connections, options.clients))
+
+
+def until_ready(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    """Wait until all front ends of these servers are ready, and warm them up."""
+    for row in rows:
+        probe = partial(all_are_ready, row.server, max(1, row.workers))
+        asyncio.run(row.server.until_ready(lambda _, probe=probe: probe(), 500))
+    if options.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
+    for row in rows:
+        drive(row.target, 2.0)
 
 
 async def all_are_ready(server: Server, front_ends: int) -> bool:
@@ -154,17 +169,20 @@ def measure_alone(options: argparse.Namespace) -> None:
 def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """A report of each server."""
     reports = []
+    servers = list(product(options.workers, options.engine_processes))
     if options.one_at_a_time:
-        for workers in options.workers:
+        for workers, engines in servers:
             with ExitStack() as stack:
-                row = serve(stack, folder, workers, options)
+                row = start(stack, folder, workers, engines, options)
+                until_ready([row], options)
                 for _ in range(options.rounds):
                     row.measure(options.seconds)
                 reports.append(row.report(options.seconds, options.load))
                 print(json.dumps(reports[-1]), flush=True)
         return reports
     with ExitStack() as stack:
-        rows = [serve(stack, folder, workers, options) for workers in options.workers]
+        rows = [start(stack, folder, workers, engines, options) for workers, engines in servers]
+        until_ready(rows, options)
         for number in range(options.rounds):
             for row in [*rows[number % len(rows) :], *rows[: number % len(rows)]]:
                 row.measure(options.seconds)
@@ -179,11 +197,12 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engine", default="auto")
-    parser.add_argument("--engine-processes", type=int, default=0)
+    parser.add_argument("--engine-processes", type=int, nargs="+", default=[0], help="of each; 0: one a GPU")
     parser.add_argument("--fake-batch-ms", type=float, default=8.0)
     parser.add_argument("--models-dir", type=Path, default=ROOT / "models")
     parser.add_argument("--model", default="photos")
     parser.add_argument("--cache", type=Path, default=ROOT / "cache")
+    parser.add_argument("--task", choices=list(BODIES), default="inpaint")
     parser.add_argument("--side", type=int, default=256)
     parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg")
     parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
@@ -194,6 +213,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
     parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
+    parser.add_argument("--wait", action="store_true", help="for a line on stdin once the servers are ready")
+    parser.add_argument("--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure it, too")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -211,7 +232,7 @@ def main() -> None:
         if options.engine == "fake":
             options.models_dir = folder / "models"
             write_fake_models(options.models_dir, (options.side,), options.batch)
-        else:
+        elif options.engine_alone:
             alone = engine_alone(options)
             print(json.dumps({"engine_alone": alone}), flush=True)
         rows = measure_all(options, folder)

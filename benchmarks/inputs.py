@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,14 @@ def inpaint_body(side: int, **fields: str) -> tuple[str, bytes]:
     return payload.content_type, payload.body
 
 
-def translate_body(side: int) -> tuple[str, bytes]:
+def translate_body(side: int, **fields: str) -> tuple[str, bytes]:
     """Content type and body of a translation of `side`² with a JPEG reply."""
-    payload = encode("/v1/translate", {"image": photo_and_mask(side)[0]}, {"format": "jpeg"})
+    payload = encode("/v1/translate", {"image": photo_and_mask(side)[0]}, {"format": "jpeg", **fields})
     return payload.content_type, payload.body
+
+
+BODIES: dict[str, Callable[..., tuple[str, bytes]]] = {"inpaint": inpaint_body, "translate": translate_body}
+"""By task: `BODIES[task](side, **fields)`."""
 
 
 def write_fake_models(models: Path, sides: tuple[int, ...] = (64,), max_batch: int = 8) -> None:
