@@ -111,14 +111,11 @@ def start(stack: ExitStack, folder: Path, workers: int, engines: int, options: a
     return Row(workers, engines, server, Target(server.port, request, options.connections, options.clients))
 
 
-def until_ready(rows: Sequence[Row], options: argparse.Namespace) -> None:
+def until_ready(rows: Sequence[Row]) -> None:
     """Wait until all front ends of these servers are ready, and warm them up."""
     for row in rows:
         probe = partial(all_are_ready, row.server, max(1, row.workers))
         asyncio.run(row.server.until_ready(lambda _, probe=probe: probe(), 500))
-    if options.wait:
-        print("ready", flush=True)
-        sys.stdin.readline()
     for row in rows:
         drive(row.target, 2.0)
 
@@ -174,7 +171,7 @@ def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any
         for workers, engines in servers:
             with ExitStack() as stack:
                 row = start(stack, folder, workers, engines, options)
-                until_ready([row], options)
+                until_ready([row])
                 for _ in range(options.rounds):
                     row.measure(options.seconds)
                 reports.append(row.report(options.seconds, options.load))
@@ -182,7 +179,7 @@ def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any
         return reports
     with ExitStack() as stack:
         rows = [start(stack, folder, workers, engines, options) for workers, engines in servers]
-        until_ready(rows, options)
+        until_ready(rows)
         for number in range(options.rounds):
             for row in [*rows[number % len(rows) :], *rows[: number % len(rows)]]:
                 row.measure(options.seconds)
@@ -213,7 +210,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
     parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
-    parser.add_argument("--wait", action="store_true", help="for a line on stdin once the servers are ready")
     parser.add_argument("--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure it, too")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)

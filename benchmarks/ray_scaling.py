@@ -5,7 +5,8 @@
         --side 768 --batch 4 --connections 64 --json FILE
 
 Starts a Ray of its own on loopback and deploys each number of replicas in turn, as docker/ray/serve.yaml does; the
-client is on the same host. Beside the images: the cores that Ray's proxy, the replicas and the client used.
+client is on the same host. Beside the images: the cores that Ray's proxy, the replicas and the client used. Ray needs a
+grpcio-reflection that is no newer than the host's grpcio.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import argparse
 import json
 import os
 import secrets
-import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -130,9 +130,6 @@ def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for replicas in options.replicas:
         ready_s = deploy(replicas, settings, options.gpus, f"http://127.0.0.1:{port}")
-        if options.wait and not rows:
-            print("ready", flush=True)
-            sys.stdin.readline()
         drive(target, 2.0)
         rounds = [measure(target, options.seconds) for _ in range(options.rounds)]
         rows.append({"replicas": replicas, "ready_s": round(ready_s, 1), "rounds": rounds})
@@ -161,7 +158,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=1, help="processes of the load generator")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--wait", action="store_true", help="for a line on stdin once the first replicas are ready")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 

@@ -3,7 +3,9 @@
     python benchmarks/training_scaling.py training/configs/photos.toml --gpus 1 2 --set data.path=DIR
 
 Each run is `python -m training fit` under torchrun, one after another, in a fresh run directory. The first quarter of
-the lines of the log, which compilation and warm-up fall into, is left out of the speed.
+the lines of the log, which compilation and warm-up fall into, is left out of the speed. Where the compiler's cache is
+empty it takes a minute or two for each number of GPUs: `--seconds` has to allow for it; `--set compile=false` does
+without.
 """
 
 from __future__ import annotations
@@ -71,10 +73,13 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Train with each number of GPUs and compare with the first."""
     arguments = parsed()
+    curves: dict[int, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        curves = {gpus: train(arguments, gpus, Path(folder) / str(gpus)) for gpus in arguments.gpus}
-    base = curves[arguments.gpus[0]]
-    figures = {gpus: compared(curve, base) for gpus, curve in curves.items()}
+        for gpus in arguments.gpus:
+            curves[gpus] = train(arguments, gpus, Path(folder) / str(gpus))
+            figures = {done: compared(curve, curves[arguments.gpus[0]]) for done, curve in curves.items()}
+            if arguments.json:  # whatever becomes of the next run
+                arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n", "utf-8")
     table = Table(title=f"{arguments.config.stem}, global batch {arguments.batch}")
     columns = list(figures[arguments.gpus[0]])
     for name in ("GPUs", *columns):
@@ -82,8 +87,6 @@ def main() -> None:
     for gpus, row in figures.items():
         table.add_row(str(gpus), *(f"{row[name]:.4g}" for name in columns))
     Console(width=140).print(table)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
