@@ -24,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,11 +215,8 @@ def _doubles(run: Run) -> list[str]:
 
 def _each_second(run: Run) -> list[int]:
     seconds = int(time.monotonic() - run.begun)
-    done = [int(e.done_at - run.begun) for e in run.asker.ledger.exchanges if e.final == 200]
-    counts = [0] * (seconds + 1)
-    for second in done:
-        counts[min(second, seconds)] += 1
-    return counts
+    done = Counter(min(int(e.done_at - run.begun), seconds) for e in run.asker.ledger.exchanges if e.final == 200)
+    return [done[second] for second in range(seconds + 1)]
 
 
 def table(verdicts: dict[str, Any]) -> str:

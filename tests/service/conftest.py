@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import wait_until
 
 from engines.base import Engine
 from engines.fake import FakeEngine
@@ -113,13 +113,6 @@ class Running:
 
 
 Serve = Callable[..., Running]
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.005)
 
 
 @contextmanager

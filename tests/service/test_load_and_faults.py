@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from waiting import until
 
 from engines.base import Feed
 from engines.errors import EngineDead, EngineFailed
@@ -44,13 +45,6 @@ def form(files: Files) -> aiohttp.FormData:
     for name, (filename, body, media_type) in files.items():
         data.add_field(name, body, filename=filename, content_type=media_type)
     return data
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_computed(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from waiting import until
 
 from engines.base import BatchShape, Engine
 from engines.cuda import Cuda
@@ -106,13 +107,6 @@ def _quiet() -> Iterator[None]:
     """Rendering a traceback takes longer than these tests may."""
     with capture_logs():
         yield
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        await asyncio.sleep(0.002)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import until
 
 from engines.base import Feed
 from engines.fake import FakeEngine, Fault, Hang
@@ -238,12 +239,6 @@ async def test_of_several_requests_in_a_queue_the_one_that_is_left_is_withdrawn_
     held.armed = True
     data = {"model": "drawing", "seed": "5"}
     queue = running.service.pipeline.batcher
-
-    async def until(condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 10
-        while not condition():
-            assert time.monotonic() < end
-            await asyncio.sleep(0.005)
 
     async with running.async_client() as client:
         first = asyncio.create_task(client.post("/v1/inpaint", files=files, data=data))

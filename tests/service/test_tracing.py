@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import wait_until
 from otlp_receiver import OtlpReceiver
 from served_process import ROOT, ServedProcess
+from waiting import wait_until
 
 from engines.fake import FakeEngine
 

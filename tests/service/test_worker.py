@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from waiting import until
 
 from engines.base import Feed
 from engines.errors import DeviceLost, EngineDead, EngineFailed
@@ -125,14 +126,6 @@ def supervise(bench: Bench, reloaded: list[Entry], hang_timeout_s: float = 60.0)
         bench.model = ServedModel(bench.model.manifest, FakeEngine(bench.model.manifest))
 
     return Supervisor(start, reload_engine, time.monotonic, hang_timeout_s)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come true in time")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the death is the point

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from waiting import until
 
 from service.admission import Admission
 from service.background import running
@@ -63,14 +64,6 @@ class Desk:
                 return job
             await asyncio.sleep(0.005)
         raise AssertionError(f"{job.status} instead of {statuses}")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come true in time")
 
 
 async def succeed(_order: Order, call: Call) -> list[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
+from waiting import wait_until
 
 from service.processes.launcher import Child
 
@@ -40,7 +41,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        until(lambda: self.lines("serving") or self.launcher.poll() is not None, 120)
+        wait_until(lambda: self.lines("serving") or self.launcher.poll() is not None, 120)
         return str(self.lines("serving")[0]["url"])
 
     def pid(self, name: str) -> int:
@@ -53,13 +54,6 @@ class Server:
     @property
     def run_directories(self) -> list[Path]:
         return list(self.temporary.glob("retouch-run-*"))
-
-
-def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -101,7 +95,7 @@ def start(models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 async def ready(server: Server, front_ends: int = 2) -> None:
     """Wait until so many front ends have begun to listen since the start, and fresh connections find them ready."""
-    await asyncio.to_thread(until, lambda: len(server.lines("serving")) >= front_ends, 120)
+    await asyncio.to_thread(wait_until, lambda: len(server.lines("serving")) >= front_ends, 120)
     url, good, end = server.url, 0, time.monotonic() + 40
     while good < 12:
         assert time.monotonic() < end, server.log.read_text()[-3000:]
@@ -183,7 +177,7 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
     for name, begun in (("front_end-0", 3), ("engine-0", 3), ("front_end-1", 4)):
         victim, before = server.pid(name), load.answers[200]
         os.kill(victim, signal.SIGKILL)
-        await asyncio.to_thread(until, lambda name=name, victim=victim: server.pid(name) != victim)
+        await asyncio.to_thread(wait_until, lambda name=name, victim=victim: server.pid(name) != victim)
         await ready(server, begun)
         end = time.monotonic() + 20
         while load.answers[200] < before + 50:
@@ -251,7 +245,7 @@ async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_e
     await in_flight(server, 16)
     server.launcher.kill()
     assert await asyncio.gather(*tasks) == [200] * 16
-    await asyncio.to_thread(until, lambda: not any(process.is_running() for process in processes), 30)
+    await asyncio.to_thread(wait_until, lambda: not any(process.is_running() for process in processes), 30)
     assert len(list((tmp_path / "results").rglob("*.png"))) == 16
     assert server.run_directories == []
 
@@ -274,7 +268,7 @@ async def test_a_second_signal_cuts_the_drain_short(start: Callable[..., Server]
     server = start(workers=1, drain_delay_s=60)
     await ready(server, 1)
     server.launcher.send_signal(signal.SIGTERM)
-    await asyncio.to_thread(until, lambda: server.lines("draining"))
+    await asyncio.to_thread(wait_until, lambda: server.lines("draining"))
     assert server.launcher.poll() is None
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 30) == 1
@@ -304,4 +298,4 @@ def test_a_process_that_the_system_cannot_start_now_is_started_later() -> None:
     child.start(100.0)
     assert (child.running, child.due_at) == (False, 100.5)
     child.start(child.due_at)
-    until(lambda: child.reap(101.0) == 0)
+    wait_until(lambda: child.reap(101.0) == 0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import until
 
 from engines.errors import EngineDead, EngineFailed, ModelNotFound
 from engines.fake import FakeEngine, Fault, Hang, Raise
@@ -33,13 +34,6 @@ def sample(seed: int = 0, side: int = 64) -> Sample:
 
 def later(seconds: float = 20.0) -> float:
     return time.monotonic() + seconds
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 class Faults:

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from waiting import wait_until
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
 Mood = Literal["good", "slow", "failing", "gone"]
@@ -32,13 +33,6 @@ def _listens(port: int) -> bool:
     with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 0.5)):
         return True
     return False
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @dataclass
@@ -68,7 +62,7 @@ def bucket(tmp_path: Path) -> Iterator[Bucket]:
             env={"RCLONE_CONFIG": "", "HOME": str(tmp_path)},
         )
     try:
-        until(lambda: _listens(port))
+        wait_until(lambda: _listens(port))
         yield Bucket(port, root / "results")
     finally:
         server.kill()
