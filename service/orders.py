@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from engines.manifest import Task
 from service.items import Call, Reply
-from service.pipeline import Options, Pipeline
-from service.schemas import InpaintOptions, TranslateOptions
+from service.pipeline import Pipeline
+from service.schemas import InpaintOptions, Options, TranslateOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
@@ -29,14 +28,14 @@ from service.metrics import Metrics
 from service.room import Leased, Models, Submits
 from service.saving.results import Reservation, StoredResult
 from service.saving.store import ResultStore
-from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+from service.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.settings import Settings
+from service.sidecars import sidecar_of
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
 from service.tracing import RequestTracer, StageTrace
 from service.turns import Turns
 
-Options = InpaintOptions | TranslateOptions | GenerateOptions
 Prepare = Callable[[Manifest, Timings], Prepared]
 _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
@@ -236,7 +235,7 @@ class Pipeline:
         """Spool every picture; what fails here was not promised yet."""
         for index, (picture, reservation) in enumerate(zip(reply.pictures, room, strict=False)):
             if picture.result_id:
-                sidecar = _sidecar(reply, index, order.options, call)
+                sidecar = sidecar_of(reply, index, order.options, call)
                 on_saved = partial(trace.stage_ended, "save") if trace is not None else None
                 result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
                 self.store.put(reservation, result)
@@ -285,19 +284,3 @@ def _encoded(
         picture = prepared.finish(tiles)
     with timed(timings, "encode"):
         return codec.encode(picture, output_format, quality)
-
-
-def _sidecar(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
-    drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
-    return {
-        "request_id": call.request_id,
-        "model": reply.model,
-        "engine": reply.engine,
-        "options": options.model_dump(exclude_none=True),
-        **drawn,
-        "width": reply.size.width,
-        "height": reply.size.height,
-        "mask_coverage": reply.coverage,
-        "batch_size": reply.batch_size,
-        "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
-    }

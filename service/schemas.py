@@ -66,7 +66,8 @@ class GenerateOptions(_Options):
     seed: Seed | None = _SEED
 
 
-OPTIONS: dict[Task, type[InpaintOptions | TranslateOptions | GenerateOptions]] = {
+Options = InpaintOptions | TranslateOptions | GenerateOptions
+OPTIONS: dict[Task, type[Options]] = {
     "inpaint": InpaintOptions,
     "translate": TranslateOptions,
     "generate": GenerateOptions,

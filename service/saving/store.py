@@ -290,14 +290,11 @@ class ResultStore:
         if self._observer:
             self._observer.save_failed()
         if failures == 1:  # one line per streak: a full disk fails thousands of times
-            _log.error(
-                "saving failed; results are kept in the spool and tried again", error=str(error), pending=pending
-            )
+            _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=pending)
         with suppress(OSError):  # the disk may be what fails
             self._spooled.sync(waiting.id)
         with self._changed:
             self._queue.append(waiting.id)
-            if self._flushing:
-                self._changed.wait_for(lambda: self._closed, self._backoff.first_s)
-            else:
-                self._changed.wait_for(lambda: self._closed or self._flushing, self._backoff.pause_s(failures))
+            flushing = self._flushing
+            pause_s = self._backoff.first_s if flushing else self._backoff.pause_s(failures)
+            self._changed.wait_for(lambda: self._closed or self._flushing > flushing, pause_s)

@@ -194,7 +194,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         assert store.get(f"{2:032x}") == (b"image", "image/png")
         with pytest.raises(Overloaded):
             store.reserve(5)
-        assert [line["event"] for line in lines] == ["saving failed; results are kept in the spool and tried again"]
+        assert [line["event"] for line in lines] == ["saving failed; the spool keeps results to try again"]
         assert "No space left" in lines[0]["error"]
 
         files.error = None
