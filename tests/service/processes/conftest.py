@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,14 @@ class Pair:
 
 
 @pytest.fixture
-def pair(models_dir: Path, tmp_path: Path) -> Callable[..., Any]:
+def short_folder() -> Iterator[Path]:
+    """A path to a socket has at most 107 bytes, and pytest's own folders are long."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
     """Connected rooms: `async with pair(engines=1, **settings) as pair`."""
 
     @asynccontextmanager
@@ -55,7 +63,7 @@ def pair(models_dir: Path, tmp_path: Path) -> Callable[..., Any]:
         )
         places = Places(1, engines)
         descriptor = make_board(places)
-        paths = [tmp_path / f"{index}.sock" for index in range(engines)]
+        paths = [short_folder / f"{index}.sock" for index in range(engines)]
         listeners = []
         for path in paths:
             listener = socket.socket(socket.AF_UNIX)

@@ -51,17 +51,17 @@ def test_what_is_no_message_is_refused() -> None:
 
 
 @pytest.fixture
-def listener(tmp_path: Path) -> socket.socket:
+def listener(short_folder: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(tmp_path / "engine.sock"))
+    listener.bind(str(short_folder / "engine.sock"))
     listener.listen()
     return listener
 
 
-def test_a_greeting_brings_the_slots_along(listener: socket.socket, tmp_path: Path) -> None:
+def test_a_greeting_brings_the_slots_along(listener: socket.socket, short_folder: Path) -> None:
     descriptor = os.memfd_create("test")
     os.write(descriptor, b"pixels")
-    with listener, greet(tmp_path / "engine.sock", Hello(3, 4096), descriptor):
+    with listener, greet(short_folder / "engine.sock", Hello(3, 4096), descriptor):
         connection, _ = listener.accept()
         with connection:
             hello, theirs = receive_greeting(connection)
@@ -72,9 +72,9 @@ def test_a_greeting_brings_the_slots_along(listener: socket.socket, tmp_path: Pa
 
 
 @pytest.mark.parametrize("greeting", [b"GET / HTTP/1.1\r\n\r\n", encode(Begun(1)), encode(Hello(0, 4096)), b""])
-def test_a_stranger_is_turned_away(listener: socket.socket, tmp_path: Path, greeting: bytes) -> None:
+def test_a_stranger_is_turned_away(listener: socket.socket, short_folder: Path, greeting: bytes) -> None:
     with listener, socket.socket(socket.AF_UNIX) as stranger:
-        stranger.connect(str(tmp_path / "engine.sock"))
+        stranger.connect(str(short_folder / "engine.sock"))
         stranger.sendall(greeting)
         stranger.shutdown(socket.SHUT_WR)
         connection, _ = listener.accept()

@@ -57,7 +57,7 @@ class Server:
 
 
 @pytest.fixture
-def start(models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start(models_dir: Path, tmp_path: Path, short_folder: Path) -> Iterator[Callable[..., Server]]:
     """Start `retouch serve` with settings; whatever is left of it is killed after the test."""
     started: list[tuple[subprocess.Popen[bytes], list[psutil.Process]]] = []
 
@@ -72,17 +72,15 @@ def start(models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
             **settings,
         }
         environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
-        temporary = tmp_path / "t"
-        temporary.mkdir(exist_ok=True)
         log = tmp_path / f"log-{len(started)}"
         with log.open("wb") as file:
             launcher = subprocess.Popen(
                 [sys.executable, "-m", "retouch", "serve"],
-                env={**os.environ, **environ, "TMPDIR": str(temporary)},
+                env={**os.environ, **environ, "TMPDIR": str(short_folder)},
                 stderr=file,
             )
         started.append((launcher, []))
-        return Server(launcher, log, temporary)
+        return Server(launcher, log, short_folder)
 
     yield run
     for launcher, _ in started:
@@ -95,7 +93,12 @@ def start(models_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 async def ready(server: Server, front_ends: int = 2) -> None:
     """Wait until so many front ends have begun to listen since the start, and fresh connections find them ready."""
-    await asyncio.to_thread(wait_until, lambda: len(server.lines("serving")) >= front_ends, 120)
+
+    def begun() -> bool:
+        assert server.launcher.poll() is None, server.log.read_text()
+        return len(server.lines("serving")) >= front_ends
+
+    await asyncio.to_thread(wait_until, begun, 120)
     url, good, end = server.url, 0, time.monotonic() + 40
     while good < 12:
         assert time.monotonic() < end, server.log.read_text()[-3000:]

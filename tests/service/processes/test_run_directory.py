@@ -9,35 +9,35 @@ from pathlib import Path
 from service.processes.run_directory import RunDirectory
 
 
-def test_it_is_removed_at_the_end(tmp_path: Path) -> None:
-    with RunDirectory.make(tmp_path) as run, run.listen(1):
+def test_it_is_removed_at_the_end(short_folder: Path) -> None:
+    with RunDirectory.make(short_folder) as run, run.listen(1):
         assert sorted(path.name for path in run.path.iterdir()) == ["engine-1.sock", "lock", "metrics"]
         assert run.path.stat().st_mode & 0o077 == 0, "nobody else may connect"
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_folder.iterdir()) == []
 
 
-def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(tmp_path: Path) -> None:
-    dead = tmp_path / "retouch-run-dead"
+def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(short_folder: Path) -> None:
+    dead = short_folder / "retouch-run-dead"
     dead.mkdir()
     (dead / "lock").touch()
-    with RunDirectory.make(tmp_path) as living:
+    with RunDirectory.make(short_folder) as living:
         assert not dead.exists()
         inherited = os.dup(living.lock)  # as a process that outlives the launcher has it
-        with RunDirectory.make(tmp_path) as second:
+        with RunDirectory.make(short_folder) as second:
             assert living.path.exists()
             assert second.path != living.path
         os.close(inherited)
 
 
-def test_a_folder_without_a_lock_is_nobody_s_business(tmp_path: Path) -> None:
-    foreign = tmp_path / "retouch-run-foreign"
+def test_a_folder_without_a_lock_is_nobody_s_business(short_folder: Path) -> None:
+    foreign = short_folder / "retouch-run-foreign"
     foreign.mkdir()
-    with RunDirectory.make(tmp_path):
+    with RunDirectory.make(short_folder):
         assert foreign.exists()
 
 
-def test_its_lock_is_held_by_whoever_inherits_it(tmp_path: Path) -> None:
-    run = RunDirectory.make(tmp_path)
+def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
+    run = RunDirectory.make(short_folder)
     inherited = os.dup(run.lock)
     os.close(run.lock)
     with (run.path / "lock").open() as other:

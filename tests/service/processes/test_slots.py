@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import until
 
 from engines.manifest import Manifest
 from service.errors import ServiceError
@@ -104,8 +105,7 @@ async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(lay
     thread = threading.Thread(target=kept.clear)
     thread.start()
     thread.join()
-    await settled()
-    assert arena.free_bytes == 1 << 20
+    await until(lambda: arena.free_bytes == 1 << 20)
 
 
 async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
