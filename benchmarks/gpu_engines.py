@@ -1,6 +1,6 @@
 """TensorRT, torch.compile, ONNX Runtime and torch itself on the same generators on one GPU, engine alone, FP16.
 
-    python benchmarks/gpu_engines.py --json engines.json [--models models/photos/2 …] [--trt-env /tmp/trt86/env.sh]
+    python benchmarks/gpu_engines.py --json engines.json [--models models/photos/3 …] [--trt-env /tmp/trt86/env.sh]
 
 Models are the four rows of the design's table with random weights, written by this host's torch, and those named.
 Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("engines.json"))
     parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
-    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/2")
+    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/3")
     parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=_ROWS)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])

@@ -1,6 +1,6 @@
 """The device pipeline on an NVIDIA GPU: is it right, how fast is it, does it leak. One run, a line a step.
 
-    python benchmarks/gpu_pipeline.py --images DIR --out gpu_pipeline.json [--model models/photos/2] [--only STEP …]
+    python benchmarks/gpu_pipeline.py --images DIR --out gpu_pipeline.json [--model models/photos/3] [--only STEP …]
 
 Steps: arithmetic (CV-CUDA against numpy), engine (alone), device (overlapped, from tiles to tiles), reference (random
 batches against one at a time), memory (growth over many batches), halving (out of memory), faults (damaged caches and
@@ -33,7 +33,7 @@ from engines.manifest import read_manifest
 def main() -> None:
     """Run the steps in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/photos/2"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/3"))
     parser.add_argument("--engine", default="trt", help="trt, inductor, onnxrt-cuda, openvino, fake, …")
     parser.add_argument("--images", type=Path, help="folder of pictures; random ones otherwise")
     parser.add_argument("--masks", type=Path, help="folder of masks; ellipses otherwise")

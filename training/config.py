@@ -89,13 +89,15 @@ class PConvPhase(PhaseConfig):
     perceptual: float = Field(0.0, ge=0, description="mean |difference| of VGG16 features at pool1, pool2, pool3")
     style: float = Field(0.0, ge=0, description="mean |difference| of their Gram matrices; textures appear above ~50")
     total_variation: float = Field(0.0, ge=0, description="mean |difference| of neighbours in and beside the hole")
+    directed: float = Field(0.0, ge=0, description="VGG16 features scaled to length 1, at the last ReLU of each block")
+    adversarial: float = Field(0.0, ge=0, description="what a discriminator of patches says of those in the hole")
     features_of_output: bool = Field(False, description="features of the raw output too, as in the paper; costs a half")
     freeze_encoder_norm: bool = Field(False, description="batch norms of the encoder keep their running statistics")
 
     @property
     def needs_features(self) -> bool:
         """Whether VGG16 takes part."""
-        return self.perceptual > 0 or self.style > 0
+        return self.perceptual > 0 or self.style > 0 or self.directed > 0
 
 
 class Pix2PixPhase(PhaseConfig):
@@ -131,7 +133,11 @@ class PConvConfig(FitConfig):
     model: Literal["pconv"]
     generator: PConvOptions = Field(default_factory=lambda: PConvOptions.model_validate({}))
     masks: MasksConfig = Field(default_factory=lambda: MasksConfig.model_validate({}))
-    features: Path | None = Field(None, description="VGG16 features.0 to .14 (safetensors, torchvision's layout)")
+    features: Path | None = Field(
+        None, description="VGG16 features.0 to .14 or deeper (safetensors, torchvision's names)"
+    )
+    discriminator_width: int = Field(64, ge=1, le=512, description="channels of the PatchGAN's first layer")
+    discriminator_layers: int = Field(3, ge=1, le=6, description="3: each output sees 70×70 pixels")
     phase: list[PConvPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
@@ -139,7 +145,7 @@ class PConvConfig(FitConfig):
         if self.data.crop % 2**self.generator.levels:
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
         if self.features is None and any(phase.needs_features for phase in self.phase):
-            raise ValueError("perceptual and style losses need VGG16: give the file's path as features = …")
+            raise ValueError("losses on features need VGG16: give the file's path as features = …")
         if self.data.layout == "pairs":
             raise ValueError("data.layout pairs is for pix2pix")
         return self

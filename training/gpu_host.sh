@@ -32,6 +32,9 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
         set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
         set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
     fi
+    if [ "$1" = photos-features ]; then # a later --set wins
+        set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/runs/photos/generator.pth")
+    fi
     echo "${set[@]}"
 }
 

@@ -11,6 +11,8 @@ from torch import Tensor
 
 _LEAST_MSE = 1e-5
 """50 dB: beyond it `log_mse` gains nothing more."""
+_LEAST_LENGTH = 0.1
+"""Of a feature vector; ordinary ones are far longer, and what is shorter is noise that must not be enlarged."""
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -47,6 +49,24 @@ def gram(features: Tensor) -> Tensor:
 def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
     """Sum over layers of the mean |difference| of their features."""
     return torch.stack([(f.float() - w.float()).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
+
+
+def directed_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """Sum over layers of the mean squared distance of features scaled to length 1 over their channels, each in [0, 2].
+
+    LPIPS (Zhang et al., CVPR 2018) without its learnt weights: faint texture counts as much as strong edges.
+    """
+    return torch.stack([_direction_gap(f, w) for f, w in zip(found, wanted, strict=True)]).sum()
+
+
+def _direction_gap(found: Tensor, wanted: Tensor) -> Tensor:
+    return (_directions(found) - _directions(wanted)).square().sum(1).mean()
+
+
+def _directions(features: Tensor) -> Tensor:
+    """In FP32, for squares of features end beyond FP16; the gradient is finite where all of them are 0."""
+    features = features.float()
+    return features * (features.square().sum(1, keepdim=True) + _LEAST_LENGTH**2).rsqrt()
 
 
 def style_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:

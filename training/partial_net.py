@@ -151,7 +151,7 @@ class PartialUNet(nn.Module):
             norm.eval()
 
 
-def initialise(net: PartialUNet, generator: torch.Generator) -> None:
+def initialise(net: nn.Module, generator: torch.Generator) -> None:
     """He et al. 2015 for rectifiers, from the generator alone; zero bias."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):

@@ -13,8 +13,16 @@ from training.cache import PictureCache
 from training.config import MasksConfig, PConvConfig, PConvPhase
 from training.cuts import central_cuts, draw_cuts, picture_numbers
 from training.features import VGG16Features, load_features
+from training.hole_judge import HoleJudge
 from training.initial import load_initial
-from training.losses import log_mse, masked_mean, perceptual_distance, style_distance, total_variation
+from training.losses import (
+    directed_distance,
+    log_mse,
+    masked_mean,
+    perceptual_distance,
+    style_distance,
+    total_variation,
+)
 from training.mask_files import MaskFiles
 from training.masks import draw_shapes, fill_shapes
 from training.partial_net import PartialUNet, initialise, own_state, public_state
@@ -49,15 +57,33 @@ class Holes:
         return torch.where(chosen[first:last, None, None, None], files[first:last], holes)
 
 
+_ALWAYS = ("hole", "valid")
+_TERMS = (*_ALWAYS, "log_mse", "total_variation", "perceptual", "style", "directed", "adversarial")
+
+
 class PartialLosses(nn.Module):
     """The net and its losses as one module: compiled as one, so that what is elementwise melts together."""
 
-    def __init__(self, net: PartialUNet, features: VGG16Features | None, phase: PConvPhase) -> None:
-        super().__init__()
-        self.net, self.features, self.phase = net, features, phase
+    weights: Tensor
+    """Of the terms; a buffer, so that other weights need no other graph."""
 
-    def forward(self, image: Tensor, hole: Tensor) -> dict[str, Tensor]:
-        """N×3×H×W image in [0, 1], N×1×H×W hole: every loss with a weight, unweighted, and their sum as `loss`."""
+    def __init__(
+        self, net: PartialUNet, features: VGG16Features | None, phase: PConvPhase, judge: HoleJudge | None = None
+    ) -> None:
+        super().__init__()
+        self.net, self.features, self.phase, self.judge = net, features, phase, judge
+        self.names = [name for name in _TERMS if name in _ALWAYS or getattr(phase, name) > 0]
+        weights = torch.tensor([getattr(phase, name) for name in self.names])
+        self.register_buffer("weights", weights.to(next(net.parameters()).device), persistent=False)
+
+    def forward(self, image: Tensor, hole: Tensor, shift: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """The filled picture; and every loss with a weight, unweighted, and their sum as `loss`.
+
+        Args:
+            image: N×3×H×W in [0, 1].
+            hole: N×1×H×W, 1 = fill.
+            shift: int64, by how many pixels pictures are rolled down and to the right before features are taken.
+        """
         phase, output = self.phase, self.net(image, hole)
         difference = (output - image).abs()
         terms = {"hole": masked_mean(difference, hole), "valid": masked_mean(difference, 1 - hole)}
@@ -67,23 +93,37 @@ class PartialLosses(nn.Module):
         if phase.total_variation:
             terms["total_variation"] = total_variation(composite, hole)
         if self.features is not None and phase.needs_features:
-            terms |= self._feature_terms(self.features, image, output, composite)
-        weighted = [getattr(phase, name) * value for name, value in terms.items()]
-        return terms | {"loss": torch.stack(weighted).sum()}
+            shown = [composite, output] if phase.features_of_output else [composite]
+            terms |= self._feature_terms(self.features, *(_rolled(picture, shift) for picture in (image, *shown)))
+        if self.judge is not None and phase.adversarial:
+            terms["adversarial"] = self.judge.doubt(composite, hole)
+        return composite, terms | {"loss": (torch.stack([terms[name] for name in self.names]) * self.weights).sum()}
 
-    def _feature_terms(
-        self, features: VGG16Features, image: Tensor, output: Tensor, composite: Tensor
-    ) -> dict[str, Tensor]:
+    def _feature_terms(self, features: VGG16Features, image: Tensor, *shown: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             wanted = features(image)
-        looked_at = [composite, output] if self.phase.features_of_output else [composite]
-        found = [features(picture) for picture in looked_at]
-        terms = {}
+        found, terms = [features(picture) for picture in shown], {}
         if self.phase.perceptual:
-            terms["perceptual"] = torch.stack([perceptual_distance(f, wanted) for f in found]).sum()
+            terms["perceptual"] = torch.stack([perceptual_distance(f.pooled, wanted.pooled) for f in found]).sum()
         if self.phase.style:
-            terms["style"] = torch.stack([style_distance(f, wanted) for f in found]).sum()
+            terms["style"] = torch.stack([style_distance(f.pooled, wanted.pooled) for f in found]).sum()
+        if self.phase.directed:
+            gaps = [directed_distance(f.activations, wanted.activations) for f in found]
+            terms["directed"] = torch.stack(gaps).sum()
         return terms
+
+
+def _rolled(picture: Tensor, shift: Tensor | None) -> Tensor:
+    """The picture moved around its torus.
+
+    VGG16's poolings lie on a grid, and so do the decoder's enlargements; were it always the same one, the net could
+    please the poolings with a weave that follows it.
+    """
+    if shift is None:
+        return picture
+    rows, columns = (torch.arange(side, device=picture.device) for side in picture.shape[-2:])
+    rows, columns = (rows - shift[0]) % len(rows), (columns - shift[1]) % len(columns)
+    return picture.index_select(2, rows).index_select(3, columns)
 
 
 class PartialTrainee(Trainee[PConvPhase]):
@@ -95,35 +135,61 @@ class PartialTrainee(Trainee[PConvPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         self._holes = Holes(config.masks, config.data.crop, device, compiled=config.compile)
+        random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
         self.net = PartialUNet(config.generator)
-        initialise(self.net, generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS))
+        initialise(self.net, random)
         if config.initial is not None:
             load_initial(self.net, config.initial, own_state)
         self._features = load_features(config.features) if config.features else None
-        for net in (self.net, self._features):
+        self.judge: HoleJudge | None = None
+        if any(phase.adversarial for phase in config.phase):
+            self.judge = HoleJudge(config.discriminator_width, config.discriminator_layers)
+            initialise(self.judge, random)
+        for net in (self.net, self._features, self.judge):
             if net is not None:
                 runtime.hold(net)
         self._updates = Updates(self.net, config, runtime)
+        self._judge_updates = Updates(self.judge, config, runtime) if self.judge is not None else None
         self._average = Average(self.net, config.ema_decay)
-        self._losses: Callable[..., dict[str, Tensor]] | None = None
+        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
+        self._judging: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: PConvPhase) -> None:
         self._runtime.adopt_buffers(self.net)
         self.net.train()
         if phase.freeze_encoder_norm:
             self.net.freeze_encoder_norm()
-        losses = PartialLosses(self.net, self._features if phase.needs_features else None, phase)
-        self._losses = torch.compile(losses, dynamic=False) if self._config.compile else losses
+        judge = self.judge if phase.adversarial else None
+        losses = PartialLosses(self.net, self._features if phase.needs_features else None, phase, judge)
+        compiled = self._config.compile
+        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
+        self._judging = torch.compile(judge, dynamic=False) if compiled and judge is not None else judge
 
     def step(self, number: int, place: Place[PConvPhase]) -> dict[str, Tensor]:
         image, hole = self.batch(number, place)
         if self._losses is None:
             raise RuntimeError("begin_phase comes before step")
+        side, device = self._config.data.crop, self._runtime.device
+        random = generator_for(device, self._config.seed, number, Purpose.SHIFT)
+        shift = torch.randint(side, (2,), generator=random, device=device)
+        if self.judge is not None:
+            self.judge.requires_grad_(requires_grad=False)
         with self._runtime.autocast():
-            terms = self._losses(image, hole)
+            composite, terms = self._losses(image, hole, shift)
         self._updates.apply(terms["loss"], place.learning_rate)
+        terms = terms | self._judged(composite.detach(), image, hole, place.learning_rate)
         self._average.update(self.net)
         return {name: value.detach() for name, value in terms.items()}
+
+    def _judged(self, composite: Tensor, image: Tensor, hole: Tensor, learning_rate: float) -> dict[str, Tensor]:
+        """The discriminator's step, in phases that have one."""
+        if self._judging is None or self.judge is None or self._judge_updates is None:
+            return {}
+        self.judge.requires_grad_(requires_grad=True)
+        with self._runtime.autocast():
+            terms = self._judging(composite, image, hole)
+        self._judge_updates.apply(terms["discriminator"], learning_rate)
+        return terms
 
     def batch(self, number: int, place: Place[PConvPhase]) -> tuple[Tensor, Tensor]:
         """This process's pictures and holes of a step."""
@@ -137,12 +203,19 @@ class PartialTrainee(Trainee[PConvPhase]):
 
     def state(self) -> dict[str, Any]:
         self._runtime.adopt_buffers(self.net)
-        return {"net": self.net.state_dict(), "updates": self._updates.state(), "average": self._average.state()}
+        own = {"net": self.net.state_dict(), "updates": self._updates.state(), "average": self._average.state()}
+        if self.judge is None or self._judge_updates is None:
+            return own
+        self._runtime.adopt_buffers(self.judge)
+        return own | {"judge": self.judge.state_dict(), "judge_updates": self._judge_updates.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         self.net.load_state_dict(state["net"])
         self._updates.load(state["updates"])
         self._average.load(state["average"])
+        if self.judge is not None and self._judge_updates is not None:
+            self.judge.load_state_dict(state["judge"])
+            self._judge_updates.load(state["judge_updates"])
 
     def generator_state(self) -> State:
         return public_state(cast("PartialUNet", self._average.net))

@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     MASKS = 3
     DROPOUT = 4
     PREVIEW = 5
+    SHIFT = 6
 
 
 def derived_seed(seed: int, step: int, purpose: Purpose) -> int:

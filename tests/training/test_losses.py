@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from training.losses import (
+    directed_distance,
     gram,
     log_mse,
     masked_mean,
@@ -86,6 +87,28 @@ def test_alike_features_are_at_no_distance_and_others_at_some() -> None:
     assert perceptual_distance(found, wanted) == pytest.approx((found[0] - wanted[0]).abs().mean().item())
     assert style_distance(wanted, wanted) == 0
     assert style_distance(found, wanted) > 0
+
+
+def test_directed_distance_sees_the_direction_of_features_and_not_their_length() -> None:
+    wanted = [pictures(1, 4, 8, 8) + 1, pictures(1, 8, 4, 4) + 1]
+    assert directed_distance([3 * layer for layer in wanted], wanted) == pytest.approx(0, abs=1e-4)
+    apart = torch.zeros(1, 2, 4, 4), torch.zeros(1, 2, 4, 4)
+    apart[0][:, 0], apart[1][:, 1] = 50, 80
+    assert directed_distance([apart[0]], [apart[1]]) == pytest.approx(2, rel=1e-4)
+
+
+def test_directed_distance_is_right_where_squares_overflow_in_fp16() -> None:
+    found, wanted = (300 * pictures(1, 64, 8, 8, seed=seed) for seed in (1, 2))
+    assert torch.isinf(found.half().square()).any()
+    exact = directed_distance([found], [wanted])
+    assert directed_distance([found.half()], [wanted.half()]) == pytest.approx(exact.item(), rel=1e-2)
+
+
+def test_the_gradient_of_directed_distance_is_finite_where_all_features_are_zero() -> None:
+    found = torch.zeros(1, 4, 8, 8).requires_grad_()
+    directed_distance([found], [pictures(1, 4, 8, 8)]).backward()
+    assert found.grad is not None
+    assert torch.isfinite(found.grad).all()
 
 
 def test_style_does_not_see_where_things_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from training.config import PConvConfig
 from training.errors import CheckpointMismatch
 from training.features import VGG16Features
+from training.hole_judge import HoleJudge
 from training.partial_task import PartialLosses, PartialTrainee
 from training.runtime import Runtime
 from training.schedule import place_of
@@ -52,15 +54,69 @@ def test_steps_differ_in_pictures_and_holes(partial_config: Config) -> None:
 
 def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Config) -> None:
     weights = {"hole": 6.0, "valid": 1.0, "log_mse": 0.1, "perceptual": 0.05, "style": 10.0, "total_variation": 0.2}
+    weights |= {"directed": 0.3, "adversarial": 0.4}
     phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "features_of_output": True} | weights
     config = partial_config(phase=[phase], features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
     image, hole = trainee.batch(0, place_of(0, partial_config().phase))
-    terms = PartialLosses(trainee.net, VGG16Features(), config.phase[0])(image, hole)
+    composite, terms = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleJudge(4, 2))(image, hole)
+    assert torch.equal(composite * (1 - hole), image * (1 - hole))
     assert terms.keys() == weights.keys() | {"loss"}
     assert terms["loss"].item() == pytest.approx(sum(weights[name] * terms[name].item() for name in weights), rel=1e-5)
-    plain = PartialLosses(trainee.net, None, partial_config().phase[0])(image, hole)
+    _, plain = PartialLosses(trainee.net, None, partial_config().phase[0])(image, hole)
     assert plain.keys() == {"hole", "valid", "loss"}
+
+
+def test_features_are_taken_of_pictures_rolled_by_the_shift(partial_config: Config) -> None:
+    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "directed": 1.0, "perceptual": 1.0}
+    config = partial_config(phase=[phase], features="unused.safetensors")
+    trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
+    image, hole = trainee.batch(0, place_of(0, partial_config().phase))
+    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0])
+    still, moved, round_trip = (
+        losses(image, hole, shift)[1] for shift in (None, torch.tensor([3, 5]), torch.tensor([32, 64]))
+    )
+    for name in ("directed", "perceptual"):
+        assert round_trip[name].item() == pytest.approx(still[name].item(), rel=1e-5)
+        assert moved[name].item() != pytest.approx(still[name].item(), rel=1e-5)
+        assert moved[name].item() == pytest.approx(still[name].item(), rel=0.5)
+    assert moved["hole"].item() == still["hole"].item()
+
+
+def test_a_phase_without_an_adversary_leaves_the_discriminator_alone(partial_config: Config) -> None:
+    shared = {"steps": 1, "batch": 2, "learning_rate": 1e-3}
+    config = partial_config(
+        phase=[shared, shared | {"adversarial": 0.1}], discriminator_width=4, discriminator_layers=2
+    )
+    trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
+    assert trainee.judge is not None
+    before = {key: tensor.clone() for key, tensor in trainee.judge.state_dict().items()}
+    changed = []
+    for number in range(2):
+        place = place_of(number, config.phase)
+        trainee.begin_phase(place.phase)
+        terms = trainee.step(number, place)
+        assert ("discriminator" in terms) == ("adversarial" in terms) == bool(number)
+        changed.append(any(not torch.equal(tensor, before[key]) for key, tensor in trainee.judge.state_dict().items()))
+    assert changed == [False, True]
+
+
+def test_a_trainee_with_a_discriminator_goes_on_from_its_state(partial_config: Config) -> None:
+    phase = {"steps": 2, "batch": 2, "learning_rate": 1e-3, "adversarial": 0.1}
+    config = partial_config(phase=[phase], discriminator_width=4, discriminator_layers=2)
+    first, second = (PartialTrainee(config, Runtime(CPU, "fp32")) for _ in range(2))
+    for trainee in (first, second):
+        trainee.begin_phase(config.phase[0])
+    first.step(0, place_of(0, config.phase))
+    second.load(copy.deepcopy(first.state()))
+    ours, theirs = (trainee.step(1, place_of(1, config.phase)) for trainee in (first, second))
+    assert {name: value.item() for name, value in ours.items()} == {
+        name: value.item() for name, value in theirs.items()
+    }
+    assert first.judge is not None
+    assert second.judge is not None
+    for key, tensor in first.judge.state_dict().items():
+        assert torch.equal(tensor, second.judge.state_dict()[key]), key
 
 
 def test_no_step_before_its_phase(partial_config: Config) -> None:
