@@ -125,7 +125,7 @@ class Access:
             )
         except Exception:  # whatever it is, the client gets an answer and the log the traceback
             log.exception("request failed", request_id=state["request_id"], path=scope["path"])
-            return ServiceError("the server failed for a reason of its own; the log has the details")
+            return _failure()
         return None
 
     def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
@@ -166,11 +166,17 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     return response
 
 
+def _failure() -> ServiceError:
+    return ServiceError("the server failed for a reason of its own; the log has the details")
+
+
 def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
         return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
+    if not isinstance(error, HTTPException):
+        return _failure()
     if error.status_code == 404:
         return NotFound("no such path; GET /docs lists them")
     if error.status_code == 405:

@@ -93,7 +93,7 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
     )
     app.include_router(routes.router)
     app.include_router(docs_page.router)
-    for error in (ServiceError, HTTPException, RequestValidationError):
+    for error in (ServiceError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, access.reply_with_problem)
     return app
 
