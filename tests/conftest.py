@@ -15,8 +15,11 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(8, cores)
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _plain_logs() -> None:
-    """Log lines without Rich: its tracebacks print every local variable, which takes seconds."""
+    """Log lines without Rich: its tracebacks print every local variable, which takes seconds.
+
+    Set for each test anew: one that serves in this process configures the logs of those after it.
+    """
     plain = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
     structlog.configure(processors=[*plain, structlog.processors.KeyValueRenderer(key_order=["event"])])

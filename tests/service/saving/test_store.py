@@ -199,8 +199,9 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
 
         files.error = None
         assert store.flush(20) == 0
-        eventually(lambda: len(lines) == 2)
-        assert lines[1]["event"] == "saving works again"
+        eventually(lambda: lines[-1]["event"] == "saving works again")
+        failed, works = (sum(word in line["event"] for line in lines) for word in ("failed", "works"))
+        assert failed == works <= 2  # a writer may have failed just before, and tell of it just after another's success
         assert len(counts.lags_s) == 3
     assert all(ResultFiles(files_directory(files)).read(f"{n:032x}") for n in (1, 2, 3))
 
