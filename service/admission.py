@@ -148,10 +148,12 @@ class Admission:
         """
         if self.draining.is_set():
             raise ShuttingDown("the server is shutting down; ask another replica")
-        flow, now = place.ask.flow, self.clock()
-        request_s, taken, places = self._request_s(now), self.inside + self.house.others, self._places(flow)
-        if taken >= places:
-            raise self._full(self._book(place.ask, (taken - places) * request_s, request_s, now))
+        ask, flow = place.ask, place.ask.flow
+        over = self.inside + self.house.others - self._places(flow)
+        if over >= 0:
+            now = self.clock()
+            request_s = self._request_s(now)
+            raise self._full(self.appointments.book(ask.who, over * request_s, request_s, now))
         place.arrived = True
         self.uploading -= 1
         self.inside += 1
@@ -180,7 +182,8 @@ class Admission:
         taken = self.inside + self.house.others + kept
         if taken < places and (spare_s >= 0 or not self.inside):
             return None
-        pause_s = self._book(ask, max(-spare_s, (taken - places) * request_s), request_s, now)
+        until_s = max(-spare_s, (taken - places) * request_s)
+        pause_s = self.appointments.book(ask.who, until_s, request_s, now)
         if taken >= places:
             return self._full(pause_s)
         queue = f"the answer would take {wait_s * 1e3:.0f} ms"
@@ -208,10 +211,6 @@ class Admission:
         flows = len(self.waiting) + (not held)
         below = flows > 1 and (held + 1) * flows <= self.max_requests
         return self.max_requests + (self.max_requests // _KEPT_SHARE if below else 0)
-
-    def _book(self, ask: Ask, until_s: float, request_s: float, now: float) -> int:
-        """Whole seconds until that one will be let in, who cannot be before `until_s`."""
-        return self.appointments.book(ask.who, until_s, request_s, now)
 
     @staticmethod
     def _full(pause_s: int) -> Overloaded:
