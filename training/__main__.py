@@ -1,4 +1,4 @@
-"""`python -m training gather|fit|plan|blend|evaluate|profile|ship`. A command imports torch only when it runs."""
+"""`python -m training gather|fit|plan|blend|unfold|evaluate|profile|ship`: a command imports torch only as it runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from training.gather_command import gather
 from training.plan_command import plan
 from training.profile_command import profile
 from training.ship_command import ship
+from training.unfold_command import unfold
 
 app = typer.Typer(
     name="training",
@@ -32,6 +33,7 @@ app.command()(gather)
 app.command()(fit)
 app.command()(plan)
 app.command()(blend)
+app.command()(unfold)
 app.command()(evaluate)
 app.command()(profile)
 app.command()(ship)

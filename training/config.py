@@ -89,10 +89,13 @@ class PConvPhase(PhaseConfig):
     perceptual: float = Field(0.0, ge=0, description="mean |difference| of VGG16 features at pool1, pool2, pool3")
     style: float = Field(0.0, ge=0, description="mean |difference| of their Gram matrices; textures appear above ~50")
     total_variation: float = Field(0.0, ge=0, description="mean |difference| of neighbours in and beside the hole")
+    weave: float = Field(0.0, ge=0, description="how unevenly differences of neighbours lie on the decoder's grid")
     directed: float = Field(0.0, ge=0, description="VGG16 features scaled to length 1, at the last ReLU of each block")
+    lpips: float = Field(0.0, ge=0, description="LPIPS of the filled picture, AlexNet: what `evaluate` measures")
     adversarial: float = Field(0.0, ge=0, description="what a discriminator of patches says of those in the hole")
     features_of_output: bool = Field(False, description="features of the raw output too, as in the paper; costs a half")
     freeze_encoder_norm: bool = Field(False, description="batch norms of the encoder keep their running statistics")
+    freeze_decoder_norm: bool = Field(False, description="those of the decoder too: for small batches")
 
     @property
     def needs_features(self) -> bool:
@@ -136,6 +139,7 @@ class PConvConfig(FitConfig):
     features: Path | None = Field(
         None, description="VGG16 features.0 to .14 or deeper (safetensors, torchvision's names)"
     )
+    lpips_features: Path | None = Field(None, description="AlexNet (safetensors), as for evaluate --lpips-features")
     discriminator_width: int = Field(64, ge=1, le=512, description="channels of the PatchGAN's first layer")
     discriminator_layers: int = Field(3, ge=1, le=6, description="3: each output sees 70×70 pixels")
     phase: list[PConvPhase] = Field(min_length=1, description="one [[phase]] after another")
@@ -146,6 +150,8 @@ class PConvConfig(FitConfig):
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
         if self.features is None and any(phase.needs_features for phase in self.phase):
             raise ValueError("losses on features need VGG16: give the file's path as features = …")
+        if self.lpips_features is None and any(phase.lpips for phase in self.phase):
+            raise ValueError("lpips needs AlexNet: give the file's path as lpips_features = …")
         if self.data.layout == "pairs":
             raise ValueError("data.layout pairs is for pix2pix")
         return self

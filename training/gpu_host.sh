@@ -4,6 +4,8 @@
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
+#   gpu_host.sh speed [FLAGS]              training_speed.py, FP32 against half precision: $OUT/speed-TASK.json
+#   gpu_host.sh scaling [FLAGS]            training_scaling.py, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
@@ -35,6 +37,9 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     if [ "$1" = photos-features ]; then # a later --set wins
         set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/runs/photos/generator.pth")
     fi
+    if [ "$1" = photos-finish ]; then
+        set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/features/photos-3.pth")
+    fi
     echo "${set[@]}"
 }
 
@@ -57,6 +62,23 @@ profile() {
     set=$(paths "$name")
     # shellcheck disable=SC2086 # flags are words
     python3 -m training profile "training/configs/$name.toml" -o "$OUT/profile-$name" $set "$@"
+}
+
+speed() {
+    local task
+    for task in pconv pix2pix; do
+        python3 benchmarks/training_speed.py --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
+            --facades "$WORK/facades" --features "$WORK/features/vgg16_pool3.safetensors" --tasks "$task" --steps 300 \
+            --variants fp32 "bf16 nhwc compile" "fp16 nhwc compile" --json "$OUT/speed-$task.json" "$@"
+    done
+}
+
+scaling() {
+    local set
+    set=$(paths photos)
+    # shellcheck disable=SC2086 # flags are words
+    NCCL_NVLS_ENABLE=0 python3 benchmarks/training_scaling.py training/configs/photos.toml --gpus 1 2 --steps 300 \
+        --seconds 110 --json "$OUT/scaling.json" $set --set data.limit=3000 "$@"
 }
 
 take() {

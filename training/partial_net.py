@@ -7,7 +7,7 @@ these, and an optimiser sees weights of ordinary size. The mask convolutions, co
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
@@ -144,11 +144,10 @@ class PartialUNet(nn.Module):
             x = x if level == 1 else x * (window.ratio > 0)
         return self.scale.restore(x.float())
 
-    def freeze_encoder_norm(self) -> None:
-        """Leave the encoder's batch norms to their running statistics: the paper's second stage. `train()` ends it."""
+    def freeze_norm(self, side: Literal["enc", "dec"]) -> None:
+        """A side's batch norms keep their running statistics; `enc`: the paper's second stage. `train()` ends it."""
         for level in range(2, self.options.levels + 1):
-            norm = self.get_submodule(f"enc_{level}.bn")
-            norm.eval()
+            self.get_submodule(f"{side}_{level}.bn").eval()
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:

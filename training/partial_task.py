@@ -17,15 +17,18 @@ from training.hole_judge import HoleJudge
 from training.initial import load_initial
 from training.losses import (
     directed_distance,
+    learned_distance,
     log_mse,
     masked_mean,
     perceptual_distance,
     style_distance,
     total_variation,
+    weave,
 )
 from training.mask_files import MaskFiles
 from training.masks import draw_shapes, fill_shapes
 from training.partial_net import PartialUNet, initialise, own_state, public_state
+from training.perceptual import Lpips, load_lpips
 from training.pictures import load_pictures, validation_pictures
 from training.runtime import Runtime
 from training.schedule import Place
@@ -58,7 +61,7 @@ class Holes:
 
 
 _ALWAYS = ("hole", "valid")
-_TERMS = (*_ALWAYS, "log_mse", "total_variation", "perceptual", "style", "directed", "adversarial")
+_TERMS = (*_ALWAYS, "log_mse", "total_variation", "weave", "perceptual", "style", "directed", "lpips", "adversarial")
 
 
 class PartialLosses(nn.Module):
@@ -68,10 +71,15 @@ class PartialLosses(nn.Module):
     """Of the terms; a buffer, so that other weights need no other graph."""
 
     def __init__(
-        self, net: PartialUNet, features: VGG16Features | None, phase: PConvPhase, judge: HoleJudge | None = None
+        self,
+        net: PartialUNet,
+        features: VGG16Features | None,
+        phase: PConvPhase,
+        judge: HoleJudge | None = None,
+        lpips: Lpips | None = None,
     ) -> None:
         super().__init__()
-        self.net, self.features, self.phase, self.judge = net, features, phase, judge
+        self.net, self.features, self.phase, self.judge, self.lpips = net, features, phase, judge, lpips
         self.names = [name for name in _TERMS if name in _ALWAYS or getattr(phase, name) > 0]
         weights = torch.tensor([getattr(phase, name) for name in self.names])
         self.register_buffer("weights", weights.to(next(net.parameters()).device), persistent=False)
@@ -82,7 +90,7 @@ class PartialLosses(nn.Module):
         Args:
             image: N×3×H×W in [0, 1].
             hole: N×1×H×W, 1 = fill.
-            shift: int64, by how many pixels pictures are rolled down and to the right before features are taken.
+            shift: int64, by how many pixels pictures are rolled down and to the right before VGG16 or AlexNet see them.
         """
         phase, output = self.phase, self.net(image, hole)
         difference = (output - image).abs()
@@ -92,9 +100,13 @@ class PartialLosses(nn.Module):
             terms["log_mse"] = log_mse(output, image, hole)
         if phase.total_variation:
             terms["total_variation"] = total_variation(composite, hole)
+        if phase.weave:
+            terms["weave"] = weave(composite, hole)
         if self.features is not None and phase.needs_features:
             shown = [composite, output] if phase.features_of_output else [composite]
             terms |= self._feature_terms(self.features, *(_rolled(picture, shift) for picture in (image, *shown)))
+        if self.lpips is not None and phase.lpips:
+            terms["lpips"] = learned_distance(self.lpips, _rolled(composite, shift), _rolled(image, shift))
         if self.judge is not None and phase.adversarial:
             terms["adversarial"] = self.judge.doubt(composite, hole)
         return composite, terms | {"loss": (torch.stack([terms[name] for name in self.names]) * self.weights).sum()}
@@ -116,8 +128,8 @@ class PartialLosses(nn.Module):
 def _rolled(picture: Tensor, shift: Tensor | None) -> Tensor:
     """The picture moved around its torus.
 
-    VGG16's poolings lie on a grid, and so do the decoder's enlargements; were it always the same one, the net could
-    please the poolings with a weave that follows it.
+    The poolings of VGG16 and AlexNet's strides lie on a grid, and so do the decoder's enlargements; were it always the
+    same one, the net could please them with a weave that follows it.
     """
     if shift is None:
         return picture
@@ -141,11 +153,12 @@ class PartialTrainee(Trainee[PConvPhase]):
         if config.initial is not None:
             load_initial(self.net, config.initial, own_state)
         self._features = load_features(config.features) if config.features else None
+        self._lpips = load_lpips(config.lpips_features) if config.lpips_features else None
         self.judge: HoleJudge | None = None
         if any(phase.adversarial for phase in config.phase):
             self.judge = HoleJudge(config.discriminator_width, config.discriminator_layers)
             initialise(self.judge, random)
-        for net in (self.net, self._features, self.judge):
+        for net in (self.net, self._features, self._lpips, self.judge):
             if net is not None:
                 runtime.hold(net)
         self._updates = Updates(self.net, config, runtime)
@@ -158,9 +171,12 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._runtime.adopt_buffers(self.net)
         self.net.train()
         if phase.freeze_encoder_norm:
-            self.net.freeze_encoder_norm()
+            self.net.freeze_norm("enc")
+        if phase.freeze_decoder_norm:
+            self.net.freeze_norm("dec")
         judge = self.judge if phase.adversarial else None
-        losses = PartialLosses(self.net, self._features if phase.needs_features else None, phase, judge)
+        features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
+        losses = PartialLosses(self.net, features, phase, judge, lpips)
         compiled = self._config.compile
         self._losses = torch.compile(losses, dynamic=False) if compiled else losses
         self._judging = torch.compile(judge, dynamic=False) if compiled and judge is not None else judge

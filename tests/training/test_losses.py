@@ -11,12 +11,15 @@ from torch import Tensor
 from training.losses import (
     directed_distance,
     gram,
+    learned_distance,
     log_mse,
     masked_mean,
     perceptual_distance,
     style_distance,
     total_variation,
+    weave,
 )
+from training.perceptual import Lpips
 
 
 def pictures(*shape: int, seed: int = 1) -> Tensor:
@@ -111,6 +114,44 @@ def test_the_gradient_of_directed_distance_is_finite_where_all_features_are_zero
     assert torch.isfinite(found.grad).all()
 
 
+@pytest.fixture
+def lpips() -> Lpips:
+    """Random features of AlexNet's shape, every channel weighed alike."""
+    torch.manual_seed(1)
+    made = Lpips()
+    for head in made.heads:
+        torch.nn.init.ones_(head)
+    return made
+
+
+def test_learned_distance_is_the_mean_of_what_evaluation_measures_in_full_precision(lpips: Lpips) -> None:
+    one, other = pictures(2, 3, 64, 64), pictures(2, 3, 64, 64, seed=2)
+    exact = lpips(one * 2 - 1, other * 2 - 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not torch.equal(lpips(one * 2 - 1, other * 2 - 1), exact)
+        assert torch.equal(learned_distance(lpips, one, other), exact.mean())
+    assert learned_distance(lpips, one, one) == 0
+
+
+def test_learned_distance_leads_to_the_picture_and_trains_nothing_else(lpips: Lpips) -> None:
+    truth = pictures(1, 3, 64, 64)
+    picture = pictures(1, 3, 64, 64, seed=2).requires_grad_()
+    distance = learned_distance(lpips, picture, truth)
+    distance.backward()
+    assert picture.grad is not None
+    step = 0.01 * picture.grad / picture.grad.norm()
+    assert learned_distance(lpips, picture.detach() - step, truth) < distance
+    assert all(parameter.grad is None for parameter in lpips.parameters())
+
+
+def test_the_gradient_of_learned_distance_is_finite_where_no_feature_answers(lpips: Lpips) -> None:
+    torch.nn.init.constant_(lpips.features["0"].bias, -100)
+    picture = pictures(1, 3, 64, 64).requires_grad_()
+    learned_distance(lpips, picture, pictures(1, 3, 64, 64, seed=2)).backward()
+    assert picture.grad is not None
+    assert torch.isfinite(picture.grad).all()
+
+
 def test_style_does_not_see_where_things_are() -> None:
     features = [pictures(1, 4, 8, 8)]
     moved = [features[0].roll(3, dims=3)]
@@ -124,3 +165,23 @@ def test_total_variation_counts_neighbours_in_and_beside_the_hole_alone() -> Non
     assert total_variation(image, hole) == 0
     hole[..., 2] = 1
     assert total_variation(image, hole) == pytest.approx(0.5)
+
+
+def test_weave_sees_a_grid_of_the_decoder_and_no_other_texture() -> None:
+    hole, texture = torch.ones(2, 1, 64, 64), pictures(2, 3, 64, 64)
+    assert weave(texture, hole) < 0.01
+    blocks = texture[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
+    assert weave(blocks, hole) == pytest.approx(2, rel=0.05)
+    softened = (blocks + blocks.roll(1, 2)) / 2
+    assert 1 < weave((softened + softened.roll(1, 3)) / 2, hole) + 1 < weave(blocks, hole)
+
+
+def test_weave_is_blind_outside_the_hole_and_finite_on_any() -> None:
+    blocks = pictures(1, 3, 16, 16).repeat_interleave(2, 2).repeat_interleave(2, 3).requires_grad_()
+    outside = torch.zeros(1, 1, 32, 32)
+    assert weave(blocks, outside) == 0
+    outside[..., 3:5, 3:5] = 1
+    weave(blocks, outside).backward()
+    assert blocks.grad is not None
+    assert torch.isfinite(blocks.grad).all()
+    assert (blocks.grad * (1 - outside)).abs().sum() == 0

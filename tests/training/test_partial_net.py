@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -82,17 +84,20 @@ def test_weights_come_back_from_the_public_layout(net: PartialUNet) -> None:
         assert torch.allclose(tensor, net.state_dict()[key]), key
 
 
-def test_a_frozen_encoder_keeps_its_running_statistics_and_trains_its_weights(net: PartialUNet) -> None:
+@pytest.mark.parametrize("side", ["enc", "dec"])
+def test_a_frozen_side_keeps_its_running_statistics_and_trains_its_weights(
+    net: PartialUNet, side: Literal["enc", "dec"]
+) -> None:
     net.train()
-    net.freeze_encoder_norm()
+    net.freeze_norm(side)
     before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
     net(torch.rand(2, 3, 32, 32), holes(2)).sum().backward()
     for key, tensor in net.state_dict().items():
         if "running" in key:
-            assert torch.equal(tensor, before[key]) == key.startswith("enc_"), key
-    assert net.get_parameter("enc_2.bn.weight").grad is not None
+            assert torch.equal(tensor, before[key]) == key.startswith(side), key
+    assert net.get_parameter(f"{side}_2.bn.weight").grad is not None
     net.train()
-    assert net.get_submodule("enc_2.bn").training
+    assert net.get_submodule(f"{side}_2.bn").training
 
 
 def test_weights_are_a_function_of_the_seed() -> None:

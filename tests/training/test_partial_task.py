@@ -10,16 +10,19 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from training.config import PConvConfig
 from training.errors import CheckpointMismatch
 from training.features import VGG16Features
 from training.hole_judge import HoleJudge
 from training.partial_task import PartialLosses, PartialTrainee
+from training.perceptual import Lpips
 from training.runtime import Runtime
 from training.schedule import place_of
 
 CPU = torch.device("cpu")
+PHOTOGRAPHS = Path(__file__).resolve().parents[1] / "data"
 Config = Callable[..., PConvConfig]
 
 
@@ -30,6 +33,14 @@ def mask_folder(tmp_path: Path) -> Path:
     (tmp_path / "masks").mkdir()
     cv2.imwrite(str(tmp_path / "masks" / "1.png"), mask)
     return tmp_path / "masks"
+
+
+def weighing_alike() -> Lpips:
+    """LPIPS with random features and every channel of the same weight."""
+    made = Lpips()
+    for head in made.heads:
+        torch.nn.init.ones_(head)
+    return made
 
 
 def test_processes_together_see_the_batch_that_one_sees_alone(partial_config: Config, mask_folder: Path) -> None:
@@ -54,12 +65,13 @@ def test_steps_differ_in_pictures_and_holes(partial_config: Config) -> None:
 
 def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Config) -> None:
     weights = {"hole": 6.0, "valid": 1.0, "log_mse": 0.1, "perceptual": 0.05, "style": 10.0, "total_variation": 0.2}
-    weights |= {"directed": 0.3, "adversarial": 0.4}
+    weights |= {"weave": 0.5, "directed": 0.3, "lpips": 0.7, "adversarial": 0.4}
     phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "features_of_output": True} | weights
-    config = partial_config(phase=[phase], features="unused.safetensors")
+    config = partial_config(phase=[phase], features="unused.safetensors", lpips_features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
     image, hole = trainee.batch(0, place_of(0, partial_config().phase))
-    composite, terms = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleJudge(4, 2))(image, hole)
+    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleJudge(4, 2), weighing_alike())
+    composite, terms = losses(image, hole)
     assert torch.equal(composite * (1 - hole), image * (1 - hole))
     assert terms.keys() == weights.keys() | {"loss"}
     assert terms["loss"].item() == pytest.approx(sum(weights[name] * terms[name].item() for name in weights), rel=1e-5)
@@ -68,19 +80,48 @@ def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Co
 
 
 def test_features_are_taken_of_pictures_rolled_by_the_shift(partial_config: Config) -> None:
-    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "directed": 1.0, "perceptual": 1.0}
-    config = partial_config(phase=[phase], features="unused.safetensors")
+    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "directed": 1.0, "perceptual": 1.0, "lpips": 1.0}
+    config = partial_config(phase=[phase], features="unused.safetensors", lpips_features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
     image, hole = trainee.batch(0, place_of(0, partial_config().phase))
-    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0])
+    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], lpips=weighing_alike())
     still, moved, round_trip = (
         losses(image, hole, shift)[1] for shift in (None, torch.tensor([3, 5]), torch.tensor([32, 64]))
     )
-    for name in ("directed", "perceptual"):
+    for name in ("directed", "perceptual", "lpips"):
         assert round_trip[name].item() == pytest.approx(still[name].item(), rel=1e-5)
         assert moved[name].item() != pytest.approx(still[name].item(), rel=1e-5)
         assert moved[name].item() == pytest.approx(still[name].item(), rel=0.5)
     assert moved["hole"].item() == still["hole"].item()
+
+
+def test_a_phase_with_lpips_reads_alexnet_and_one_without_leaves_it_out(partial_config: Config, tmp_path: Path) -> None:
+    state = {key: tensor for key, tensor in Lpips().state_dict().items() if key.startswith("features.")}
+    save_file(state, tmp_path / "alexnet.safetensors")
+    shared = {"steps": 1, "batch": 2, "learning_rate": 1e-3}
+    config = partial_config(
+        phase=[shared, shared | {"lpips": 1.0}],
+        lpips_features=tmp_path / "alexnet.safetensors",
+        data={"path": str(PHOTOGRAPHS), "load_side": 64, "crop": 64, "threads": 1},
+    )
+    trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
+    for number in range(2):
+        place = place_of(number, config.phase)
+        trainee.begin_phase(place.phase)
+        assert ("lpips" in trainee.step(number, place)) == bool(number)
+
+
+def test_a_phase_freezes_the_norms_that_it_names(partial_config: Config) -> None:
+    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "freeze_encoder_norm": True, "freeze_decoder_norm": True}
+    config = partial_config(phase=[phase])
+    trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
+    before = {key: tensor.clone() for key, tensor in trainee.net.state_dict().items()}
+    place = place_of(0, config.phase)
+    trainee.begin_phase(place.phase)
+    trainee.step(0, place)
+    for key, tensor in trainee.net.state_dict().items():
+        if "running" in key:
+            assert torch.equal(tensor, before[key]), key
 
 
 def test_a_phase_without_an_adversary_leaves_the_discriminator_alone(partial_config: Config) -> None:

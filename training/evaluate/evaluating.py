@@ -12,8 +12,8 @@ from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, Painter
-from training.evaluate.perceptual import Lpips
 from training.evaluate.report import Figures, Measured, gains, summarise
+from training.perceptual import Lpips
 
 
 @dataclass(frozen=True)

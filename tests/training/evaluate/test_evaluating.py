@@ -11,7 +11,7 @@ from export.generators.pconv import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
-from training.evaluate.perceptual import Lpips
+from training.perceptual import Lpips
 
 
 @pytest.fixture(scope="module")

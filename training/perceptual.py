@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from training.errors import DataMissing
-from training.evaluate.cases import Pixels
 
 _LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride, padding)
     0: (3, 64, 11, 4, 2),
@@ -27,6 +27,8 @@ _LAYERS = {  # index in torchvision's AlexNet: (inputs, outputs, kernel, stride,
     10: (256, 256, 3, 1, 1),
 }
 _POOLED_BEFORE = (3, 6)
+_LEAST_SQUARES = 1e-30
+"""Vanishes beside the 1e-10 that the authors add to lengths: distances are theirs."""
 _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 
@@ -61,18 +63,19 @@ class Lpips(nn.Module):
             found.append(x)
         return found
 
-    def distance(self, one: Pixels, other: Pixels) -> float:
-        """Of two 8-bit pictures."""
+    def distance(self, one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
+        """Of two 8-bit pictures, H×W×3 RGB."""
         with torch.inference_mode():
             return float(self(_tensor(one), _tensor(other)))
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scaled to length 1 over the channels of each pixel."""
-    return features / (features.square().sum(1, keepdim=True).sqrt() + 1e-10)
+    """Scaled to length 1 over the channels of each pixel; where all are 0 the root's gradient is 0, not infinite."""
+    squares = features.square().sum(1, keepdim=True).clamp(min=_LEAST_SQUARES)
+    return features / (squares.sqrt() + 1e-10)
 
 
-def _tensor(pixels: Pixels) -> Tensor:
+def _tensor(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
 
 

@@ -8,9 +8,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from training.errors import DataMissing
-from training.evaluate.perceptual import Lpips, load_lpips
+from training.perceptual import Lpips, load_lpips
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 FEATURES = ROOT / "../shared/data/features/alexnet_imagenet_features.safetensors"
 
 
