@@ -2,18 +2,22 @@
 
 One compile with dynamic shapes serves every bucket and batch: a compile per shape was no faster (docs/benchmarks.md).
 bf16 halves the time on processors that have it, and is used only where its outputs stay above the model's bar.
+
+A row on its own has all threads. Of more rows each half has half of the threads and goes its own way: they meet at the
+end of the batch, where all threads on one row would meet in each layer, and wait for whichever has lost its core.
 """
 
 from __future__ import annotations
 
 import platform
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engines.base import Array, Engine, Feed, Outputs
+from engines.base import Array, BatchShape, Engine, Feed, Outputs
 from engines.decisions import Decision, DecisionCache, fingerprint
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
@@ -23,6 +27,7 @@ from engines.probes import probe_feeds
 
 _DECISIONS_FORMAT = 1
 """Counted up when the probes or the rule change, so that older decisions are not believed."""
+_HALVES = 2
 
 
 class OpenVinoEngine(Engine):
@@ -48,18 +53,37 @@ class OpenVinoEngine(Engine):
         self.precision = decision.precision
         self.note = decision.why
         self._request: Any = compiler.request(decision.precision)
+        self._halves: list[Any] = compiler.halves(decision.precision) if manifest.max_batch > 1 else []
+        self._tensor = compiler.tensor
 
     def infer(self, feed: Feed) -> Outputs:
         if self._request is None:
             raise EngineDead(f"{self.manifest.key} on openvino is closed; load a new engine")
-        batch_shape(self.manifest, feed)
+        shape = batch_shape(self.manifest, feed)
         try:
-            return {"output": _run(self._request, feed)}
+            if shape.batch == 1 or not self._halves:
+                return {"output": _run(self._request, feed)}
+            return {"output": self._infer_halves(feed, shape)}
         except Exception as error:  # the runtime raises RuntimeError and its kin; all of them are this batch's
             raise EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}") from error
 
     def close(self) -> None:
-        self._request = None
+        self._request, self._halves = None, []
+
+    def _infer_halves(self, feed: Feed, shape: BatchShape) -> Array:
+        """Both halves at once; of an odd number of rows the last one afterwards, by all threads."""
+        sizes = shape._asdict()
+        output = np.empty([d if isinstance(d, int) else sizes[d] for d in self.manifest.output.shape], np.float32)
+        half = shape.batch // _HALVES
+        with ExitStack() as begun:  # whatever fails, nothing runs on when this returns
+            for number, request in enumerate(self._halves):
+                rows = slice(number * half, (number + 1) * half)
+                request.set_output_tensor(self._tensor(output[rows], shared_memory=True))
+                request.start_async({name: array[rows] for name, array in feed.items()}, share_inputs=True)
+                begun.callback(request.wait)
+        if shape.batch % _HALVES:
+            output[-1:] = _run(self._request, {name: array[-1:] for name, array in feed.items()})
+        return output
 
 
 class _Compiler:
@@ -73,9 +97,10 @@ class _Compiler:
         self._core = ov.Core()
         self._path = path
         self._key = manifest.key
-        self._config = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        self._threads = {"INFERENCE_NUM_THREADS": threads}
         self._cache = {"CACHE_DIR": str(cache_dir)}
         self._requests: dict[str, Any] = {}
+        self.tensor: Any = ov.Tensor
         self.version: str = ov.get_version()
 
     @property
@@ -87,13 +112,21 @@ class _Compiler:
         return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
     def request(self, precision: str) -> Any:
-        """An inference request of the graph in `fp32` or `bf16`."""
+        """An inference request of the graph in `fp32` or `bf16`, which all threads work on."""
         if precision not in self._requests:
-            self._requests[precision] = self._compile(precision).create_infer_request()
+            compiled = self._compile(precision, {"PERFORMANCE_HINT": "LATENCY"})
+            self._requests[precision] = compiled.create_infer_request()
         return self._requests[precision]
 
-    def _compile(self, precision: str) -> Any:
-        config = {**self._config, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
+    def halves(self, precision: str) -> list[Any]:
+        """As many requests as half batches, which share the threads; none where there is one thread only."""
+        if self.request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _HALVES:
+            return []
+        compiled = self._compile(precision, {"NUM_STREAMS": _HALVES})
+        return [compiled.create_infer_request() for _ in range(_HALVES)]
+
+    def _compile(self, precision: str, how: dict[str, Any]) -> Any:
+        config = {**self._threads, **how, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
         try:
             return self._core.compile_model(str(self._path), "CPU", {**config, **self._cache})
         except Exception:  # the runtime's own types; a cache that is damaged or read-only must not matter

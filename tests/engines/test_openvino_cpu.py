@@ -136,3 +136,23 @@ def test_size_that_the_graph_does_not_take_fails_the_batch_only(publish, tmp_pat
     with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
         engine.infer(blank_feed(engine.manifest, BatchShape(1, 32, 32)))
     assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8])
+def test_halves_of_a_batch_side_by_side_give_what_one_after_another_gives(publish, tmp_path, rows):
+    directory = publish(onnx_model=conv_graph())
+    alone, engine = (
+        OpenVinoEngine(directory, read_manifest(directory), threads=threads, cache_dir=tmp_path) for threads in (1, 2)
+    )
+    feed = dict(blank_feed(engine.manifest, BatchShape(rows, 16, 16)))
+    feed["image"] = np.random.default_rng(0).random(feed["image"].shape, np.float32)
+    np.testing.assert_array_equal(engine.infer(feed)["output"], alone.infer(feed)["output"])
+
+
+def test_batch_whose_halves_fail_leaves_nothing_running_and_the_engine_usable(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph(size=(16, 16)))
+    engine = OpenVinoEngine(directory, read_manifest(directory), threads=2, cache_dir=tmp_path)
+    for _ in range(2):
+        with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
+            engine.infer(blank_feed(engine.manifest, BatchShape(5, 32, 32)))
+        assert engine.infer(blank_feed(engine.manifest, BatchShape(5, 16, 16)))["output"].shape == (5, 3, 16, 16)
