@@ -131,7 +131,7 @@ class Access:
     def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
         state, endpoint = scope["state"], _endpoint(scope)
         service = state["service"]
-        service.metrics.request.labels(endpoint, outcome.model, str(outcome.status)).observe(seconds)
+        service.metrics.request_done(endpoint, outcome.model, outcome.status, seconds)
         level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
         level(
             "request",

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from service.appointment_book import Book, OwnBook
 from service.appointments import Appointments
 from service.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from service.fairness import ANYONE, Flow, ahead
@@ -65,6 +66,10 @@ class House(Protocol):
     def engines(self) -> int:
         """How many work, at least 1."""
 
+    @property
+    def book(self) -> Book:
+        """Who was told to come back, by any of them."""
+
     def tell(self, inside: int) -> None:
         """So many are inside here."""
 
@@ -75,6 +80,7 @@ class OwnHouse:
 
     others: int = 0
     engines: int = 1
+    book: Book = field(default_factory=OwnBook)
 
     def tell(self, inside: int) -> None:
         """Nobody wants to know."""

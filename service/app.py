@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import time
 import uuid
@@ -18,9 +17,11 @@ from typing import Any
 import structlog
 
 from service.admission import Admission
+from service.appointments import Appointments
 from service.background import cancelled
 from service.budget import Budget
 from service.codec_threads import CodecThreads
+from service.cores import usable_cores
 from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
@@ -161,7 +162,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clients.load()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
-    codec_threads = CodecThreads(settings.codec_threads or os.cpu_count() or 1)
+    codec_threads = CodecThreads(settings.codec_threads or usable_cores())
     stack.callback(codec_threads.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
@@ -186,6 +187,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
+            appointments=Appointments(written=room.house.book),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
             house=room.house,
         ),
@@ -222,6 +224,7 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
+    metrics.refresh()
 
 
 def _now() -> datetime:

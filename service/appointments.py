@@ -8,9 +8,10 @@ with the share of them that really comes.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+
+from service.appointment_book import Book, OwnBook
 
 _FILL = 0.85
 """Share of the service that is promised to those who come back; the rest covers what the measured pace misses."""
@@ -28,16 +29,14 @@ _SMOOTHING = 0.01
 
 @dataclass(slots=True)
 class Appointments:
-    """The book. Used on the event loop only."""
+    """Makes and keeps them. Used on the event loop only."""
 
     shown: float = 1.0
     """Smoothed share of the booked who come."""
+    written: Book = field(default_factory=OwnBook)
+    """Of this server: its front ends have one together."""
     _free_at: list[float] = field(default_factory=lambda: [0.0] * _LANES)
     """When each lane's next moment is that nobody has booked."""
-    _due: dict[Hashable, int] = field(default_factory=dict)
-    """In whole seconds; in the order of booking."""
-    _expected: Counter[int] = field(default_factory=Counter)
-    """How many of a second are still to come."""
     _swept_to: int = 0
 
     def book(self, who: Hashable, wait_s: float, request_s: float, now: float) -> int:
@@ -50,46 +49,35 @@ class Appointments:
             now: the time.
         """
         self._sweep(now)
-        if (due := self._due.get(who)) is not None and due > now:
+        if (due := self.written.due(who)) is not None and due > now:
             return max(1, math.ceil(due - now))
         lane = int(now % 1.0 * _LANES)
         free_at = max(self._free_at[lane], now + wait_s)
         self._free_at[lane] = min(free_at + request_s * max(self.shown, 0.05) * _LANES / _FILL, now + _LONGEST_S)
         pause_s = max(1, math.ceil(free_at - now))
-        due = math.floor(now + pause_s)
-        self._due[who] = due
-        self._expected[due] += 1
+        if due is not None:
+            self.written.take(who)
+        self.written.add(who, math.floor(now + pause_s))
         return pause_s
 
     def redeem(self, who: Hashable, now: float) -> bool:
         """Whether that one has an appointment now; it is used up."""
-        due = self._due.get(who)
-        if due is None or now < due - _EARLY_S:
-            return False
         self._sweep(now)
-        if self._due.pop(who, None) is None:
+        due = self.written.due(who)
+        if due is None or not self._swept_to <= due <= now + _EARLY_S:
             return False
-        self._count(due, 1)
+        self.written.take(who)
         self.shown += _SMOOTHING * (1.0 - self.shown)
         return True
 
     def expected(self, now: float) -> float:
         """How many will come within this second and the next."""
         second = math.floor(now)
-        return self.shown * (self._expected[second] + self._expected[second + 1])
-
-    def _count(self, due: int, gone: int) -> None:
-        self._expected[due] -= gone
-        if self._expected[due] <= 0:
-            del self._expected[due]
+        return self.shown * (self.written.expected(second) + self.written.expected(second + 1))
 
     def _sweep(self, now: float) -> None:
         """Forget who has not come."""
         limit = math.floor(now) - _VALID_S
-        if limit <= self._swept_to:
-            return
-        self._swept_to = limit
-        for who in [who for who, due in self._due.items() if due < limit]:
-            del self._due[who]
-        for due in [due for due in self._expected if due < limit]:
-            self.shown *= (1.0 - _SMOOTHING) ** self._expected.pop(due)
+        if limit > self._swept_to:
+            self._swept_to = limit
+            self.shown *= (1.0 - _SMOOTHING) ** self.written.forget(limit)

@@ -19,9 +19,11 @@ from PIL import Image
 from service.errors import InvalidImage, InvalidOption
 from service.header import Header, read_header
 from service.items import Bool2D, ImageFormat, MaskMode, Picture, Pixels, Size
+from service.jpeg_strips import encode_jpeg
 from service.pixels import to_8_bits
 from service.png import decode_png, encode_png
 from service.profile import embed_in_jpeg, fitting, read_profile
+from service.side_by_side import SideBySide, in_turn
 
 MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
 MAX_SCANS = 100
@@ -31,19 +33,23 @@ _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 
 _WEBP_METHOD = 2
 _WEBP_HEADER_BYTES = 32
 """What OpenCV wants to see of a file, though one of a few pixels can be shorter."""
-_FULL_CHROMA_QUALITY = 90
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
 """Complaints about files that some phones write: bytes behind the last pixel, a needless field of the scan header."""
 
 
-def decode(data: bytes, *, max_pixels: int) -> Picture:
+def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Picture:
     """The picture in a JPEG, PNG or WebP file, upright.
+
+    Args:
+        data: the file.
+        max_pixels: the pixel budget.
+        header: the file's, where it was read already.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: from the header, before anything is decoded (service/header.py).
         InvalidImage: truncated or corrupt; a part of a picture is never returned.
     """
-    header = read_header(data, max_pixels=max_pixels)
+    header = header or read_header(data, max_pixels=max_pixels)
     samples = _upright(_decode_samples(data, header), header.orientation)
     colours = 1 if samples.shape[2] < 3 else 3
     profile = read_profile(data, header.format, colours)
@@ -52,7 +58,7 @@ def decode(data: bytes, *, max_pixels: int) -> Picture:
     return Picture(_contiguous(samples[:, :, :colours]), _contiguous(samples[:, :, colours]), profile)
 
 
-def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int) -> Bool2D:
+def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header | None = None) -> Bool2D:
     """What a mask file asks to fill: H×W, True = fill.
 
     `white` fills where the luminance is at least 128 (32,768 of a 16-bit file), `black` where it is less, `alpha`
@@ -61,7 +67,7 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int) -> Bool2D:
     Raises:
         As `decode`; and InvalidOption: mode `alpha` for a file without alpha.
     """
-    picture = decode(data, max_pixels=max_pixels)
+    picture = decode(data, max_pixels=max_pixels, header=header)
     if mode == "alpha":
         if picture.alpha is None:
             raise InvalidOption(
@@ -84,8 +90,8 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
         )
 
 
-def encode(picture: Picture, file_format: ImageFormat, quality: int) -> bytes:
-    """The file of a picture, its colour profile embedded.
+def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_side: SideBySide = in_turn) -> bytes:
+    """The file of a picture, its colour profile embedded; the same file, whoever helps.
 
     PNG is lossless: exactly the pixels, 8 or 16 bits, grey or RGB, with alpha. JPEG and WebP get 8 bits and `quality`
     (1–100); JPEG drops alpha, WebP is RGB.
@@ -97,7 +103,7 @@ def encode(picture: Picture, file_format: ImageFormat, quality: int) -> bytes:
     if file_format == "png":
         return encode_png(_joined(picture), picture.icc)
     if file_format == "jpeg":
-        return _encode_jpeg(picture, quality)
+        return _encode_jpeg(picture, quality, side_by_side)
     return _encode_webp(picture, quality)
 
 
@@ -170,12 +176,8 @@ def _joined(picture: Picture) -> Pixels:
     return picture.pixels if picture.alpha is None else _contiguous(np.dstack((picture.pixels, picture.alpha)))
 
 
-def _encode_jpeg(picture: Picture, quality: int) -> bytes:
-    pixels = np.ascontiguousarray(to_8_bits(picture.pixels))
-    if pixels.shape[2] == 1:
-        body = simplejpeg.encode_jpeg(pixels, quality, "GRAY", "Gray")
-    else:
-        body = simplejpeg.encode_jpeg(pixels, quality, "RGB", "444" if quality >= _FULL_CHROMA_QUALITY else "420")
+def _encode_jpeg(picture: Picture, quality: int, side_by_side: SideBySide) -> bytes:
+    body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, side_by_side)
     return body if picture.icc is None else embed_in_jpeg(body, picture.icc)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
 import cv2
+
+from service.side_by_side import Helpers
 
 T = TypeVar("T")
 _SMOOTHING = 0.1
@@ -27,7 +29,9 @@ class CodecThreads:
         self._threads = threads
         self._begin = ThreadPoolExecutor(threads, "decode")
         self._finish = ThreadPoolExecutor(threads, "encode")
+        self._helpers = Helpers(threads - 1)
         self._beginning = 0
+        self._finishing = 0
         self._mean_s = 0.0
 
     @property
@@ -54,11 +58,25 @@ class CodecThreads:
 
     async def finish(self, function: Callable[..., T], *args: object) -> T:
         """Postprocess and encode."""
-        return await asyncio.get_running_loop().run_in_executor(self._finish, function, *args)
+        self._finishing += 1
+        work = asyncio.get_running_loop().run_in_executor(self._finish, function, *args)
+        work.add_done_callback(lambda _: self._finished())
+        return await work
+
+    def side_by_side(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
+        """Pieces of the work that the calling codec thread does, on it and on as many more as have nothing to do.
+
+        Raises what the first of the pieces raises that do.
+        """
+        return self._helpers.share(pieces, self._threads - self._beginning - self._finishing)
 
     def close(self) -> None:
         for pool in (self._begin, self._finish):
             pool.shutdown(cancel_futures=True)
+        self._helpers.close()
 
     def _ended(self) -> None:
         self._beginning -= 1
+
+    def _finished(self) -> None:
+        self._finishing -= 1

@@ -18,7 +18,7 @@ import numpy as np
 
 from engines.manifest import FixedSize, SizeRule
 from service.fixed_hole import crop_onto
-from service.holes import Holes, find_holes, gather, groups_of
+from service.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
 from service.items import Bool2D, Box, Crop, Size, Strategy
 
 MIN_CONTEXT = 32
@@ -73,29 +73,33 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     resized = isinstance(rule, FixedSize) and rule.fit == "resize"
     if target is None and (strategy == "whole" or (strategy == "auto" and resized)):
         return [plan_whole(picture, rule)]
-    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context))
+    whole = plan_whole(picture, rule) if target is None and strategy == "auto" and _fits(picture, sides) else None
+    most = rule.max_hole_radius or math.inf
+    cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # whatever the holes are
+    depths = find_depths(mask) if cheap and rule.max_hole_radius is not None else None
+    if whole is not None and cheap and thickest(depths) <= most:
+        return [whole]
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), depths)
 
     radii = holes.radii.tolist() if rule.max_hole_radius else []
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
         if target is not None and isinstance(rule, FixedSize):
             return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
-        thickest = max((radii[number] for number in members), default=0.0) if rule.max_hole_radius else 0.0
-        scale = max(1.0, thickest / rule.max_hole_radius) if rule.max_hole_radius else 1.0
+        radius = max((radii[number] for number in members), default=0.0) if rule.max_hole_radius else 0.0
+        scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
         crop = _crop_round(hole, context, picture, sides, scale)
         return _Group(members, hole, context, _stretched(crop, rule))
 
-    groups = _merged(_affordable_groups(holes, sides, rule.max_hole_radius or math.inf, group_of), group_of)
-    if target is None and strategy == "auto" and _whole_suits(picture, holes, rule, sides):
-        whole = plan_whole(picture, rule)
-        if _cost(whole) < WORTHWHILE * sum(_cost(group.crop) for group in groups):
-            return [whole]
+    groups = _merged(_affordable_groups(holes, sides, most, group_of), group_of)
+    worthwhile = WORTHWHILE * sum(_cost(group.crop) for group in groups)
+    if whole is not None and float(holes.radii.max()) <= most and _cost(whole) < worthwhile:
+        return [whole]
     return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
 
 
-def _whole_suits(picture: Size, holes: Holes, rule: SizeRule, sides: _Sides) -> bool:
-    fits = picture.height <= sides.largest.height and picture.width <= sides.largest.width
-    return fits and (rule.max_hole_radius is None or float(holes.radii.max()) <= rule.max_hole_radius)
+def _fits(picture: Size, sides: _Sides) -> bool:
+    return picture.height <= sides.largest.height and picture.width <= sides.largest.width
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
@@ -229,3 +233,8 @@ def _union(a: Box, b: Box) -> Box:
 
 def _cost(crop: Crop) -> int:
     return crop.tile.height * crop.tile.width
+
+
+def _least_cost(sides: _Sides) -> int:
+    """Of any crop."""
+    return sides.heights[0] * sides.widths[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,6 +19,8 @@ from service.items import Sample
 
 Tile = NDArray[np.uint8]
 _TO_UNIT = np.float32(1 / 255)
+_FITS_32_BITS = 1e6
+"""OpenCV rounds to integers of 32 bits before it cuts off what is over 255; 255 times this is one."""
 
 
 class CpuDevice:
@@ -41,12 +44,13 @@ def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
 def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
     if spec.name in {"latent", "reference"}:
         return np.stack(rows).astype(np.float32, copy=False)
-    stacked = np.stack(rows)
-    if stacked.ndim == 3:  # N×H×W: mask, label, instance
-        return np.ascontiguousarray(stacked[:, None], dtype=spec.dtype)
-    batch, height, width, channels = stacked.shape
-    feed = np.empty((batch, channels, height, width), np.float32)
-    np.multiply(stacked.transpose(0, 3, 1, 2), _TO_UNIT, out=feed)
+    if rows[0].ndim == 2:  # H×W: mask, label, instance
+        return np.stack(rows, dtype=spec.dtype, casting="unsafe")[:, None]
+    height, width, channels = rows[0].shape
+    feed = np.empty((len(rows), channels, height, width), np.float32)
+    for row, planes in zip(rows, feed, strict=True):
+        for plane, target in zip(cv2.split(row), planes, strict=True):
+            np.multiply(plane, _TO_UNIT, out=target)
     return feed
 
 
@@ -57,12 +61,16 @@ def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
     """
     tiles: list[Tile | None] = []
     for row, target in zip_longest(output, into):
-        if not np.isfinite(row).all():
+        least, most = row.min(), row.max()  # either is NaN where anything is
+        if not (np.isfinite(least) and np.isfinite(most)):
             tiles.append(None)
             continue
-        unit = np.maximum(row, 0.0, dtype=np.float32)
-        np.minimum(unit, 1.0, out=unit)
-        planes = np.asarray(cv2.convertScaleAbs(unit.reshape(-1, row.shape[-1]), alpha=255.0), np.uint8)
+        unit: Any = np.ascontiguousarray(row, np.float32).reshape(-1, row.shape[-1])
+        if least < 0:
+            unit = cv2.threshold(unit, 0.0, 0.0, cv2.THRESH_TOZERO)[1]
+        if most > _FITS_32_BITS:
+            unit = np.minimum(unit, 1.0)
+        planes = np.asarray(cv2.convertScaleAbs(unit, alpha=255.0), np.uint8)  # more than 255 becomes 255
         tiles.append(_interleaved(planes.reshape(row.shape), target))
     return tiles
 

@@ -18,6 +18,8 @@ from service.items import Bool2D, Box, Size
 
 Boxes = NDArray[np.intp]
 """N×4: top, left, bottom, right."""
+Depths = NDArray[Any]
+"""float32 of a rectangle round all holes: how far each pixel lies from the nearest that is not masked."""
 GAP = 6
 """Parts of the mask that are at most this many pixels apart belong to the same hole."""
 THIN_RADIUS = 16.0
@@ -46,17 +48,21 @@ class Holes:
     origin: tuple[int, int]
 
 
-def find_holes(mask: Bool2D, window: int) -> Holes:
-    """The holes of a mask (at least one pixel); thin ones longer than `window` pixels in pieces of half a window."""
-    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
-    inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
-    inside[_REACH:-_REACH, _REACH:-_REACH] = mask[top : top + height, left : left + width]
+def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes:
+    """The holes of a mask (at least one pixel); thin ones longer than `window` pixels in pieces of half a window.
+
+    Args:
+        mask: H×W, True = fill.
+        window: pixels.
+        depths: the mask's, where they are measured already.
+    """
+    inside, (top, left) = _cut_out(mask)
     joined = cv2.dilate(inside.view(np.uint8), _JOINS)
     _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
     labels *= inside
     boxes = _boxes_of(stats)
-    radii = _radii(inside, labels, len(boxes))
+    radii = _radii(_depths(inside) if depths is None else depths, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
         cut = _cut(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
@@ -65,9 +71,19 @@ def find_holes(mask: Bool2D, window: int) -> Holes:
     if len(pieces) > 1:
         boxes = np.concatenate(pieces)
         radii = np.pad(radii, (0, len(boxes) - len(radii)))
-    origin = (top - _REACH, left - _REACH)
-    boxes += origin * 2
-    return Holes(boxes, radii, labels, origin)
+    boxes += (top, left) * 2
+    return Holes(boxes, radii, labels, (top, left))
+
+
+def find_depths(mask: Bool2D) -> Depths | None:
+    """How deep a mask is; None where no circle of more than `THIN_RADIUS` fits in."""
+    return _depths(_cut_out(mask)[0])
+
+
+def thickest(depths: Depths | None) -> float:
+    """The largest of the radii that `find_holes` gives."""
+    radius = 0.0 if depths is None else float(depths.max())
+    return radius if radius > THIN_RADIUS else 0.0
 
 
 def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
@@ -119,6 +135,14 @@ def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
     ]
 
 
+def _cut_out(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
+    """The part of a mask with something in it, `_REACH` pixels wider on every side, and where its top left is."""
+    left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
+    inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
+    inside[_REACH:-_REACH, _REACH:-_REACH] = mask[top : top + height, left : left + width]
+    return inside, (top - _REACH, left - _REACH)
+
+
 def _boxes_of(stats: Any) -> Boxes:
     """Of the components that connectedComponentsWithStats found behind the background, not joined any more."""
     boxes: Boxes = stats[1:, (cv2.CC_STAT_TOP, cv2.CC_STAT_LEFT, cv2.CC_STAT_HEIGHT, cv2.CC_STAT_WIDTH)].astype(np.intp)
@@ -127,13 +151,15 @@ def _boxes_of(stats: Any) -> Boxes:
     return boxes
 
 
-def _radii(inside: Bool2D, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
-    if not _may_be_thick(inside):
-        return np.zeros(count, np.float32)
-    distance = cv2.distanceTransform(inside.view(np.uint8), cv2.DIST_L2, 3)
-    thick = distance > THIN_RADIUS
+def _depths(inside: Bool2D) -> Depths | None:
+    return cv2.distanceTransform(inside.view(np.uint8), cv2.DIST_L2, 3) if _may_be_thick(inside) else None
+
+
+def _radii(depths: Depths | None, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
     radii = np.zeros(count + 1, np.float32)
-    np.maximum.at(radii, labels[thick], distance[thick])
+    if depths is not None:
+        thick = depths > THIN_RADIUS
+        np.maximum.at(radii, labels[thick], depths[thick])
     return radii[1:]
 
 

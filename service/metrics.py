@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from service.gpu_gauges import add_gpu_gauges
+from service.tallies import OwnTally, SharedTally, Tally
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -43,34 +44,15 @@ class Metrics:
         if not self._directory:
             add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self.request = Histogram(
+        self._requests = self._tally(
             "retouch_request_duration_seconds",
             "Time from the request's header to its reply",
-            ["endpoint", "model", "code"],
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
+            ("endpoint", "model", "code"),
         )
-        self.stage = Histogram(
-            "retouch_stage_duration_seconds",
-            "Time in one stage of a request",
-            ["stage"],
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.batch_size = Histogram(
-            "retouch_batch_size",
-            "Samples in a batch",
-            ["model", "device"],
-            buckets=BATCH_BUCKETS,
-            registry=self.registry,
-        )
-        self.batch_duration = Histogram(
-            "retouch_batch_duration_seconds",
-            "Time a batch held the device",
-            ["model", "device"],
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
-        )
+        self._stages = self._tally("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
+        per_device = ("model", "device")
+        self._batch_sizes = self._tally("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
+        self._batches = self._tally("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
         self.rejected = Counter(
             "retouch_rejected", "Requests refused before they were computed", ["reason"], registry=self.registry
         )
@@ -125,10 +107,20 @@ class Metrics:
         self.refresh()
         return generate_latest(gathered(self._directory) if self._directory else self.registry)
 
+    def request_done(self, endpoint: str, model: str, status: int, seconds: float) -> None:
+        """A request was answered, or its client left."""
+        self._requests.observe((endpoint, model, str(status)), seconds)
+
+    def stages_done(self, stages: Mapping[str, float]) -> None:
+        """A request went through these stages, in seconds."""
+        for stage, seconds in stages.items():
+            self._stages.observe((stage,), seconds)
+
     def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
         """A batch was computed (called on the device worker's thread)."""
-        self.batch_size.labels(model, self._device or device).observe(size)
-        self.batch_duration.labels(model, self._device or device).observe(infer_s)
+        labels = model, self._device or device
+        self._batch_sizes.observe(labels, size)
+        self._batches.observe(labels, infer_s)
 
     def saved(self, lag_s: float) -> None:
         """A result became durable (called on the store's threads)."""
@@ -145,6 +137,12 @@ class Metrics:
     def cache_asked(self, outcome: str) -> None:
         """A request that could be cached found its result, or did not."""
         self.cache.labels(outcome).inc()
+
+    def _tally(
+        self, name: str, text: str, label_names: tuple[str, ...], buckets: Sequence[float] = LATENCY_BUCKETS_S
+    ) -> Tally:
+        """A histogram that is told of something with every request."""
+        return (SharedTally if self.shared else OwnTally)(name, text, label_names, buckets, self.registry)
 
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"

@@ -30,13 +30,14 @@ from service.saving.results import Reservation, StoredResult
 from service.saving.store import ResultStore
 from service.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.settings import Settings
+from service.side_by_side import SideBySide, in_turn
 from service.sidecars import sidecar_of
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, timed
 from service.tracing import RequestTracer, StageTrace
 from service.turns import Turns
 
-Prepare = Callable[[Manifest, Timings], Prepared]
+Prepare = Callable[[Manifest, Timings, SideBySide], Prepared]
 _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
 _SMALL_PIXELS = 96 * 96
@@ -147,9 +148,10 @@ class Pipeline:
         seed = self._seed(order, model.manifest)
         if order.decoded_bytes <= _SMALL_BYTES:
             await self.turns.take()
-            prepared = order.prepare(model.manifest, timings)
+            prepared = order.prepare(model.manifest, timings, in_turn)
         else:
-            prepared = await self.codec_threads.begin(order.prepare, model.manifest, timings)
+            threads = self.codec_threads
+            prepared = await threads.begin(order.prepare, model.manifest, timings, threads.side_by_side)
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
         computed = await self._submit_all(rows, model, call, trace)
         timings.add("queue", max(done.queue_s for done in computed))
@@ -213,15 +215,16 @@ class Pipeline:
         A single one is encoded and spooled by one thread: each way to a thread and back costs as much as the write.
         """
         output_format, quality = order.options.format or "png", order.options.quality
+        side_by_side = self.codec_threads.side_by_side
         if len(samples) == 1:
-            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings)
+            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings, side_by_side)
             if prepared.size.height * prepared.size.width <= _SMALL_PIXELS and not self._saves(order):
                 return finished([encode()])
             return await self.codec_threads.finish(lambda: finished([encode()]))
         own = [Timings(on_ended=timings.on_ended) for _ in samples]
         bodies = await asyncio.gather(
             *(
-                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its)
+                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its, side_by_side)
                 for tiles, its in zip(samples, own, strict=True)
             )
         )
@@ -273,14 +276,18 @@ class Pipeline:
     def _observe(self, computed: list[Computed], timings: Timings) -> None:
         own_s = sum(timings.stages.values()) - timings.stages["queue"]
         self.admission.pace.learn(((done.batch_size, done.infer_s) for done in computed), own_s)
-        for stage, seconds in timings.stages.items():
-            self.metrics.stage.labels(stage).observe(seconds)
+        self.metrics.stages_done(timings.stages)
 
 
 def _encoded(
-    prepared: Prepared, tiles: list[Tile], output_format: ImageFormat, quality: int, timings: Timings
+    prepared: Prepared,
+    tiles: list[Tile],
+    output_format: ImageFormat,
+    quality: int,
+    timings: Timings,
+    side_by_side: SideBySide,
 ) -> bytes:
     with timed(timings, "postprocess"):
         picture = prepared.finish(tiles)
     with timed(timings, "encode"):
-        return codec.encode(picture, output_format, quality)
+        return codec.encode(picture, output_format, quality, side_by_side)

@@ -30,6 +30,7 @@ _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), 
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _FILTER_UP = 2
 _PIECE = 1 << 20
+_STORED_BLOCK = 65_535
 
 
 def decode_png(data: bytes, header: Header) -> Pixels:
@@ -123,12 +124,12 @@ def _decode_samples(core: bytes, header: Header) -> Pixels:
     if header.colour == "palette" or header.bits < 8:
         return _decode_by_pillow(core, header)
     try:
-        lines = _checked_scanlines(core, header)
+        lines, checksum = _checked_scanlines(core, header)
     except InvalidImage:
         if header.bits == 16:
             raise
         return _decode_by_pillow(core, header)  # says what is wrong, or is content
-    decoded: Any = cv2.imdecode(np.frombuffer(_stored(core, lines), np.uint8), cv2.IMREAD_UNCHANGED)
+    decoded: Any = cv2.imdecode(np.frombuffer(_stored(core, lines, checksum), np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
         raise InvalidImage("the PNG is corrupt")
     pixels: Pixels = decoded.reshape(*header.stored, -1)
@@ -139,10 +140,20 @@ def _decode_samples(core: bytes, header: Header) -> Pixels:
     return pixels
 
 
-def _stored(core: bytes, lines: bytes) -> bytes:
-    """The same PNG with its scanlines not compressed: inflating them twice would cost as much again."""
+def _stored(core: bytes, lines: bytes, checksum: bytes) -> bytes:
+    """The same PNG with its scanlines not compressed: inflating them twice would cost as much again.
+
+    In zlib's stored blocks (RFC 1950, 1951), which zlib itself would write only after adding up the checksum anew.
+    """
+    view, pieces = memoryview(lines), list[bytes | memoryview]([b"IDAT\x78\x01"])
+    for start in range(0, len(lines), _STORED_BLOCK):
+        piece = view[start : start + _STORED_BLOCK]
+        last = start + _STORED_BLOCK >= len(lines)
+        pieces += (struct.pack("<BHH", last, len(piece), len(piece) ^ 0xFFFF), piece)
+    idat = b"".join((*pieces, checksum))
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
-    return b"".join((core[:first], _chunk(b"IDAT", zlib.compress(lines, 0)), _chunk(b"IEND", b"")))
+    size, crc = struct.pack(">I", len(idat) - 4), struct.pack(">I", zlib.crc32(idat))
+    return b"".join((core[:first], size, idat, crc, _chunk(b"IEND", b"")))
 
 
 def _scanlines(core: bytes, header: Header) -> list[tuple[int, int]]:
@@ -170,13 +181,16 @@ def _check_length(core: bytes, header: Header) -> None:
         raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
 
 
-def _checked_scanlines(core: bytes, header: Header) -> bytes:
-    """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types."""
+def _checked_scanlines(core: bytes, header: Header) -> tuple[bytes, bytes]:
+    """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types.
+
+    Returns the scanlines and zlib's checksum of them.
+    """
     scanlines = _scanlines(core, header)
     expected = sum(rows * stride for rows, stride in scanlines)
-    inflate = zlib.decompressobj()
+    inflate, packed = zlib.decompressobj(), _packed(core)
     try:
-        inflated = inflate.decompress(_packed(core), expected + 1)
+        inflated = inflate.decompress(packed, expected + 1)
     except zlib.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
     if len(inflated) != expected or not inflate.eof:
@@ -186,7 +200,8 @@ def _checked_scanlines(core: bytes, header: Header) -> bytes:
         if max(inflated[at : at + rows * stride : stride]) > 4:
             raise InvalidImage("the PNG is corrupt: unknown filter type")
         at += rows * stride
-    return inflated
+    end = len(packed) - len(inflate.unused_data)
+    return inflated, packed[end - 4 : end]
 
 
 def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:

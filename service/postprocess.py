@@ -6,6 +6,7 @@ The seam lies inside the mask and is a few pixels wide: docs/adr/0002-seam.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -24,7 +25,49 @@ MAX_FEATHER = 16
 """The same in pixels of the picture, where a tile is scaled up."""
 
 
-def paste(picture: Picture, mask: Bool2D, crops: Sequence[Crop], tiles: Sequence[NDArray[np.uint8]]) -> Picture:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a crop's tile goes: what follows from the mask alone.
+
+    part: of the picture, round the crop's part of the mask.
+    hole: of `part`, True where pixels are replaced.
+    seam, nearest: pixels of the seam, and of each the nearest pixel outside the mask; flat indices in `part`.
+    weight: float, one column: how much of the fill each pixel of the seam keeps, 0 to 1.
+    """
+
+    part: Box
+    hole: Bool2D
+    seam: NDArray[np.int64]
+    nearest: NDArray[np.int64]
+    weight: NDArray[np.floating[Any]]
+
+
+def place(mask: Bool2D, crop: Crop) -> Place | None:
+    """Where a crop's tile goes; None where it fills nothing.
+
+    Args:
+        mask: H×W of the picture, True = fill.
+        crop: as planned.
+    """
+    box = crop.box
+    hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
+    x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
+    if not width:
+        return None
+    width_of_seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
+    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
+    within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
+    seam = _seam(mask[part.top : part.bottom, part.left : part.right], width_of_seam)
+    return Place(part, hole[within], *seam)
+
+
+def paste(
+    picture: Picture,
+    mask: Bool2D,
+    crops: Sequence[Crop],
+    tiles: Sequence[NDArray[np.uint8]],
+    places: Sequence[Place | None] = (),
+) -> Picture:
     """The picture with its holes filled; a new one, of the same depth, channels, alpha and profile.
 
     Pixels outside the mask are identical to the picture's. Alpha is kept; where the mask is exactly what is fully
@@ -35,10 +78,12 @@ def paste(picture: Picture, mask: Bool2D, crops: Sequence[Crop], tiles: Sequence
         mask: H×W, True = fill.
         crops: as planned; their holes cover the mask.
         tiles: uint8 H×W×C of each crop's tile, what the model gave.
+        places: of the crops, where they are known already.
     """
     pixels: Any = picture.pixels.copy()
-    for crop, tile in zip(crops, tiles, strict=True):
-        _paste_one(pixels, picture.pixels, mask, crop, tile)
+    for crop, tile, where in zip(crops, tiles, places or [place(mask, crop) for crop in crops], strict=True):
+        if where is not None:
+            _paste_one(pixels, picture.pixels, crop, tile, where)
     return Picture(pixels, _alpha(picture, mask), picture.icc)
 
 
@@ -52,43 +97,37 @@ def translated(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: 
     return Picture(_scaled_back(region, picture.size), alpha, None)
 
 
-def _paste_one(pixels: Pixels, source: Pixels, mask: Bool2D, crop: Crop, tile: NDArray[np.uint8]) -> None:
-    """Writes one crop's part of the mask into `pixels`."""
-    box = crop.box
-    hole = mask[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
-    x, y, width, height = cv2.boundingRect(np.ascontiguousarray(hole).view(np.uint8))
-    if not width:
-        return
-    width_of_seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
-    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
+def _paste_one(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: Place) -> None:
+    """Writes one crop's part of the mask into `pixels`, led over the seam into the nearest colour outside the mask.
+
+    Few calls on whole arrays: each passes the interpreter's lock on.
+    """
+    box, part = crop.box, where.part
     rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
     fill = _as_source(_scaled_back(region, box.size)[within], source)
-    _lead_over(fill, source, part, mask[rows, columns], width_of_seam)
-    _put(pixels[rows, columns], fill, hole[within])
+    if where.seam.size:
+        nearest = _rows_of(source[rows, columns]).take(where.nearest, axis=0)
+        filled = _rows_of(fill)
+        own = np.multiply(where.weight, filled.take(where.seam, axis=0), dtype=np.float32)
+        own += np.multiply(1 - where.weight, nearest, dtype=np.float32)
+        filled[where.seam] = np.rint(own, out=own)
+    _put(pixels[rows, columns], fill, where.hole)
 
 
-def _lead_over(fill: Pixels, source: Pixels, part: Box, mask: Bool2D, width: int) -> None:
-    """Leads the fill of a part of the picture, over `width` pixels, into the nearest colour outside the mask.
-
-    Overwrites those pixels of `fill`, which is contiguous. Few calls on whole arrays: each passes the interpreter's
-    lock on.
-    """
+def _seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
+    """The seam of `width` pixels within a part's mask: its pixels, their nearest ones outside, and their weights."""
     inside = np.ascontiguousarray(mask).view(np.uint8)
     outside = np.flatnonzero(inside == 0)
     if not outside.size:
-        return
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 1), np.float32)
     # labels of the pixels in `outside` are 1, 2, … in this order
     distance, labels = cv2.distanceTransformWithLabels(inside, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL)
-    seam = np.flatnonzero(cv2.inRange(distance, _LEAST_DISTANCE, float(width)))
-    known = _rows_of(source[part.top : part.bottom, part.left : part.right])
-    nearest = known.take(outside[np.asarray(labels, np.int32).reshape(-1)[seam] - 1], axis=0)
-    weight = (distance.take(seam) / (width + 1))[:, None]
-    rows = _rows_of(fill)
-    own = np.multiply(weight, rows.take(seam, axis=0), dtype=np.float32)
-    own += np.multiply(1 - weight, nearest, dtype=np.float32)
-    rows[seam] = np.rint(own, out=own)
+    # numpy finds what is True in a quarter of the time that it takes for what is not 0
+    seam = np.flatnonzero((distance >= _LEAST_DISTANCE) & (distance <= width))
+    nearest = outside.take(labels.reshape(-1).take(seam).astype(np.int64) - 1)
+    return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
 
 
 def _rows_of(pixels: Any) -> Any:

@@ -107,7 +107,8 @@ class Settings(BaseModel):
     results_max_gb: float = Field(0.0, ge=0, description="keep at most that much of them, in GiB; 0: no limit")
     spool_max_items: int = Field(512, ge=1, description="results waiting to be saved; when full, new work is refused")
     spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
-    save_threads: int = Field(8, ge=1, description="threads that write results to results_dir; they share its syncs")
+    save_threads: int = Field(2, ge=1, description="threads that write results to results_dir: one writes, one syncs")
+    save_group: int = Field(64, ge=1, description="waiting results that a thread makes durable with the same syncs")
     job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
     max_jobs: int = Field(1000, ge=1, description="unfinished jobs, of all processes together; one more is refused")
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 from engines.manifest import Manifest
 from service import codec, colours, crops, ids, masks, postprocess, preprocess
 from service.errors import InvalidOption, InvalidRequest, SizesDiffer
-from service.header import read_header
-from service.items import Crop, ImageFormat, Picture, Sample, Size, Timings
+from service.header import Header, read_header
+from service.items import Bool2D, Crop, ImageFormat, Picture, Sample, Size, Timings
 from service.ranges import stage_range
 from service.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+from service.side_by_side import SideBySide, in_turn
 
 Tile = NDArray[np.uint8]
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,40 @@ class Prepared:
     finish: Callable[[Sequence[Tile]], Picture]
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a mask asks for: pixels to fill (H×W, True), their share, the crops, and where their tiles go."""
+
+    hole: Bool2D
+    coverage: float
+    crops: list[Crop]
+    places: list[postprocess.Place | None]
+
+
 DECODED_BYTES_PER_PIXEL = 5
 """Of a picture and its mask together: 8-bit RGBA in, a copy of it out, the mask and what is computed on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """The files of a request."""
+    """The files of a request, and their headers, which are read once."""
 
     image: bytes
     mask: bytes = b""
     instance: bytes | None = None
     reference: bytes | None = None
+    _headers: dict[str, Header] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def header(self, part: str, max_pixels: int) -> Header:
+        """Of the file of that name.
+
+        Raises:
+            UnsupportedType, TooLarge, InvalidImage: as `read_header`.
+        """
+        header = self._headers.get(part)
+        if header is None:
+            header = self._headers[part] = read_header(getattr(self, part), max_pixels=max_pixels)
+        return header
 
 
 def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
@@ -62,32 +87,45 @@ def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
     """
-    files = [data for data in (uploads.image, uploads.mask, uploads.instance, uploads.reference) if data]
-    sizes = [read_header(data, max_pixels=max_pixels).size for data in files]
+    parts = [part for part in ("image", "mask", "instance", "reference") if getattr(uploads, part)]
+    sizes = [uploads.header(part, max_pixels).size for part in parts]
     return sum(size.height * size.width for size in sizes) * DECODED_BYTES_PER_PIXEL
 
 
 def prepare_inpaint(
-    uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: Manifest, timings: Timings
+    uploads: Uploads,
+    options: InpaintOptions,
+    max_pixels: int,
+    manifest: Manifest,
+    timings: Timings,
+    side_by_side: SideBySide = in_turn,
 ) -> Prepared:
     """Crops round the holes of a picture.
+
+    What follows from the mask alone is worked out beside decoding the picture, and counts as decoding.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
     """
     with timed(timings, "decode"):
-        picture = _decode(uploads.image, options.format, max_pixels)
-        hole = codec.decode_mask(uploads.mask, options.mask_mode, max_pixels=max_pixels)
+        picture, plan = _both(
+            lambda: _decode(uploads, options.format, max_pixels),
+            lambda: _plan(uploads, options, max_pixels, manifest),
+            side_by_side,
+        )
     with timed(timings, "preprocess"):
-        hole = masks.fit_mask(hole, picture.size, options.mask_resize)
-        coverage = masks.measure_coverage(hole, options.mask_mode)
-        plan = crops.plan(hole, manifest.size, options.strategy)
-        rows = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
-    return Prepared(rows, picture.size, coverage, partial(postprocess.paste, picture, hole, plan))
+        rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
+    finish = partial(postprocess.paste, picture, plan.hole, plan.crops, places=plan.places)
+    return Prepared(rows, picture.size, plan.coverage, finish)
 
 
 def prepare_translate(
-    uploads: Uploads, options: TranslateOptions, max_pixels: int, manifest: Manifest, timings: Timings
+    uploads: Uploads,
+    options: TranslateOptions,
+    max_pixels: int,
+    manifest: Manifest,
+    timings: Timings,
+    _: SideBySide = in_turn,
 ) -> Prepared:
     """The whole of a picture, or of a label map, with the instance map and the reference where the model takes them.
 
@@ -98,7 +136,7 @@ def prepare_translate(
     with timed(timings, "decode"):
         label = manifest.input("label")
         if label is None:
-            picture = _decode(uploads.image, options.format, max_pixels)
+            picture = _decode(uploads, options.format, max_pixels)
         else:
             picture = ids.decode_labels(uploads.image, label.classes, max_pixels=max_pixels)
             codec.check_encodable(picture.size, options.format or "png")
@@ -113,7 +151,9 @@ def prepare_translate(
     return Prepared([row], picture.size, None, partial(_translated, picture, crop, manifest))
 
 
-def prepare_generate(options: GenerateOptions, manifest: Manifest, _timings: Timings) -> Prepared:
+def prepare_generate(
+    options: GenerateOptions, manifest: Manifest, _timings: Timings, _: SideBySide = in_turn
+) -> Prepared:
     """One tile of the model's (smallest) size, from the latent alone.
 
     Raises:
@@ -133,10 +173,27 @@ def timed(timings: Timings, stage: str) -> Iterator[None]:
     timings.ended(stage, perf_counter() - started)
 
 
-def _decode(image: bytes, output_format: ImageFormat | None, max_pixels: int) -> Picture:
-    picture = codec.decode(image, max_pixels=max_pixels)
+def _decode(uploads: Uploads, output_format: ImageFormat | None, max_pixels: int) -> Picture:
+    picture = codec.decode(uploads.image, max_pixels=max_pixels, header=uploads.header("image", max_pixels))
     codec.check_encodable(picture.size, output_format or "png")  # now, and not after it was computed
     return picture
+
+
+def _plan(uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: Manifest) -> _Plan:
+    size = uploads.header("image", max_pixels).size
+    header = uploads.header("mask", max_pixels)
+    hole = codec.decode_mask(uploads.mask, options.mask_mode, max_pixels=max_pixels, header=header)
+    hole = masks.fit_mask(hole, size, options.mask_resize)
+    coverage = masks.measure_coverage(hole, options.mask_mode)
+    planned = crops.plan(hole, manifest.size, options.strategy)
+    return _Plan(hole, coverage, planned, [postprocess.place(hole, crop) for crop in planned])
+
+
+def _both(first: Callable[[], A], second: Callable[[], B], side_by_side: SideBySide) -> tuple[A, B]:
+    """What both give; where both raise, the first one's error."""
+    pieces: list[Callable[[], Any]] = [first, second]
+    one, other = side_by_side(pieces)
+    return one, other
 
 
 def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

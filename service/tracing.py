@@ -9,9 +9,11 @@ requests; it has one only if one of them is traced.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -22,12 +24,16 @@ from service.items import Computed
 from service.settings import Settings, SettingsInvalid
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.trace import Span, SpanContext, Tracer
+    from opentelemetry.sdk.trace import Tracer
+    from opentelemetry.trace import SpanContext
+
+    from service.spans import Spans
 
 _EXPORT_TIMEOUT_S = 5.0
 """Of one try; a collector that hangs must not hold the process's end longer."""
 _PATH = "/v1/traces"
+_CHANCE_BITS = 53
+"""As many as a float is exact to."""
 
 
 def check_tracing(settings: Settings) -> None:
@@ -41,141 +47,147 @@ def check_tracing(settings: Settings) -> None:
 
 
 class RequestTracer:
-    """Begins the traces of requests."""
+    """Begins the traces of requests.
 
-    def __init__(self, tracer: Tracer) -> None:
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 -- see the module's text
-            TraceContextTextMapPropagator,
-        )
+    Args:
+        tracer: whose spans they are.
+        ratio: the share of requests without a caller's decision that is recorded.
+        bits: so many random bits as an integer.
+    """
 
-        self._tracer = tracer
-        self._propagator = TraceContextTextMapPropagator()
+    def __init__(self, tracer: Tracer, ratio: float, bits: Callable[[int], int] = random.getrandbits) -> None:
+        from service.spans import Spans  # noqa: PLC0415 -- see the module's text
+
+        self._spans = Spans(tracer, bits)
+        self._left_out_below = round((1.0 - ratio) * 2**_CHANCE_BITS)
+        self._bits = bits
 
     def begin(self, method: str, path: str, headers: Headers) -> RequestTrace:
         """The root span of a request; a child of its caller's where it names one."""
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
-
-        context = None
-        if "traceparent" in headers:
-            context = self._propagator.extract({name: headers.get(name, "") for name in ("traceparent", "tracestate")})
-        span = self._tracer.start_span(
-            method, context, SpanKind.SERVER, {"http.request.method": method, "url.path": path}
-        )
-        return RequestTrace(span)
+        caller = self._spans.caller(headers) if "traceparent" in headers else None
+        recorded = caller.trace_flags.sampled if caller else self._bits(_CHANCE_BITS) >= self._left_out_below
+        if recorded:
+            root = _Root(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
+            return RequestTrace(root.ids.trace_id, root.ids.span_id, root)
+        trace_id = caller.trace_id if caller else self._bits(128) or 1
+        return RequestTrace(trace_id, self._bits(64) or 1)
 
     def follow(self, traceparent: str) -> StageTrace:
         """The trace of a request that began here, or in another process, or before a restart."""
-        return StageTrace(self._tracer, self._propagator.extract({"traceparent": traceparent}))
+        from service.spans import ids_of  # noqa: PLC0415
+
+        return StageTrace(self._spans, ids_of(traceparent))
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The root span of a request that is recorded, while it runs."""
+
+    spans: Spans
+    ids: SpanContext
+    caller: SpanContext | None
+    method: str
+    path: str
+    began_ns: int
 
 
 class RequestTrace:
-    """One request's root span."""
+    """One request's trace, and its root span, where that is recorded."""
 
-    def __init__(self, span: Span) -> None:
-        self._span = span
-        context = span.get_span_context()
-        self.recorded = span.is_recording()
-        self.traceparent = _traceparent(context)
-        self.ids = {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+    def __init__(self, trace_id: int, span_id: int, root: _Root | None = None) -> None:
+        self._root = root
+        self.recorded = root is not None
+        self.ids = {"trace_id": f"{trace_id:032x}", "span_id": f"{span_id:016x}"}
+        self.traceparent = _traceparent(trace_id, span_id, int(self.recorded))
 
     def end(self, route: str, status: int, facts: dict[str, str]) -> None:
         """It is answered, or its client left."""
-        if not self.recorded:
+        root = self._root
+        if root is None:
             return
-        from opentelemetry.trace import StatusCode  # noqa: PLC0415
-
-        span = self._span
-        span.update_name(f"{span.name} {route}")  # type: ignore[attr-defined] # a span of the SDK has a name
-        span.set_attributes({"http.route": route, "http.response.status_code": status, **facts})
-        if status >= 500:
-            span.set_status(StatusCode.ERROR)
-        span.end()
+        about = {"http.request.method": root.method, "url.path": root.path, "http.route": route}
+        times = root.began_ns, time.time_ns()
+        name = f"{root.method} {route}"
+        root.spans.request(root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts})
 
 
 class StageTrace:
     """Spans of a request's stages, told of when they end, from any thread. Names as in Server-Timing."""
 
-    def __init__(self, tracer: Tracer, parent: Context) -> None:
-        self._tracer = tracer
+    def __init__(self, spans: Spans, parent: SpanContext) -> None:
+        self._spans = spans
         self._parent = parent
 
     def stage_ended(self, stage: str, seconds: float) -> None:
         """A stage ended just now."""
         now = time.time_ns()
-        self._tracer.start_span(stage, self._parent, start_time=now - _ns(seconds)).end(now)
+        self._spans.stage(self._parent, stage, (now - _ns(seconds), now))
 
     def computed(self, done: Computed) -> None:
         """A sample came back just now: it waited, then its batch was computed."""
-        from opentelemetry.trace import Link, SpanContext, TraceFlags  # noqa: PLC0415
-
         now = time.time_ns()
         began = now - _ns(done.infer_s)
-        links = []
-        if done.batch:
-            _, trace_id, span_id, flags = done.batch.split("-")
-            batch = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))
-            links.append(Link(batch))
-        self._tracer.start_span("queue", self._parent, start_time=began - _ns(done.queue_s)).end(began)
-        facts = {"retouch.batch_size": done.batch_size}
-        self._tracer.start_span("infer", self._parent, attributes=facts, links=links, start_time=began).end(now)
+        self._spans.stage(self._parent, "queue", (began - _ns(done.queue_s), began))
+        self._spans.infer(self._parent, (began, now), done.batch_size, done.batch)
 
 
 class BatchTracer:
     """Spans of batches, in the process that computes them."""
 
     def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+        from service.spans import Spans  # noqa: PLC0415
+
+        self._spans = Spans(tracer)
 
     def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
         """A batch ended just now; called on the device worker's thread. Returns its `traceparent`."""
         now = time.time_ns()
         facts: dict[str, str | int] = {"retouch.model": model, "retouch.device": device, "retouch.batch_size": size}
-        span = self._tracer.start_span("batch", attributes=facts, start_time=now - _ns(infer_s))
-        span.end(now)
-        return _traceparent(span.get_span_context())
+        ids = self._spans.batch((now - _ns(infer_s), now), facts)
+        return _traceparent(ids.trace_id, ids.span_id, ids.trace_flags)
 
 
 @asynccontextmanager
 async def open_request_tracer(settings: Settings) -> AsyncIterator[RequestTracer | None]:
     """Traces as the settings say; None where they say nothing."""
-    async with _open_tracer(settings, settings.trace_ratio) as tracer:
-        yield RequestTracer(tracer) if tracer is not None else None
+    async with _open_tracer(settings) as tracer:
+        yield RequestTracer(tracer, settings.trace_ratio) if tracer is not None else None
 
 
 @asynccontextmanager
 async def open_batch_tracer(settings: Settings) -> AsyncIterator[BatchTracer | None]:
     """As `open_request_tracer`, for the process that computes."""
-    async with _open_tracer(settings, 1.0) as tracer:
+    async with _open_tracer(settings) as tracer:
         yield BatchTracer(tracer) if tracer is not None else None
 
 
 @asynccontextmanager
-async def _open_tracer(settings: Settings, ratio: float) -> AsyncIterator[Tracer | None]:
+async def _open_tracer(settings: Settings) -> AsyncIterator[Tracer | None]:
     if not settings.otlp_endpoint:
         yield None
         return
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
+
+    from service.otlp import Exporter  # noqa: PLC0415
 
     provider = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(ratio)),
         resource=Resource.create({"service.name": "retouch", "service.version": version("retouch")}),
         shutdown_on_exit=False,
     )
-    exporter = OTLPSpanExporter(settings.otlp_endpoint.rstrip("/") + _PATH, timeout=_EXPORT_TIMEOUT_S)
+    exporter = Exporter(settings.otlp_endpoint.rstrip("/") + _PATH, timeout=_EXPORT_TIMEOUT_S)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
-        yield provider.get_tracer("retouch")
+        tracer = provider.get_tracer("retouch")
+        yield tracer if isinstance(tracer, Tracer) else None  # of another kind where OTEL_SDK_DISABLED is set
     finally:
         await asyncio.to_thread(provider.shutdown)  # sends what is left
 
 
-def _traceparent(context: SpanContext) -> str:
+def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
     """W3C Trace Context, version 00."""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
 
 def _ns(seconds: float) -> int:

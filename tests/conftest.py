@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import structlog
+
+from service.cores import usable_cores
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """`--numprocesses=auto`: one for each core that this process may use; more than eight wait for the longest file."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(8, cores)
+    return min(8, usable_cores())
 
 
 @pytest.fixture(autouse=True)
@@ -21,5 +20,6 @@ def _plain_logs() -> None:
 
     Set for each test anew: one that serves in this process configures the logs of those after it.
     """
+    structlog.reset_defaults()
     plain = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
     structlog.configure(processors=[*plain, structlog.processors.KeyValueRenderer(key_order=["event"])])

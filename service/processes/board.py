@@ -1,4 +1,4 @@
-"""A page of memory that all processes see: how much each has in hand, and that it is alive.
+"""Memory that all processes see: how much each has in hand, that it is alive, and who was told to come back when.
 
 Each row has one writer, and eight bytes that are aligned are written and read whole, so that nothing is locked.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
+
+from service.processes import shared_book
+from service.processes.shared_book import SharedBook
 
 _COLUMNS = 4
 _INSIDE, _LOAD, _BEAT, _READY = range(_COLUMNS)
@@ -22,6 +25,11 @@ class Places:
 
     @property
     def nbytes(self) -> int:
+        return self.rows_nbytes + shared_book.nbytes(self.front_ends)
+
+    @property
+    def rows_nbytes(self) -> int:
+        """How much of it the rows take."""
         return (self.front_ends + self.engines) * _COLUMNS * 8
 
 
@@ -33,7 +41,7 @@ def make_board(places: Places) -> int:
 
 
 class Board:
-    """The page, mapped.
+    """The memory, mapped.
 
     Args:
         descriptor: from `make_board`.
@@ -42,7 +50,9 @@ class Board:
 
     def __init__(self, descriptor: int, places: Places) -> None:
         self._places = places
-        self._cells: memoryview[float] = memoryview(mmap.mmap(descriptor, places.nbytes)).cast("d")
+        memory = memoryview(mmap.mmap(descriptor, places.nbytes))
+        self._cells: memoryview[float] = memory[: places.rows_nbytes].cast("d")
+        self._book = memory[places.rows_nbytes :]
 
     def front_end(self, index: int) -> Row:
         """The row of a front end."""
@@ -51,6 +61,10 @@ class Board:
     def engine(self, index: int) -> Row:
         """The row of an engine process."""
         return self.front_end(self._places.front_ends + index)
+
+    def book(self, index: int) -> SharedBook:
+        """The appointments, as that front end reads and writes them."""
+        return SharedBook(self._book, index)
 
     def inside_elsewhere(self, index: int) -> int:
         """Requests in the house of all front ends but that one."""

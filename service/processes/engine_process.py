@@ -76,12 +76,12 @@ class EngineDesk:
             loaded = self._room.loaded.is_set()  # what is offered below is all of it only if it was so before
             await self._renew()
             ready = loaded and self._room.ready
-            if ready != self._ready:
-                self._ready = self._row.ready = ready
+            news, self._ready = ready != self._ready, ready
+            self._row.ready, self._row.beat_at = ready, time.monotonic()
+            self._room.metrics.refresh()
+            if news:  # written down before any front end can say it
                 for session in self._sessions:
                     session.channel.send(Vitals(ready))
-            self._row.beat_at = time.monotonic()
-            self._room.metrics.refresh()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def close(self) -> None:

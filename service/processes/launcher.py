@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import structlog
 from prometheus_client import start_http_server
 
+from service.cores import usable_cores
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
 from service.processes.plan import Restarts, devices, divided
@@ -119,6 +120,7 @@ class Launcher:
         self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
         self._signalled = 0
         self._drained_at = 0.0
+        self._looked_at = self._watching_since = time.monotonic()
         self._clean = True
 
     @property
@@ -161,6 +163,10 @@ class Launcher:
             child.signal(signal.SIGTERM)
 
     def _look(self, now: float) -> None:
+        still_s, self._looked_at = now - self._looked_at, now
+        if still_s > self._settings.hang_timeout_s / 2:  # the machine stood still: nobody could show life meanwhile
+            _log.warning("the launcher stood still; processes get time to show life", for_s=round(still_s, 1))
+            self._watching_since = now
         for child in self._children:
             if (status := child.reap(now)) is not None:
                 self._ended(child, status)
@@ -175,7 +181,7 @@ class Launcher:
             self._look_after(child, now, alive)
 
     def _look_after(self, child: Child, now: float, alive: bool) -> None:
-        if child.running and child.silent_s(now) > self._settings.hang_timeout_s:
+        if child.running and min(child.silent_s(now), now - self._watching_since) > self._settings.hang_timeout_s:
             _log.error("process hangs", process=child.name)
             self._kill([child])
         elif not child.running and now >= child.due_at and self._is_needed(child, alive):
@@ -226,9 +232,7 @@ class Launcher:
                 "role": role,
                 "index": index,
                 "launcher": os.getpid(),
-                "settings": divided(self._settings, os.cpu_count() or 1).model_copy(
-                    update={"port": self._address.where[1]}
-                ),
+                "settings": divided(self._settings, usable_cores()).model_copy(update={"port": self._address.where[1]}),
                 "sockets": [str(path) for path in self._run_directory.sockets(self._places.engines)],
                 "board": self._board_fd,
                 "front_ends": self._places.front_ends,

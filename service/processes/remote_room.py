@@ -17,6 +17,7 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.served import ModelStatus
+from service.appointment_book import Book
 from service.background import cancelled
 from service.errors import NotReady, ShuttingDown
 from service.fairness import ANYONE, Flow
@@ -218,6 +219,7 @@ class SharedHouse:
 
     board: Board
     index: int
+    book: Book
 
     @property
     def others(self) -> int:
@@ -239,7 +241,7 @@ class RemoteRoom:
         settings: all knobs.
     """
 
-    def __init__(self, assignment: Assignment, settings: Settings) -> None:
+    def __init__(self, assignment: Assignment, settings: Settings, metrics: Metrics) -> None:
         board = Board(assignment.board, assignment.places)
         self.row = board.front_end(assignment.index)
         self.row.clear()
@@ -249,10 +251,12 @@ class RemoteRoom:
         ]
         self.models = RemoteModels(self.links)
         self.batcher = RemoteBatcher(self.models, board, self.links, time.monotonic)
-        self.house = SharedHouse(board, assignment.index)
+        self.house = SharedHouse(board, assignment.index, board.book(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()
         """Never set: another engine process takes the place of one that is lost."""
+        self._metrics = metrics
+        metrics.watch(metrics.slot_bytes, lambda: sum(link.slot_bytes for link in self.links))
 
     @property
     def ready(self) -> bool:
@@ -265,23 +269,26 @@ class RemoteRoom:
             self.loaded.set()
             gc.collect()
             gc.freeze()  # modules stay for good: keep the collector out of the hot path
+        self._show()  # who is told by /readyz that it is ready reads no older answer in /metrics of another process
 
-    async def beat(self, metrics: Metrics) -> None:
+    async def beat(self) -> None:
         """Show life, until cancelled."""
-        metrics.watch(metrics.slot_bytes, lambda: sum(link.slot_bytes for link in self.links))
         while True:
-            self.row.beat_at, self.row.ready = time.monotonic(), self.ready
-            metrics.refresh()
+            self._show()
             await asyncio.sleep(_BEAT_EVERY_S)
+
+    def _show(self) -> None:
+        self.row.beat_at, self.row.ready = time.monotonic(), self.ready
+        self._metrics.refresh()
 
 
 @asynccontextmanager
 async def open_remote_room(assignment: Assignment, settings: Settings, metrics: Metrics) -> AsyncIterator[RemoteRoom]:
     """A room whose engines are in other processes; it connects to them for as long as it is open."""
-    room = RemoteRoom(assignment, settings)
+    room = RemoteRoom(assignment, settings, metrics)
     async with AsyncExitStack() as stack:
         stack.callback(room.row.clear)
-        for work in (room.beat(metrics), *(link.keep() for link in room.links)):
+        for work in (room.beat(), *(link.keep() for link in room.links)):
             stack.push_async_callback(cancelled, asyncio.create_task(work))
         stack.callback(room.batcher.close)
         yield room

@@ -19,10 +19,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
 from service.metrics import gathered
+from service.settings import SettingsInvalid
 
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
+_LONGEST_SOCKET_PATH = 107
+"""Bytes, on Linux."""
+_LONGEST_NAME = Path(f"{_PREFIX}12345678", "engine-63.sock")
 
 
 class RunDirectory:
@@ -39,13 +43,25 @@ class RunDirectory:
 
     @classmethod
     def make(cls, parent: Path | None = None) -> RunDirectory:
-        """A fresh folder; those of servers that are gone are removed."""
+        """A fresh folder; those of servers that are gone are removed.
+
+        Raises:
+            SettingsInvalid: the folder for temporary files has too long a name for a socket in it.
+        """
         parent = parent or Path(tempfile.gettempdir())
+        longest = _LONGEST_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
+        if len(os.fsencode(parent)) > longest:
+            raise SettingsInvalid(
+                f"--workers keeps sockets in the folder for temporary files, whose name may have {longest} bytes; set "
+                f"TMPDIR to a shorter one than {parent}"
+            )
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_if_unused(left)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        unlocked = path / f".{_LOCK}"  # under its own name once it is held: a server that starts now lets the folder be
+        lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
+        unlocked.rename(path / _LOCK)
         (path / "metrics").mkdir()
         return cls(path, lock)
 

@@ -57,7 +57,7 @@ def open_storage(settings: Settings) -> Storage:
     Raises:
         SettingsInvalid: the directory cannot be written to, or the URL makes no sense.
     """
-    files = ResultFiles(settings.results_dir)
+    files = ResultFiles(settings.results_dir, most_at_once=settings.save_group)
     files.prepare()
     if not settings.results_url:
         return files

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ class Owner:
         self._all = root / SPOOL
         self.folder = self._all / self.id
         self._lock: int | None = None
+        self._making = threading.Lock()
 
     def enter(self) -> None:
         """Make the folder and lock it. Until it is locked it has another name, under which nobody takes it for dead.
@@ -37,6 +39,20 @@ class Owner:
         self._lock = os.open(unborn / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         unborn.rename(self.folder)
+
+    def enter_again(self) -> None:
+        """Make the folder anew where somebody has removed it; does nothing where it is there.
+
+        Raises:
+            OSError: the folder cannot be made.
+        """
+        with self._making:
+            if self.folder.exists():
+                return
+            gone, self._lock = self._lock, None
+            if gone is not None:
+                os.close(gone)
+            self.enter()
 
     def leave(self) -> None:
         """Unlock the folder, and remove it where nothing is left in it. Calling it twice is allowed."""

@@ -1,7 +1,8 @@
 """Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, ID = 32 hexadecimal digits, `ab` = the first two.
 
 A file is written under `.incoming`, synced, and only then renamed to its place, the image before its sidecar, with the
-directory synced after each: after a crash at any point a sidecar that can be seen has its whole image beside it.
+directory synced after each: after a crash at any point a sidecar that can be seen has its whole image beside it. Many
+results at once take the same three steps together, each followed by one sync of the whole file system.
 `.incoming` is one folder in the same file system, so that a start finds what a crashed run left without a look
 through every result.
 """
@@ -9,11 +10,13 @@ through every result.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import platform
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from service.saving.file_system import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors
 from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar_file
 from service.settings import SettingsInvalid
 
@@ -21,7 +24,7 @@ INCOMING = ".incoming"
 
 
 class Disk:
-    """The three effects on the file system; a test can record them, or make one fail."""
+    """The effects on the file system; a test can record them, or make one fail."""
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a whole file and wait until its bytes are on the device."""
@@ -29,6 +32,14 @@ class Disk:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+
+    def write_soon(self, path: Path, data: bytes) -> None:
+        """Write a whole file and wait for nothing."""
+        path.write_bytes(data)
+
+    def sync_all(self, changes: Changes) -> None:
+        """Wait until all that changed in the file system is on the device."""
+        changes.sync()
 
     def rename(self, source: Path, target: Path) -> None:
         """Move a file over `target`, atomically."""
@@ -46,8 +57,9 @@ class Disk:
 class ResultFiles(Storage):
     """Results under one directory."""
 
-    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None, most_at_once: int = 64) -> None:
         self._directory = directory
+        self._most_at_once = most_at_once
         self._incoming = directory / INCOMING
         self._disk = disk or Disk()
         self._durable_shards: set[str] = set()
@@ -86,6 +98,30 @@ class ResultFiles(Storage):
             self._durable_shards.discard(shard.name)  # it may have been deleted under us: look again
             raise
 
+    @property
+    def most_at_once(self) -> int:
+        """See `Storage`. One, where a sync of the whole file system cannot be relied on."""
+        told = syncs_tell_errors(platform.system(), platform.release())
+        return self._most_at_once if told and is_synced_whole(kind_of(self._directory)) else 1
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        """See `Storage`. One alone is synced by itself, which waits for nothing that others have written."""
+        if len(results) < 2:
+            return super().write_all(results)
+        images: dict[Path, bytes] = {}
+        sidecars: dict[Path, bytes] = {}
+        for body, sidecar in results:
+            image = self._directory / object_name(sidecar["id"], SUFFIXES[sidecar["media_type"]])
+            images[image], sidecars[image.with_suffix(".json")] = body, sidecar_file(sidecar)
+        try:
+            self._publish_all(images, sidecars)
+        except OSError:
+            self._durable_shards.clear()
+            with suppress(OSError):  # the first error is the one to report
+                for target in (*images, *sidecars):
+                    self._temporary(target).unlink(missing_ok=True)
+            raise
+
     def entries(self) -> Iterator[Kept]:
         """See `Storage`."""
         for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
@@ -113,8 +149,23 @@ class ResultFiles(Storage):
             self._disk.sync_directory(self._directory)
             self._durable_shards.add(shard.name)
 
+    def _publish_all(self, images: dict[Path, bytes], sidecars: dict[Path, bytes]) -> None:
+        with changes_of(self._directory) as changes:
+            self._incoming.mkdir(parents=True, exist_ok=True)
+            for target, data in (*images.items(), *sidecars.items()):
+                target.parent.mkdir(exist_ok=True)
+                self._disk.write_soon(self._temporary(target), data)
+            self._disk.sync_all(changes)
+            for kind in (images, sidecars):
+                for target in kind:
+                    self._disk.rename(self._temporary(target), target)
+                self._disk.sync_all(changes)
+
+    def _temporary(self, target: Path) -> Path:
+        return self._incoming / target.name
+
     def _publish(self, data: bytes, target: Path) -> None:
-        temporary = self._incoming / target.name
+        temporary = self._temporary(target)
         try:
             self._disk.write(temporary, data)
             self._disk.rename(temporary, target)

@@ -53,16 +53,23 @@ class SpoolFiles:
         self._owner.leave()
 
     def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
-        """Spool a result.
+        """Spool a result; in a new folder where somebody has removed this process's own.
 
         Raises:
             OSError: the disk is full or failing; nothing is left of it.
         """
-        path = self._owner.folder / result_id
         head = json.dumps({"sidecar": sidecar, "crc32": zlib.crc32(body)}).encode()
         try:
+            self._write(result_id, [head, b"\n", body])
+        except FileNotFoundError:
+            self._owner.enter_again()
+            self._write(result_id, [head, b"\n", body])
+
+    def _write(self, result_id: str, pieces: list[bytes]) -> None:
+        path = self._owner.folder / result_id
+        try:
             with path.open("wb", buffering=0) as file:
-                _write_whole(file.fileno(), [head, b"\n", body])
+                _write_whole(file.fileno(), pieces)
         except OSError:
             path.unlink(missing_ok=True)
             raise

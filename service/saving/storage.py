@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,16 @@ class Storage(ABC):
         Raises:
             OSError: it is full, failing or not reachable; nothing half written can be seen.
         """
+
+    @property
+    def most_at_once(self) -> int:
+        """So many results are handed to one `write_all` at most."""
+        return 1
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        """Make results durable, each with its sidecar; as `write`, and after an error any of them may be, or not."""
+        for body, sidecar in results:
+            self.write(body, sidecar)
 
     @abstractmethod
     def entries(self) -> Iterator[Kept]:

@@ -2,19 +2,17 @@
 
 Room is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed. A finished
 result is handed over (`put`): it is spooled on disk, where every process that shares the folder can read it and none
-that dies takes it along, and only then promised to the client. Threads bring it to where it lasts (storage.py). A
-storage that fails, or is gone, delays that, with growing pauses between the tries; what a dead process left is taken up
-by the others, or by the next start. While the disk takes nothing more, results are kept in memory.
+that dies takes it along, and only then promised to the client. Threads bring it to where it lasts (storage.py), as many
+at once as wait and the storage takes. A storage that fails, or is gone, delays that, with growing pauses between the
+tries; what a dead process left is taken up by the others, or by the next start. While the disk takes nothing more,
+results are kept in memory.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -25,18 +23,9 @@ from service.saving.results import Clock, Reservation, SaveObserver, StoredResul
 from service.saving.spool import Backoff, Spool, SpoolLimits
 from service.saving.spool_files import Spooled, SpoolFiles
 from service.saving.storage import SUFFIXES, Storage, is_result_id
+from service.saving.write_queue import Waiting, WriteQueue
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    id: str
-    size: int
-    since: float
-    unspooled: Spooled | None = None
-    """Itself, where the disk did not take it."""
-    on_saved: Callable[[float], None] | None = None
 
 
 class ResultStore:
@@ -62,8 +51,8 @@ class ResultStore:
         self._changed = threading.Condition(lock)
         self._queued = threading.Condition(lock)  # apart: a writer that pauses must not be the one that is told
         self._spool = Spool(limits)
-        self._waiting: dict[str, _Waiting] = {}  # in order of arrival, until durable
-        self._queue: deque[str] = deque()  # those of them that no thread is writing
+        self._waiting: dict[str, Waiting] = {}  # in order of arrival, until durable
+        self._queue = WriteQueue(storage.most_at_once)  # those of them that no thread is writing
         self._failures_in_a_row = 0
         self._flushing = 0
         self._closed = False
@@ -118,7 +107,7 @@ class ResultStore:
         created = self._clock.wall().isoformat(timespec="milliseconds")
         facts = {"id": result.id, "created": created, "media_type": result.media_type, "bytes": size}
         sidecar = json.loads(json.dumps({**result.sidecar, **facts}))  # what the caller changes later is not saved
-        waiting = _Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar), result.on_saved)
+        waiting = Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar), result.on_saved)
         with self._changed:
             if self._closed:
                 raise ShuttingDown("results are no longer saved here; ask another replica")
@@ -142,7 +131,7 @@ class ResultStore:
         taken = 0
         try:
             for result_id, spooled in self._spooled.inherit():
-                waiting = _Waiting(result_id, len(spooled.body), self._clock.now())
+                waiting = Waiting(result_id, len(spooled.body), self._clock.now())
                 with self._changed:
                     self._spool.inherit(waiting.size)
                     self._waiting[result_id] = waiting
@@ -228,9 +217,9 @@ class ResultStore:
                 reservation.open = False
                 self._spool.release(reservation.estimate)
 
-    def _enqueue(self, waiting: _Waiting) -> None:
+    def _enqueue(self, waiting: Waiting) -> None:
         with self._changed:
-            self._queue.append(waiting.id)
+            self._queue.append(waiting)
             self._queued.notify()
 
     def _in_spool(self, result_id: str) -> Spooled | None:
@@ -248,42 +237,46 @@ class ResultStore:
             ) from error
 
     def _save_until_closed(self) -> None:
-        while (waiting := self._next()) is not None:
-            self._save(waiting)
+        while group := self._next():
+            self._save(group)
 
-    def _save(self, waiting: _Waiting) -> None:
+    def _save(self, group: list[Waiting]) -> None:
         try:
-            with stage_range("save", waiting.id):
-                spooled = waiting.unspooled or self._spooled.read(waiting.id)
-                if spooled is None:
-                    _log.error("a result is lost: somebody deleted it from the spool", result=waiting.id)
-                else:
-                    self._storage.write(spooled.body, spooled.complete_sidecar())
+            with stage_range("save", group[0].id):
+                found = [(waiting.id, waiting.unspooled or self._spooled.read(waiting.id)) for waiting in group]
+                missing = [result_id for result_id, spooled in found if spooled is None]
+                if lost := [result_id for result_id in missing if self._storage.read_sidecar(result_id) is None]:
+                    _log.error("results are lost: somebody deleted them from the spool", results=lost)
+                self._storage.write_all([(each.body, each.complete_sidecar()) for _, each in found if each])
+                for waiting in group:
                     self._spooled.remove(waiting.id)
-        except Exception as error:  # whatever it is, the writer lives on and the result is kept
-            self._keep(waiting, error)
+        except Exception as error:  # whatever it is, the writer lives on and the results are kept
+            self._keep(group, error)
         else:
-            self._forget(waiting)
+            self._forget(group)
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> list[Waiting]:
+        """Those that the next write takes; none when the store is closed."""
         with self._changed:
             self._queued.wait_for(lambda: self._closed or self._queue)
-            return None if self._closed else self._waiting[self._queue.popleft()]
+            return [] if self._closed else self._queue.take()
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _forget(self, group: list[Waiting]) -> None:
         with self._changed:
             now = self._clock.now()
-            del self._waiting[waiting.id]
-            self._spool.drain(waiting.size, now)
+            for waiting in group:
+                del self._waiting[waiting.id]
+                self._spool.drain(waiting.size, now)
             failures, self._failures_in_a_row = self._failures_in_a_row, 0
             self._changed.notify_all()
         if failures:
             _log.info("saving works again", failures=failures)
-        for told in (self._observer and self._observer.saved, waiting.on_saved):
-            if told:
-                told(now - waiting.since)
+        for waiting in group:
+            for told in (self._observer and self._observer.saved, waiting.on_saved):
+                if told:
+                    told(now - waiting.since)
 
-    def _keep(self, waiting: _Waiting, error: Exception) -> None:
+    def _keep(self, group: list[Waiting], error: Exception) -> None:
         with self._changed:
             self._failures_in_a_row += 1
             failures, pending = self._failures_in_a_row, len(self._waiting)
@@ -291,10 +284,16 @@ class ResultStore:
             self._observer.save_failed()
         if failures == 1:  # one line per streak: a full disk fails thousands of times
             _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=pending)
-        with suppress(OSError):  # the disk may be what fails
-            self._spooled.sync(waiting.id)
+        for waiting in group:
+            with suppress(OSError):  # the disk may be what fails
+                self._spooled.sync(waiting.id)
         with self._changed:
-            self._queue.append(waiting.id)
+            for waiting in group:
+                waiting.failed = True
+                self._queue.append(waiting)
+            if len(group) > 1:  # whose fault it was is not known: each is tried by itself, and the next one at once
+                self._queued.notify(len(group))
+                return
             flushing = self._flushing
             pause_s = self._backoff.first_s if flushing else self._backoff.pause_s(failures)
             self._changed.wait_for(lambda: self._closed or self._flushing > flushing, pause_s)

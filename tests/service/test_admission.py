@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
 from service.admission import Admission, Ask
+from service.appointment_book import Book, OwnBook
 from service.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from service.fairness import ANYONE, Flow
 from service.pace import Pace
@@ -261,6 +262,7 @@ class SharedHouse:
     inside: list[int]
     index: int
     engines: int = 1
+    book: Book = field(default_factory=OwnBook)
 
     @property
     def others(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from service.appointment_book import OwnBook
 from service.appointments import Appointments
 
 REQUEST_S = 0.05
@@ -58,8 +59,9 @@ def test_nobody_is_told_to_wait_longer_than_five_minutes() -> None:
 
 
 def test_the_book_does_not_grow_for_ever() -> None:
-    book = Appointments()
+    written = OwnBook()
+    book = Appointments(written=written)
     for second in range(2000):
         book.book(second, 0.0, REQUEST_S, now=100.0 + second)
-    assert len(book._due) < 50
-    assert len(book._expected) < 50
+    assert len(written) < 50
+    assert sum(written.expected(second) > 0 for second in range(3000)) < 50

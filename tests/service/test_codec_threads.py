@@ -56,3 +56,21 @@ async def test_work_that_nobody_waits_for_is_not_begun() -> None:
     await threads.begin(str, 1)
     assert done == []
     threads.close()
+
+
+async def test_a_thread_is_helped_by_those_that_have_nothing_to_do() -> None:
+    threads, meet = CodecThreads(2), threading.Barrier(2)
+    pieces = [lambda: meet.wait(10), lambda: meet.wait(10)]
+    assert sorted(await threads.begin(threads.side_by_side, pieces)) == [0, 1]
+    threads.close()
+
+
+async def test_nobody_helps_while_all_threads_are_taken() -> None:
+    threads, release = CodecThreads(2), threading.Event()
+    stuck = asyncio.create_task(threads.finish(release.wait, 10))
+    await asyncio.sleep(0)
+    used = await threads.begin(threads.side_by_side, [threading.get_ident] * 4)
+    assert len(set(used)) == 1
+    release.set()
+    await stuck
+    threads.close()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, MultipleSize, SizeRule
+from service import crops
 from service.crops import MAX_CROPS, MAX_TILES, plan, plan_whole
 from service.items import Box, Crop, Size
 
@@ -91,6 +92,34 @@ def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
     mask: NDArray[np.bool_], rule: str, strategy: Any
 ) -> None:
     check(mask, plan(mask, RULES[rule], strategy), RULES[rule])
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(masks(), st.sampled_from(sorted(RULES)))
+def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
+    mask: NDArray[np.bool_], rule: str
+) -> None:
+    planned = plan(mask, RULES[rule], "auto")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crops, "_least_cost", lambda _: 0)
+        looked_for = plan(mask, RULES[rule], "auto")
+    assert [(crop.box, crop.scaled, crop.tile) for crop in planned] == [
+        (crop.box, crop.scaled, crop.tile) for crop in looked_for
+    ]
+
+
+def test_a_mask_thicker_than_the_model_fills_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, measured = cv2.distanceTransform, []
+
+    def counted(*arguments: Any) -> Any:
+        measured.append(1)
+        return measure(*arguments)
+
+    monkeypatch.setattr(cv2, "distanceTransform", counted)
+    one_tile = MultipleSize(multiple_of=128, sides=(256,), max_hole_radius=32)
+    (crop,) = plan(ellipses((256, 256), (128, 128, 60, 60)), one_tile, "auto")
+    assert len(measured) == 1
+    assert crop.scaled != crop.box.size, "it is scaled down"
 
 
 @settings(derandomize=True, deadline=None, max_examples=10)

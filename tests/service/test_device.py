@@ -40,13 +40,23 @@ def test_latents_are_stacked_as_they_are(fake_manifest: Callable[..., Manifest])
 
 
 @pytest.mark.parametrize(
-    ("value", "level"), [(-0.5, 0), (0.0, 0), (0.4999 / 255, 0), (0.5001 / 255, 1), (1.0, 255), (7.0, 255)]
+    ("value", "level"),
+    [(-0.5, 0), (-3e38, 0), (0.0, 0), (0.4999 / 255, 0), (0.5001 / 255, 1), (1.0, 255), (7.0, 255), (3e38, 255)],
 )
 def test_outputs_are_clamped_and_rounded_not_truncated(value: float, level: int) -> None:
     (tile,) = split(np.full((1, 3, 2, 4), value, np.float32))
     assert tile is not None
     assert tile.shape == (2, 4, 3)
     assert (tile == level).all()
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (-0.5, 0.5), (0.5, 1.5), (-1.0, 2.0), (-1e9, 1e9)])
+def test_outputs_of_any_range_are_cut_off_first_and_rounded_then(least: float, most: float) -> None:
+    output = np.random.default_rng(0).uniform(least, most, (1, 3, 32, 32)).astype(np.float32)
+    (tile,) = split(output)
+    assert tile is not None
+    levels = np.rint(np.clip(output[0], 0, 1) * np.float32(255)).astype(np.uint8)
+    np.testing.assert_array_equal(tile, levels.transpose(1, 2, 0))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.holes import GAP, THIN_RADIUS, find_holes, gather, groups_of
+from service.holes import GAP, THIN_RADIUS, find_depths, find_holes, gather, groups_of, thickest
 
 
 def mask_of(size: tuple[int, int], *boxes: tuple[int, int, int, int]) -> NDArray[np.bool_]:
@@ -101,3 +101,11 @@ def test_boxes_that_are_to_stay_alone_do() -> None:
     alone = np.array([False, True, False])
     groups = gather(boxes, 50, 50, alone)
     assert groups[0] == groups[2] != groups[1]
+
+
+@pytest.mark.parametrize("side", [8, 23, 30, 31, 32, 40, 90])
+def test_the_thickest_hole_is_the_one_with_the_largest_radius(side: int) -> None:
+    mask = mask_of((200, 300), (0, 0, side, 60), (100, 200, 109, 299))
+    depths = find_depths(mask)
+    assert thickest(depths) == find_holes(mask, 500).radii.max()
+    assert (find_holes(mask, 500, depths).radii == find_holes(mask, 500).radii).all()

@@ -9,6 +9,7 @@ import pytest
 from service.codec import decode
 from service.errors import InvalidImage
 from service.items import Size
+from service.png import encode_png
 
 LIMIT = 50_000_000
 ROWS = np.random.default_rng(0).integers(0, 256, (6, 5 * 6), np.uint8)
@@ -132,3 +133,11 @@ def test_bombs_in_text_and_profile_chunks_cost_nothing() -> None:
     profile = files.inflating_chunk(b"iCCP", b"bomb\0\0")
     with pytest.raises(InvalidImage, match="colour profile is larger than 4 MiB"):
         decode(files.png(ROWS.reshape(6, 10, 3), profile), max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize("height", [1, 255, 256, 510, 511])
+def test_pictures_of_any_number_of_stored_blocks_are_decoded_exactly(height: int) -> None:
+    """255 rows of 256 pixels are one block with their filter types."""
+    pixels = np.random.default_rng(0).integers(0, 256, (height, 256, 1), np.uint8)
+    data = encode_png(pixels, None)
+    np.testing.assert_array_equal(decode(data, max_pixels=LIMIT).pixels, pixels)

@@ -13,7 +13,7 @@ from engines.manifest import Manifest, MultipleSize, SizeRule
 from service.codec import decode, decode_mask, encode
 from service.crops import plan, plan_whole
 from service.items import Box, Crop, Picture, Size
-from service.postprocess import FEATHER, MAX_FEATHER, paste, translated
+from service.postprocess import FEATHER, MAX_FEATHER, paste, place, translated
 
 RULE = MultipleSize(multiple_of=128, sides=(256, 512))
 LIMIT = 50_000_000
@@ -155,6 +155,21 @@ def test_each_crop_fills_its_own_holes_only() -> None:
     assert result[10:14, 10:30].max() < 100
     assert result[10:14, 30:50].min() > 100
     assert result.max() < 200
+
+
+def test_places_can_be_worked_out_before_the_tiles_are_there() -> None:
+    size = (700, 900)
+    picture, mask = Picture(noise(np.uint8, 3, size)), scattered(size)
+    crops = plan(mask, RULE, "crop")
+    tiles = [noise(np.uint8, 3, crop.tile) for crop in crops]
+    known = paste(picture, mask, crops, tiles, [place(mask, crop) for crop in crops])
+    assert len(crops) > 1
+    assert np.array_equal(known.pixels, paste(picture, mask, crops, tiles).pixels)
+
+
+def test_a_crop_that_fills_nothing_has_no_place() -> None:
+    crop = Crop(Box(0, 0, 64, 64), Size(64, 64), Size(256, 256))
+    assert place(np.zeros((64, 64), np.bool_), crop) is None
 
 
 def test_a_scaled_tile_lands_where_it_came_from() -> None:

@@ -13,11 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from otlp_receiver import OtlpReceiver
 from served_process import ROOT, ServedProcess
+from starlette.datastructures import Headers
 from waiting import wait_until
 
 from engines.fake import FakeEngine
+from service.tracing import RequestTracer
 
 Files = dict[str, tuple[str, bytes, str]]
 Serve = Callable[..., Any]
@@ -107,6 +110,30 @@ def test_who_is_not_sampled_gets_ids_and_no_spans(serve: Serve, files: Files, co
     assert collector.spans == []
 
 
+@pytest.mark.parametrize(
+    ("drawn", "headers", "recorded"),
+    [
+        pytest.param(0.0, {}, False, id="left out"),
+        pytest.param(0.89, {}, False, id="just left out"),
+        pytest.param(0.91, {}, True, id="just recorded"),
+        pytest.param(0.0, {"traceparent": f"00-{5:032x}-{6:016x}-01"}, True, id="its caller records it"),
+        pytest.param(0.99, {"traceparent": f"00-{5:032x}-{6:016x}-00"}, False, id="its caller does not"),
+        pytest.param(0.0, {"traceparent": "nonsense"}, False, id="no trace is named: chance decides"),
+    ],
+)
+def test_chance_decides_where_no_caller_has(drawn: float, headers: dict[str, str], recorded: bool) -> None:
+    tracer = RequestTracer(TracerProvider().get_tracer("test"), 0.1, lambda bits: int(drawn * 2**bits))
+    trace = tracer.begin("POST", "/v1/inpaint", Headers(headers))
+    version, trace_id, span_id, flags = trace.traceparent.split("-")
+    assert (version, flags) == ("00", "01" if recorded else "00")
+    assert trace.recorded is recorded
+    assert trace.ids == {"trace_id": trace_id, "span_id": span_id}
+    assert int(trace_id, 16)
+    assert int(span_id, 16)
+    if "nonsense" not in headers.values() and headers:
+        assert int(trace_id, 16) == 5
+
+
 def test_a_failure_is_marked_and_a_refusal_is_traced(serve: Serve, files: Files, collector: OtlpReceiver) -> None:
     running = serve(otlp_endpoint=collector.url, trace_ratio=1)
     with running.client() as client:
@@ -142,6 +169,20 @@ def test_processes_share_a_trace_and_their_logs_name_it(
     assert f"00-{line['trace_id']}-{line['span_id']}-01" == response.headers["traceparent"]
     batch = next(span for span in collector.spans if span.span_id == link.span_id)
     assert batch.name == "batch"
+
+
+def test_the_end_sends_what_is_left(
+    serve: Serve, files: Files, collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+    running = serve(otlp_endpoint=collector.url, trace_ratio=1)
+    with running.client() as client:
+        assert [client.post("/v1/inpaint", files=files).status_code for _ in range(3)] == [200] * 3
+    running.stop()
+    names = [span.name for span in collector.spans]
+    assert {name: names.count(name) for name in (*STAGES, "POST /v1/inpaint", "batch")} == dict.fromkeys(
+        (*STAGES, "POST /v1/inpaint", "batch"), 3
+    )
 
 
 def test_a_collector_that_is_not_there_costs_no_request_its_answer(serve: Serve, files: Files, free_port: int) -> None:

@@ -36,7 +36,8 @@ class Server:
     temporary: Path
 
     def lines(self, event: str) -> list[dict[str, object]]:
-        found = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        whole, _, _ = self.log.read_text().rpartition("\n")  # the last line may be half written
+        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in found if line.get("event") == event]
 
     @property
@@ -197,7 +198,10 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
     # counted and not have arrived, or have arrived and not been counted
     assert abs(counted - load.answers[200]) <= load.answers["broken"]
     assert sample_of(metrics, "retouch_batch_size_sum{.*}") >= counted
-    assert sample_of(metrics, "retouch_ready") == 1
+    end = time.monotonic() + 20  # each process writes its own down, a beat after the other
+    while sample_of(await read(server.url, "/metrics"), "retouch_ready") != 1:
+        assert time.monotonic() < end, "not every process says that it is ready"
+        await asyncio.sleep(0.05)
     assert len(set(load.locations)) == load.answers[200]
     for location in load.locations[:: max(1, len(load.locations) // 40)]:  # any front end has every promised result
         async with aiohttp.ClientSession(server.url) as session, session.get(location) as response:
@@ -263,6 +267,25 @@ async def test_an_engine_process_that_does_not_answer_is_killed_and_replaced(
     async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
         assert reply.status == 200, "it is asked again of the next"
     assert server.pid("engine-0") != stopped
+    server.launcher.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(server.launcher.wait, 30) == 0
+
+
+async def test_processes_that_stood_still_with_the_whole_machine_are_not_killed(start: Callable[..., Server]) -> None:
+    server = start(workers=1, hang_timeout_s=1.5)
+    await ready(server, 1)
+    processes = [psutil.Process(server.launcher.pid), *server.processes()]
+    for process in processes:
+        process.suspend()
+    await asyncio.sleep(2)
+    for process in processes:  # the launcher first
+        process.resume()
+        await asyncio.sleep(0.3)
+    await asyncio.to_thread(
+        wait_until, lambda: server.lines("the launcher stood still; processes get time to show life")
+    )
+    await asyncio.sleep(1)
+    assert server.lines("process ended") == []
     server.launcher.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
 

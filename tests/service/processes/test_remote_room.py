@@ -77,6 +77,16 @@ async def test_statuses_are_those_of_the_engine_process(pair: PairOf, add_model:
             both.front.models.lease("nothing").__enter__()
 
 
+async def test_readiness_is_on_the_board_as_soon_as_a_request_could_see_it(pair: PairOf) -> None:
+    async with pair() as both:
+        row = both.board.front_end(0)
+        async with both.engine():
+            await until(lambda: both.front.ready)
+            assert row.ready
+        await until(lambda: not both.front.ready)
+        assert not row.ready
+
+
 async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:
     faults = Faults()
     async with pair() as both, both.engine(fake=faults.engine):

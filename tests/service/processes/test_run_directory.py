@@ -6,7 +6,10 @@ import fcntl
 import os
 from pathlib import Path
 
+import pytest
+
 from service.processes.run_directory import RunDirectory
+from service.settings import SettingsInvalid
 
 
 def test_it_is_removed_at_the_end(short_folder: Path) -> None:
@@ -29,6 +32,23 @@ def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(sho
         os.close(inherited)
 
 
+def test_servers_that_start_at_the_same_time_leave_each_other_alone(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    others: list[RunDirectory] = []
+
+    def lock_late(descriptor: int, mode: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        others.append(RunDirectory.make(short_folder))  # before the first holds its lock
+        lock(descriptor, mode)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with RunDirectory.make(short_folder) as first, others[0] as second:
+        assert first.path.exists()
+        assert second.path.exists()
+
+
 def test_a_folder_without_a_lock_is_nobody_s_business(short_folder: Path) -> None:
     foreign = short_folder / "retouch-run-foreign"
     foreign.mkdir()
@@ -49,3 +69,18 @@ def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
             held = False
     assert held
     os.close(inherited)
+
+
+def test_the_longest_folder_has_room_for_the_last_socket(short_folder: Path) -> None:
+    parent = short_folder / ("x" * (71 - len(str(short_folder)) - 1))
+    parent.mkdir()
+    with RunDirectory.make(parent) as run, run.listen(63) as last:
+        assert last.getsockname() == str(run.sockets(64)[63])
+
+
+def test_a_folder_whose_name_is_too_long_for_sockets_is_refused_and_left_empty(short_folder: Path) -> None:
+    parent = short_folder / ("x" * (72 - len(str(short_folder)) - 1))
+    parent.mkdir()
+    with pytest.raises(SettingsInvalid, match="set TMPDIR to a shorter one"):
+        RunDirectory.make(parent)
+    assert list(parent.iterdir()) == []

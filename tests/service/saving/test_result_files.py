@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import ServiceError
+from service.saving.file_system import Changes
 from service.saving.result_files import Disk, ResultFiles
 from service.saving.storage import is_result_id
 from service.settings import SettingsInvalid
@@ -32,6 +33,16 @@ class RecordingDisk(Disk):
             path.write_bytes(data[: len(data) // 2])
         self._step(f"write {path.parent.name}/{path.name}")
         super().write(path, data)
+
+    def write_soon(self, path: Path, data: bytes) -> None:
+        if len(self.steps) == self._stop_before:
+            path.write_bytes(data[: len(data) // 2])
+        self._step(f"write {path.parent.name}/{path.name}, without waiting")
+        super().write_soon(path, data)
+
+    def sync_all(self, changes: Changes) -> None:
+        self._step("sync all")
+        super().sync_all(changes)
 
     def rename(self, source: Path, target: Path) -> None:
         self._step(f"rename {target.parent.name}/{target.name}")
@@ -97,6 +108,67 @@ def test_a_failure_at_any_step_is_reported_and_can_be_repeated(tmp_path: Path, s
     disk.steps.append("past the failing step")
     files.write(BODY, SIDECAR)
     assert files.read(ID) == (BODY, "image/png")
+
+
+OTHER = "cd" + "0" * 30
+GROUP = [(BODY, SIDECAR), (BODY[:100], {**SIDECAR, "id": OTHER})]
+GROUP_STEPS = [
+    f"write .incoming/{ID}.png, without waiting",
+    f"write .incoming/{OTHER}.png, without waiting",
+    f"write .incoming/{ID}.json, without waiting",
+    f"write .incoming/{OTHER}.json, without waiting",
+    "sync all",
+    f"rename ab/{ID}.png",
+    f"rename cd/{OTHER}.png",
+    "sync all",
+    f"rename ab/{ID}.json",
+    f"rename cd/{OTHER}.json",
+    "sync all",
+]
+
+
+def test_many_results_wait_three_times_for_the_device(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    files = prepared(tmp_path / "results", disk)
+    disk.steps.clear()
+    files.write_all(GROUP)
+    assert disk.steps == GROUP_STEPS
+    assert [files.read(ID), files.read(OTHER)] == [(BODY, "image/png"), (BODY[:100], "image/png")]
+
+
+def test_one_result_alone_does_not_wait_for_what_others_write(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    prepared(tmp_path, disk).write_all(GROUP[:1])
+    assert "sync all" not in disk.steps
+    assert "sync ab" in disk.steps
+
+
+@pytest.mark.parametrize("step", range(len(GROUP_STEPS)))
+def test_a_crash_among_many_leaves_each_whole_or_not_there(tmp_path: Path, step: int) -> None:
+    ResultFiles(tmp_path).prepare()
+    with pytest.raises(PowerCut):
+        ResultFiles(tmp_path, RecordingDisk(stop_before=step)).write_all(GROUP)
+
+    after = prepared(tmp_path)
+    for body, sidecar in GROUP:
+        assert after.read(sidecar["id"]) in (None, (body, "image/png"))
+    assert all(path.with_suffix(".png").exists() for path in tmp_path.glob("??/*.json"))
+    after.write_all(GROUP)
+    assert [after.read(ID), after.read(OTHER)] == [(BODY, "image/png"), (BODY[:100], "image/png")]
+
+
+@pytest.mark.parametrize("step", range(len(GROUP_STEPS)))
+def test_a_failure_among_many_is_reported_and_leaves_nothing_half_written(tmp_path: Path, step: int) -> None:
+    ResultFiles(tmp_path).prepare()
+    disk = RecordingDisk(stop_before=step, stop=OSError(28, "No space left on device"))
+    files = ResultFiles(tmp_path, disk)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_all(GROUP)
+    assert list((tmp_path / ".incoming").iterdir()) == []
+    disk.steps.append("past the failing step")
+    for one in GROUP:
+        files.write_all([one])
+    assert [files.read(ID), files.read(OTHER)] == [(BODY, "image/png"), (BODY[:100], "image/png")]
 
 
 @pytest.mark.parametrize(
@@ -198,3 +270,7 @@ def test_a_disk_that_refuses_the_first_write_stops_the_start(tmp_path: Path) -> 
     disk = RecordingDisk(stop_before=0, stop=OSError(30, "Read-only file system"))
     with pytest.raises(SettingsInvalid, match="Read-only file system"):
         ResultFiles(tmp_path, disk).prepare()
+
+
+def test_a_file_system_that_may_ignore_the_sync_of_the_whole_gets_results_one_by_one() -> None:
+    assert ResultFiles(Path("/proc"), most_at_once=10).most_at_once == 1  # as one in user space

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,18 @@ def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monke
     files = spool(tmp_path, "here")
     files.write(ID, BODY, SIDECAR)
     assert files.read(ID) == Spooled(BODY, SIDECAR)
+
+
+def test_a_folder_that_somebody_removed_is_made_again_and_locked(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    shutil.rmtree(tmp_path / SPOOL)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: here.write(f"{number:032x}", BODY, SIDECAR), range(32)))
+    assert len(there.ids()) == 32
+    assert list(there.inherit()) == [], "it lives"
+    here.close()
+    there.write(ID, BODY, SIDECAR)
+    assert len(list(there.inherit())) == 32, "it can be inherited"
 
 
 def test_a_result_that_moves_to_its_heir_during_a_look_is_found(

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,17 @@ def open_store(storage: ResultFiles, limits: SpoolLimits = ROOMY, **options: Any
 class SlowFiles(ResultFiles):
     """Real files behind a gate that a test opens; counts the tries."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, most_at_once: int = 1) -> None:
+        super().__init__(directory, most_at_once=most_at_once)
+        self.most = most_at_once
+        self.groups: list[int] = []
         self.gate = threading.Event()
         self.error: Exception | None = None
         self.tries = 0
+
+    @property
+    def most_at_once(self) -> int:
+        return self.most  # whatever file system the tests run on
 
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
         self.tries += 1
@@ -47,6 +53,14 @@ class SlowFiles(ResultFiles):
         if self.error:
             raise self.error
         super().write(body, sidecar)
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        self.groups.append(len(results))
+        if len(results) > 1:
+            assert self.gate.wait(30)
+            if self.error:
+                raise self.error
+        super().write_all(results)
 
 
 class Counts:
@@ -219,6 +233,100 @@ def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles)
         time.sleep(0.1)  # the other waits again, behind the one that pauses
         put(store, result(3))
         eventually(lambda: store.pending == 0)
+
+
+def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, *(result(number) for number in range(1, 16)))
+        files.gate.set()
+        assert store.flush(30) == 0
+    assert files.groups == [1, 10, 5]
+    assert len(counts.lags_s) == 16
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in range(16))
+    assert not [path for path in (tmp_path / ".spool").rglob("*") if path.name == result(3).id]
+
+
+def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> None:
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts, backoff=QUICK) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, *(result(number) for number in range(1, 4)))
+        files.error = OSError(5, "Input/output error")
+        files.gate.set()
+        eventually(lambda: counts.failures >= 2)
+        files.error = None
+        assert store.flush(30) == 0
+    assert files.groups[:2] == [1, 3]
+    assert set(files.groups[2:]) == {1}
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in range(4))
+
+
+def test_results_do_not_pause_for_one_that_they_failed_with(tmp_path: Path) -> None:
+    files = SlowFiles(tmp_path, most_at_once=10)
+    with open_store(files, threads=1, backoff=AnHour()) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        obstacle = StoredResult("ff" * 16, b"image", "image/png", {})
+        (tmp_path / "ff").write_text("not a folder")
+        put(store, result(1), result(2), obstacle)
+        files.gate.set()
+        eventually(lambda: store.pending == 1)
+        assert ResultFiles(tmp_path).read(result(1).id)
+        (tmp_path / "ff").unlink()
+        assert store.flush(20) == 0
+    assert files.groups[1:5] == [3, 1, 1, 1]
+
+
+def test_results_that_failed_together_are_each_synced_in_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(_: SpoolFiles, result_id: str) -> None:
+        synced.append(result_id)
+        if len(synced) == 1:
+            fail()
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(SpoolFiles, "sync", sync)
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts, backoff=AnHour()) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, result(1), result(2))
+        monkeypatch.setattr(ResultFiles, "_publish_all", fail)
+        files.gate.set()
+        eventually(lambda: len(synced) >= 2)
+        assert synced[:2] == [result(1).id, result(2).id]
+
+
+def test_a_durable_result_that_left_the_spool_before_a_failure_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, failures = SpoolFiles.remove, [OSError(30, "Read-only file system")]
+
+    def fail_once(files: SpoolFiles, result_id: str) -> None:
+        if result_id == result(2).id and failures:
+            raise failures.pop()
+        remove(files, result_id)
+
+    monkeypatch.setattr(SpoolFiles, "remove", fail_once)
+    files = SlowFiles(tmp_path, most_at_once=10)
+    with capture_logs() as lines, open_store(files, threads=1, backoff=QUICK) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, result(1), result(2))
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert all(store.get(result(number).id) for number in range(3))
+    assert not [line for line in lines if "lost" in line["event"]]
+    assert [line["event"] for line in lines if line["log_level"] == "error"] != []
 
 
 def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
@@ -419,4 +527,4 @@ def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers
         assert store.flush(20) == 0
         assert store.get(f"{2:032x}") is None
         assert store.get(f"{3:032x}") is not None
-    assert [line["result"] for line in lines] == [f"{2:032x}"]
+    assert [line["results"] for line in lines] == [[f"{2:032x}"]]

@@ -1,0 +1,74 @@
+"""One wait for all that has changed in a file system: syncfs(2), which Python has not got.
+
+Thirty files that are synced one by one are as many waits for the device; this is one. It also waits for what others
+have written there. From Linux 5.8 on it fails if a write to the device has failed since the descriptor was opened;
+before, and elsewhere, nobody would be told, so there it is not used. Nor on a file system that is not known to do all
+at syncfs that it does at fsync: one in user space (FUSE) is not even asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_TELLS_ERRORS_SINCE = (5, 8)
+_SYNCED_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
+"""Kinds (statfs(2)): ext4, XFS, Btrfs, F2FS, tmpfs; overlayfs, a container's own layer, syncs the one below it but may
+keep an error to itself."""
+_STATFS_BYTES = 512
+"""More than any system writes; the kind comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of a file system, from when this was opened."""
+
+    descriptor: int
+
+    def sync(self) -> None:
+        """Wait until they are on the device.
+
+        Raises:
+            OSError: some are not and will not be; whose they are is not told.
+        """
+        if ctypes.CDLL(None, use_errno=True).syncfs(self.descriptor):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+
+@contextmanager
+def changes_of(folder: Path) -> Iterator[Changes]:
+    """Watch the file system that holds `folder`.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield Changes(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def kind_of(folder: Path) -> int:
+    """The number that Linux has for the kind of file system that holds `folder`; 0 where it does not say."""
+    facts = ctypes.create_string_buffer(_STATFS_BYTES)
+    if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
+        return 0
+    return ctypes.c_ulong.from_buffer(facts).value & 0xFFFFFFFF
+
+
+def is_synced_whole(kind: int) -> bool:
+    """Whether the sync of a file system of that kind makes durable what the syncs of its files would."""
+    return kind in _SYNCED_WHOLE
+
+
+def syncs_tell_errors(system: str, release: str) -> bool:
+    """Whether the sync of a file system fails when a write did, on a system as `uname -s` and `uname -r` name it."""
+    number = re.match(r"(\d+)\.(\d+)", release)
+    return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _TELLS_ERRORS_SINCE

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from service.saving.write_queue import MOST_BYTES, Waiting, WriteQueue
+
+
+def queue(*waiting: Waiting, most: int = 4) -> WriteQueue:
+    queue = WriteQueue(most)
+    for one in waiting:
+        queue.append(one)
+    return queue
+
+
+def waits(name: str, size: int = 1, *, failed: bool = False) -> Waiting:
+    return Waiting(name, size, 0.0, failed=failed)
+
+
+def taken(queue: WriteQueue) -> list[list[str]]:
+    groups = []
+    while group := queue.take():
+        groups.append([waiting.id for waiting in group])
+    assert len(queue) == 0
+    return groups
+
+
+def test_as_many_as_wait_go_together_in_order_up_to_the_most() -> None:
+    assert taken(queue(*map(waits, "abcdef"))) == [["a", "b", "c", "d"], ["e", "f"]]
+
+
+def test_an_empty_queue_gives_none() -> None:
+    assert queue().take() == []
+
+
+def test_large_results_do_not_fill_the_memory_together() -> None:
+    half = MOST_BYTES // 2
+    assert taken(queue(waits("a", half), waits("b", half), waits("c", half))) == [["a", "b"], ["c"]]
+
+
+def test_a_result_larger_than_the_bound_goes_alone() -> None:
+    assert taken(queue(waits("a"), waits("b", 2 * MOST_BYTES), waits("c"))) == [["a"], ["b"], ["c"]]
+
+
+def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:
+    assert taken(queue(waits("a"), waits("b", failed=True), waits("c"), waits("d"))) == [["a"], ["b"], ["c", "d"]]

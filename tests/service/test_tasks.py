@@ -1,0 +1,88 @@
+"""The files of a request: their headers are read once, whoever asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import image_files as files
+import numpy as np
+import pytest
+
+from engines.manifest import Manifest
+from service import codec, tasks
+from service.errors import InvalidImage, TooLarge
+from service.header import Header, read_header
+from service.items import Timings
+from service.schemas import InpaintOptions
+from service.side_by_side import Helpers, in_turn
+from service.tasks import Uploads
+
+LIMIT = 1_000_000
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """How often each file's header was read."""
+    counted: Counter[bytes] = Counter()
+
+    def counting(data: bytes, *, max_pixels: int) -> Header:
+        counted[data] += 1
+        return read_header(data, max_pixels=max_pixels)
+
+    for module in (tasks, codec):
+        monkeypatch.setattr(module, "read_header", counting)
+    return counted
+
+
+def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
+    reads: Counter[bytes], photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    uploads = Uploads(photo, mask)
+    needed = tasks.decoded_bytes(uploads, LIMIT)
+    prepared = tasks.prepare_inpaint(uploads, InpaintOptions(), LIMIT, fake_manifest("photos", "inpaint"), Timings())
+    assert needed == 2 * prepared.size.height * prepared.size.width * tasks.DECODED_BYTES_PER_PIXEL
+    assert reads == {photo: 1, mask: 1}
+
+
+def test_a_header_that_cannot_be_used_is_refused_each_time(reads: Counter[bytes]) -> None:
+    uploads = Uploads(files.png(np.zeros((1001, 1000, 1), np.uint8)))
+    for _ in range(2):
+        with pytest.raises(TooLarge):
+            tasks.decoded_bytes(uploads, LIMIT)
+    with pytest.raises(InvalidImage, match="empty"):
+        uploads.header("mask", LIMIT)
+
+
+def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_in_turn(
+    photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    helpers, manifest = Helpers(1), fake_manifest("photos", "inpaint")
+    made = []
+    for side_by_side in (in_turn, lambda pieces: helpers.share(pieces, 1)):
+        prepared = tasks.prepare_inpaint(
+            Uploads(photo, mask), InpaintOptions(), LIMIT, manifest, Timings(), side_by_side
+        )
+        tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
+        made.append(
+            (prepared.coverage, [row.arrays["mask"].tobytes() for row in prepared.rows], prepared.finish(tiles))
+        )
+    helpers.close()
+    (coverage, masks, picture), (its_coverage, its_masks, its_picture) = made
+    assert (coverage, masks) == (its_coverage, its_masks)
+    assert np.array_equal(picture.pixels, its_picture.pixels)
+
+
+def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callable[..., Manifest]) -> None:
+    helpers = Helpers(1)
+    broken = files.png(np.zeros((64, 64, 3), np.uint8))[:-40]
+    with pytest.raises(InvalidImage, match="PNG is"):
+        tasks.prepare_inpaint(
+            Uploads(broken, b"no picture"),
+            InpaintOptions(),
+            LIMIT,
+            fake_manifest("photos", "inpaint"),
+            Timings(),
+            lambda pieces: helpers.share(pieces, 1),
+        )
+    helpers.close()
