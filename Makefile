@@ -46,9 +46,11 @@ check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
 	rm -f .coverage .coverage.*
 	$(MAKE) test PYTEST_ARGS="--cov --cov-report=term --cov-fail-under=95"
 
+# a checkout of PyPA's advisory database, where pip-audit's service is out of reach: make security ADVISORIES=DIR
+ADVISORIES ?=
 security: .venv/.security ## bandit over the code, pip-audit over the pinned requirements
 	$(BIN)/bandit --quiet --recursive --severity-level medium engines export retouch service training # lower: ruff's S rules, reasons on the line
-	$(BIN)/pip-audit --requirement $(PINS) --no-deps --disable-pip
+	$(if $(ADVISORIES),$(BIN)/python requirements/audit.py $(PINS) $(ADVISORIES),$(BIN)/pip-audit --requirement $(PINS) --no-deps --disable-pip)
 
 FUZZ_SECONDS ?= 600
 fuzz: .venv/.security ## the decoders under mutated images and the form reader under mutated bodies, ten minutes each

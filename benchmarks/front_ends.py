@@ -17,9 +17,11 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -29,8 +31,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
+from core_seconds import Sampler, snapshot
 from inputs import BODIES, ROOT, write_fake_models
+from load_options import load_parser
 from processes import Server, retouch
 from raw_http import Client, encode
 from raw_load import Answers, Target, drive
@@ -44,21 +47,25 @@ class Row:
     engine_processes: int
     server: Server
     target: Target
+    started_at: float
+    ready_s: float = 0.0
     per_s: list[float] = field(default_factory=list)
-    cores: list[float] = field(default_factory=list)
+    cores: list[dict[str, float]] = field(default_factory=list)
+    """Busy ones, by kind of process, in each round."""
     total: Answers = field(default_factory=Answers)
 
     def measure(self, seconds: float) -> None:
         """One round."""
-        before = cpu_seconds(self.server.process)
-        answers = drive(self.target, seconds)
-        self.cores.append((cpu_seconds(self.server.process) - before) / seconds)
+        with Sampler(partial(snapshot, self.server.process.pid, self.engine_processes, self.workers)) as sampler:
+            answers = drive(self.target, seconds)
+        self.cores.append({**sampler.cores(0.8 * seconds), "client": answers.cpu_s / seconds})
         self.per_s.append(answers.per_s)
         self.total.add(answers)
 
     def report(self, seconds: float, load: float) -> dict[str, Any]:
         """The figures; at that load too, unless it is 0."""
         per_s = statistics.median(self.per_s)
+        cores = {kind: statistics.median(one.get(kind, 0.0) for one in self.cores) for kind in self.cores[0]}
         facts: dict[str, Any] = {
             "workers": self.workers,
             "engine_processes": self.engine_processes,
@@ -67,8 +74,10 @@ class Row:
             "statuses": dict(self.total.statuses),
             "p50_ms": round(self.total.percentile_ms(0.5), 2),
             "mean_batch": round(self.total.mean_batch, 1),
-            "server_cores": round(statistics.median(self.cores), 2),
-            "client_cores": round(self.total.cpu_s / (seconds * len(self.per_s)), 2),
+            "cores": {kind: round(value, 2) for kind, value in cores.items()},
+            "of_cores": len(os.sched_getaffinity(0)),
+            "cpu_ms_per_image": {kind: round(value * 1e3 / per_s, 3) for kind, value in cores.items()},
+            "ready_s": round(self.ready_s, 1),
         }
         if load:
             loaded = drive(self.target, seconds, per_s * load)
@@ -80,12 +89,6 @@ class Row:
                 "load_mean_batch": round(loaded.mean_batch, 1),
             }
         return facts
-
-
-def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
-    """Of a server and all its processes."""
-    server = psutil.Process(process.pid)
-    return sum(sum(one.cpu_times()[:2]) for one in (server, *server.children(recursive=True)))
 
 
 def start(stack: ExitStack, folder: Path, workers: int, engines: int, options: argparse.Namespace) -> Row:
@@ -108,7 +111,8 @@ def start(stack: ExitStack, folder: Path, workers: int, engines: int, options: a
     }
     server = stack.enter_context(retouch(own, **settings))
     request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, format=options.output))
-    return Row(workers, engines, server, Target(server.port, request, options.connections, options.clients))
+    target = Target(server.port, request, options.connections, options.clients)
+    return Row(workers, engines or (1 if workers else 0), server, target, time.monotonic())
 
 
 def until_ready(rows: Sequence[Row]) -> None:
@@ -116,6 +120,7 @@ def until_ready(rows: Sequence[Row]) -> None:
     for row in rows:
         probe = partial(all_are_ready, row.server, max(1, row.workers))
         asyncio.run(row.server.until_ready(lambda _, probe=probe: probe(), 500))
+        row.ready_s = time.monotonic() - row.started_at
     for row in rows:
         drive(row.target, 2.0)
 
@@ -153,11 +158,12 @@ def measure_alone(options: argparse.Namespace) -> None:
     from engines.base import BatchShape  # noqa: PLC0415
     from engines.load import EngineOptions, open_engine  # noqa: PLC0415
     from engines.manifest import read_manifest  # noqa: PLC0415
+    from service.gpu_layout import padded_sizes  # noqa: PLC0415
 
     chosen = EngineOptions(options.engine, cache_dir=options.cache, max_batch=options.batch)
     engine = open_engine(options.alone, read_manifest(options.alone), chosen)
     shape = BatchShape(options.batch, options.side, options.side)
-    engine.warm_up([shape])
+    engine.warm_up([shape._replace(batch=rows) for rows in padded_sizes(options.batch)])  # as a server does
     seconds = engine_alone_s(engine, shape, 3.0)
     facts = {"engine": repr(engine), "batch": shape.batch, "batch_ms": seconds * 1e3}
     print(json.dumps({**facts, "images_per_s": shape.batch / seconds}))
@@ -191,27 +197,12 @@ def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any
 
 def parse() -> argparse.Namespace:
     """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = load_parser(__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--engine", default="auto")
     parser.add_argument("--engine-processes", type=int, nargs="+", default=[0], help="of each; 0: one a GPU")
-    parser.add_argument("--fake-batch-ms", type=float, default=8.0)
-    parser.add_argument("--models-dir", type=Path, default=ROOT / "models")
-    parser.add_argument("--model", default="photos")
-    parser.add_argument("--cache", type=Path, default=ROOT / "cache")
-    parser.add_argument("--task", choices=list(BODIES), default="inpaint")
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg")
-    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--batch", type=int, default=8, help="largest batch")
-    parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--clients", type=int, default=1, help="processes of the load generator")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--load", type=float, default=0.0, help="share of the throughput at which latency is measured")
     parser.add_argument("--one-at-a-time", action="store_true", help="for servers that do not fit beside each other")
     parser.add_argument("--engine-alone", action=argparse.BooleanOptionalAction, default=True, help="measure it, too")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -222,7 +213,8 @@ def main() -> None:
     if options.alone:
         measure_alone(options)
         return
-    with TemporaryDirectory() as name:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         alone: dict[str, Any] = {}
         if options.engine == "fake":

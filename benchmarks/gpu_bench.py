@@ -38,7 +38,10 @@ class Bench:
         if self._engine is None:
             started = time.perf_counter()
             options = EngineOptions(
-                self.arguments.engine, cache_dir=self.arguments.cache, max_batch=self.arguments.max_batch
+                self.arguments.engine,
+                cache_dir=self.arguments.cache,
+                max_batch=self.arguments.max_batch,
+                trt_level=getattr(self.arguments, "trt_level", 3),
             )
             self._engine = open_engine(self.arguments.model, self.manifest, options)
             seconds = time.perf_counter() - started

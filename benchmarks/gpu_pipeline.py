@@ -1,12 +1,12 @@
 """The device pipeline on an NVIDIA GPU: is it right, how fast is it, does it leak. One run, a line a step.
 
-    python benchmarks/gpu_pipeline.py --images DIR --out gpu_pipeline.json [--model models/photos/3] [--only STEP …]
+    python benchmarks/gpu_pipeline.py --images DIR --out gpu_pipeline.json [--model models/photos/4] [--only STEP …]
 
 Steps: arithmetic (CV-CUDA against numpy), engine (alone), device (overlapped, from tiles to tiles), reference (random
-batches against one at a time), memory (growth over many batches), halving (out of memory), faults (damaged caches and
-packages), variants (the study's
-experiment, from bytes to bytes), throughput (bytes to bytes in large batches), latency (one picture). The JSON is
-written after every step, so that a run that is cut short loses one step.
+batches against one at a time), memory (growth over many batches), halving (out of memory), full (the same, behind the
+whole service), faults (damaged caches and packages), variants (the study's experiment, from bytes to bytes), throughput
+(bytes to bytes in large batches), latency (one picture). The JSON is written after every step, so that a run that is
+cut short loses one step.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the host has no 
 from gpu_bench import Bench
 from gpu_checks import arithmetic, halving, memory, reference
 from gpu_faults import faults
+from gpu_full import full
 from gpu_speed import device, engine, latency, throughput, variants
 
 from engines.manifest import read_manifest
@@ -33,7 +34,7 @@ from engines.manifest import read_manifest
 def main() -> None:
     """Run the steps in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/photos/3"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/4"))
     parser.add_argument("--engine", default="trt", help="trt, inductor, onnxrt-cuda, openvino, fake, …")
     parser.add_argument("--images", type=Path, help="folder of pictures; random ones otherwise")
     parser.add_argument("--masks", type=Path, help="folder of masks; ellipses otherwise")
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=1024, help="pictures of the throughput step")
     parser.add_argument("--batches", type=int, default=1000, help="of the steps reference and memory")
     parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
     parser.add_argument("--side", type=int, help="side of the pictures; the largest tile's otherwise")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "retouch-cache")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "gpu_pipeline.json")
@@ -71,6 +73,7 @@ STEPS: dict[str, Callable[[Bench], None]] = {
     "throughput": throughput,
     "memory": memory,
     "halving": halving,
+    "full": full,
     "faults": faults,
 }
 

@@ -108,6 +108,7 @@ def settings_of(bench: Bench) -> Settings:
             "engine": bench.arguments.engine,
             "engine_cache_dir": bench.arguments.cache,
             "max_batch_size": bench.arguments.max_batch,
+            "trt_level": bench.arguments.trt_level,
             "log_level": "warning",
         }
     )

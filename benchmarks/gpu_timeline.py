@@ -127,7 +127,7 @@ def main() -> None:
     """Record on a GPU host, draw anywhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "draw"])
-    parser.add_argument("--model", type=Path, default=Path("models/photos/3"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/4"))
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/retouch-cache"))
     parser.add_argument("--batch", type=int, default=32)

@@ -56,8 +56,8 @@ def contenders() -> list[Contender]:
     ]
     ours = [
         Contender("retouch", _retouch(save=False), _ask_retouch, _computed),
-        Contender("retouch, saving", _retouch(save=True), _ask_retouch, _computed),
-        Contender("retouch, --workers 1", _retouch(save=False, workers=1), _ask_retouch, _computed),
+        Contender("retouch saving", _retouch(save=True), _ask_retouch, _computed),
+        Contender("retouch --workers 1", _retouch(save=False, workers=1), _ask_retouch, _computed),
     ]
     return ours + [peer for peer in peers if _python(peer.name).exists()]
 

@@ -25,6 +25,7 @@ from typing import Any
 import httpx
 import psutil
 from inputs import BODIES, ROOT, write_fake_models
+from load_options import load_parser
 from processes import free_port
 from raw_http import encode
 from raw_load import Answers, Target, drive
@@ -141,24 +142,10 @@ def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 def parse() -> argparse.Namespace:
     """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = load_parser(__doc__)
+    parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--gpus", type=float, default=1.0, help="of each replica")
-    parser.add_argument("--engine", default="auto")
-    parser.add_argument("--fake-batch-ms", type=float, default=0.0)
-    parser.add_argument("--models-dir", type=Path, default=ROOT / "models")
-    parser.add_argument("--model", default="photos")
-    parser.add_argument("--cache", type=Path, default=ROOT / "cache")
-    parser.add_argument("--task", choices=list(BODIES), default="inpaint")
-    parser.add_argument("--side", type=int, default=256)
-    parser.add_argument("--output", choices=["jpeg", "png", "webp"], default="jpeg")
-    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--batch", type=int, default=8, help="largest batch")
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--clients", type=int, default=1, help="processes of the load generator")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each round")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
 
@@ -177,8 +164,9 @@ def shut_down() -> None:
     import ray  # noqa: PLC0415
     from ray import serve  # noqa: PLC0415
 
-    serve.shutdown()
-    ray.shutdown()
+    if ray.is_initialized():  # else shutdown() would start one
+        serve.shutdown()
+        ray.shutdown()
 
 
 if __name__ == "__main__":

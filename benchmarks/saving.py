@@ -1,26 +1,26 @@
 """What saving costs a reply: p50 over HTTP of requests with save=false, with saving, and with an Idempotency-Key too.
 
     .venv/bin/python benchmarks/saving.py [--json FILE] [--rounds 100]
-    .venv/bin/python benchmarks/saving.py --disk [--folder DIR]
+    .venv/bin/python benchmarks/saving.py --disk [--folder DIR] [--threads 2 8] [--groups 1 64]
 
 Two engines: the fake one with 8 ms a batch on 256², where everything else is what costs; and the shipped `photos` on
 512² (JPEG in, PNG out). One request at a time, the ways in turn, so that a busy machine slows all of them.
 
-With --disk instead: how many results of 60 kB a second become durable in a folder, and the CPU time of each, by the
-number of threads that write them.
+With --disk instead: how many results of 60 kB a second the store makes durable in a folder, and the CPU time of each,
+by the number of threads that write them and how many of those that wait each takes at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import statistics
 import tempfile
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ import aiohttp
 from inputs import photo_and_mask
 from processes import retouch, retouch_is_ready
 
+from service.saving.owners import Owner
 from service.saving.result_files import ResultFiles
+from service.saving.results import StoredResult
+from service.saving.spool import SpoolLimits
+from service.saving.spool_files import SpoolFiles
+from service.saving.store import ResultStore
 
 WAYS = ("unsaved", "saved", "keyed")
 ENGINES: dict[str, tuple[int, dict[str, str]]] = {
@@ -66,32 +71,32 @@ async def measure(side: int, rounds: int) -> dict[str, float]:
     return {**p50, **{f"{way}/unsaved": p50[way] / p50["unsaved"] for way in WAYS[1:]}}
 
 
-def durable(threads: int, parent: Path | None) -> tuple[float, float]:
+def durable(threads: int, group: int, parent: Path | None) -> tuple[float, float]:
     """Results a second, and milliseconds of CPU time a result, of a fresh folder."""
-    count, body = 192 // threads, os.urandom(60_000)
+    count, body = 512, os.urandom(60_000)
     with tempfile.TemporaryDirectory(dir=parent) as folder:
-        files = ResultFiles(Path(folder))
+        files = ResultFiles(Path(folder), most_at_once=group)
         files.prepare()
-
-        def write(number: int) -> None:
-            for _ in range(number):
-                files.write(body, {"id": uuid.uuid4().hex, "media_type": "image/jpeg", "sha256": "0" * 64})
-
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(write, [1] * threads))
+        spool = SpoolFiles(Owner(Path(folder), lambda: uuid.uuid4().hex))
+        with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=threads) as store:
             started, cpu = time.perf_counter(), time.process_time()
-            list(pool.map(write, [count] * threads))
+            for _ in range(count):
+                store.put(store.reserve(len(body)), StoredResult(uuid.uuid4().hex, body, "image/jpeg", {}))
+            assert store.flush(600) == 0
             wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    return count * threads / wall_s, cpu_s / (count * threads) * 1e3
+    return count / wall_s, cpu_s / count * 1e3
 
 
-def measure_disk(parent: Path | None) -> None:
-    """A line for each number of threads: medians of three rounds in turn."""
-    numbers = (1, 2, 4, 8, 16, 32)
-    rounds = [{number: durable(number, parent) for number in numbers} for _ in range(3)]
-    for number in numbers:
-        per_s, cpu_ms = (statistics.median(values) for values in zip(*(one[number] for one in rounds), strict=True))
-        print(f"{number:3} threads: {per_s:6.0f} results/s, {cpu_ms:.2f} ms of CPU time each", flush=True)
+def measure_disk(parent: Path | None, ways: list[tuple[int, int]]) -> None:
+    """A line for each number of threads and size of group: medians of three rounds in turn."""
+    rounds = [{way: durable(*way, parent) for way in ways} for _ in range(3)]
+    for threads, group in ways:
+        figures = [one[threads, group] for one in rounds]
+        per_s, cpu_ms = (statistics.median(values) for values in zip(*figures, strict=True))
+        print(
+            f"{threads:3} threads, groups of {group:3}: {per_s:6.0f} results/s, {cpu_ms:.2f} ms of CPU time each",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -101,9 +106,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--disk", action="store_true")
     parser.add_argument("--folder", type=Path, help="on the disk to measure; the temporary one otherwise")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--groups", type=int, nargs="+", default=[1, 64])
     options = parser.parse_args()
     if options.disk:
-        measure_disk(options.folder)
+        measure_disk(options.folder, list(itertools.product(options.threads, options.groups)))
         return
     figures: dict[str, Any] = {}
     print(f"{'p50, ms':16}" + "".join(f"{way:>10}" for way in WAYS) + "  saved/unsaved")

@@ -2,6 +2,7 @@
 
     benchmarks/peers/install.sh
     .venv/bin/python benchmarks/side_by_side.py [--models tiny,photos] [--rounds 3] [--json FILE] [--plot FILE]
+    .venv/bin/python benchmarks/side_by_side.py --models photos --throughput-only --rounds 2 --seconds 20
 
 Every server is started once a round and measured alone; the others are not running. Rounds are interleaved, figures are
 medians over them. What is measured of each:
@@ -201,7 +202,9 @@ async def drain(server: Server, client: Client, request: bytes) -> dict[str, Any
     }
 
 
-async def measure(contender: Contender, model: str, capacity: float, seconds: float, last: bool) -> dict[str, Any]:
+async def measure(
+    contender: Contender, model: str, capacity: float, seconds: float, last: bool, throughput_only: bool
+) -> dict[str, Any]:
     """One round of one contender; the destructive parts in the last round only."""
     request = contender.request(parts_of(model), model)
     batch_s = MAX_BATCH / capacity
@@ -215,6 +218,8 @@ async def measure(contender: Contender, model: str, capacity: float, seconds: fl
         await server.until_ready(probe)
         client, folder = server.client(), Path(name)
         await closed_loop(client, request, 16, min(3.0, seconds))
+        if throughput_only:
+            return {"concurrency_32": await closed_loop(client, request, 32, seconds)}
         if model == "tiny":
             seen["at_100"] = await open_loop(client, request, 100, seconds, patience_s)
         for share in SHARES:
@@ -243,7 +248,10 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             for contender in chosen:
                 try:
                     last = number == options.rounds - 1
-                    rounds[contender.name].append(await measure(contender, model, capacities[0], options.seconds, last))
+                    seen = await measure(
+                        contender, model, capacities[0], options.seconds, last, options.throughput_only
+                    )
+                    rounds[contender.name].append(seen)
                 except RuntimeError as error:  # a peer that does not start must not end the comparison
                     print(f"{contender.name}: {error}", flush=True)
                 print(model, number + 1, contender.name, json.dumps(rounds[contender.name][-1:]), flush=True)
@@ -270,6 +278,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of contenders, by commas")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--throughput-only", action="store_true", help="at concurrency 32, and nothing else")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()

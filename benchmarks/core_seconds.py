@@ -1,0 +1,68 @@
+"""Which processes of a server keep the cores busy while it is driven."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psutil
+
+_EVERY_S = 0.2
+
+Snapshot = Counter[str]
+"""CPU seconds until now, by kind of process; `machine`: of all that ran on the cores that this process may use."""
+
+
+def snapshot(server: int, engine_processes: int, front_ends: int) -> Snapshot:
+    """Of a server by its process id; all in one process where it has no front ends."""
+    parent = psutil.Process(server)
+    seconds: Snapshot = Counter()
+    if not front_ends:
+        seconds["server"] = sum(parent.cpu_times()[:2])
+    kinds = ["engine"] * engine_processes + ["front_ends"] * front_ends
+    children = sorted(parent.children(), key=lambda child: child.pid)  # engine processes are started first
+    for kind, child in zip(kinds, children, strict=False):
+        seconds[kind] += sum(child.cpu_times()[:2])
+    usable = os.sched_getaffinity(0)
+    for core, times in enumerate(psutil.cpu_times(percpu=True)):
+        if core in usable:
+            seconds["machine"] += sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
+    return seconds
+
+
+@dataclass
+class Sampler:
+    """Takes snapshots in a thread while the block runs."""
+
+    take: Callable[[], Snapshot]
+    _taken: list[tuple[float, Snapshot]] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Sampler:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            with suppress(psutil.Error):  # a process that ended just now
+                self._taken.append((time.monotonic(), self.take()))
+
+    def cores(self, last_s: float) -> dict[str, float]:
+        """Cores that were busy in the last so many seconds of the block: before, a client may have been starting."""
+        if len(self._taken) < 2:
+            return {}
+        end, after = self._taken[-1]
+        begin, before = next(one for one in self._taken if one[0] >= end - last_s or one is self._taken[-2])
+        return {kind: (value - before[kind]) / (end - begin) for kind, value in after.items()}

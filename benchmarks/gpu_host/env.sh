@@ -1,0 +1,15 @@
+# What prepare.sh, serve.sh and ray.sh share; sourced. The repository is copied, as later uploads change the original.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+repo=/tmp/serve-repo
+if [ ! -d $repo ]; then
+  mkdir -p $repo.partial
+  tar -C "$here" --exclude=./.carry --exclude=./build --exclude=./.git --exclude=./models --exclude=./.venv --exclude=./cache -c . | tar -x -C $repo.partial
+  mv $repo.partial $repo
+fi
+cd $repo || exit 1
+MODELS=${MODELS:-/tmp/serve-models} CACHE=${CACHE:-/tmp/serve-cache}
+OUT=${RESULTS:-/tmp/results}/serve LOGS=${LOGS:-/tmp/logs}
+mkdir -p $MODELS $CACHE $OUT $LOGS ${RESULTS:-/tmp/results}/ray
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/serve-inductor} NCCL_NVLS_ENABLE=0 PYTHONPATH=/tmp/retouch-site:$repo
+if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then T=/dev/shm; else T=/tmp; fi
+mkdir -p $T/s; export TMPDIR=$T/s   # short: Unix sockets lie in it

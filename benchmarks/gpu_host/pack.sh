@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
+# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray .carry/ray)
+# On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
+set -euo pipefail
+name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}
+here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
+platforms=(); for p in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17 2_5; do platforms+=(--platform "manylinux_${p}_x86_64"); done
+platforms+=(--platform manylinux2014_x86_64 --platform manylinux1_x86_64)
+python3 -m pip install -q --only-binary=:all: --python-version "$python" --implementation cp "${platforms[@]}" --no-deps --no-compile \
+  --constraint "$root/requirements/constraints.txt" --target "$work/site" --requirement "$here/$name.txt"
+cd "$work/site"
+rm -rf bin ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its pages
+find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
+find ray -type d -name tests -prune -exec rm -rf {} + 2> /dev/null || true
+if [ "$name" = site ]; then  # the service runs from its source, and asks for its version
+  mkdir retouch-0.1.0.dist-info && printf 'Metadata-Version: 2.1\nName: retouch\nVersion: 0.1.0\n' > retouch-0.1.0.dist-info/METADATA
+fi
+tar -c . | xz -T0 -2 --block-size=16MiB > "$work/all.xz"
+cd "$root" && rm -rf "$out" && mkdir -p "$out"
+split -b "${part_mib}M" -d -a 2 "$work/all.xz" "$work/part."
+total=$(find "$work" -name 'part.*' | wc -l) k=0
+for part in "$work"/part.*; do
+  k=$((k + 1)); mkdir "$out/$k"; mv "$part" "$out/$k/"
+  sed -e "s/@NAME@/$name/g" -e "s/@TOTAL@/$total/g" "$here/unpack.sh" > "$out/$k/unpack.sh"
+done
+du -sm "$out"/*

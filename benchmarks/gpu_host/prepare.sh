@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Publish and compile what serve.sh and ray.sh serve, and measure each engine alone meanwhile (not for the record: it is busy).
+# GPU: CUDA_VISIBLE_DEVICES as given (1). The three run side by side: about 200 s, mostly of CPU.
+set -x
+main() {
+  . "$(dirname "$0")/env.sh"
+  export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-1}
+  for one in pconv_512:32:512 resnet_heavy:4:768 pconv_256:32:256; do
+    IFS=: read -r name batch side <<< "$one"
+    (
+      SECONDS=0
+      if [ ! -e $MODELS/$name/$name/1/manifest.json ]; then
+        timeout 150 python3 benchmarks/engine_models.py $name $MODELS/$name --no-reference || exit 1
+      fi
+      timeout 500 python3 benchmarks/front_ends.py --alone $MODELS/$name/$name/1 --engine inductor --cache $CACHE --batch $batch \
+        --side $side > $OUT/prepare_$name.json
+      echo "$name: exit $? after $SECONDS s" | tee $OUT/prepared_$name
+    ) > $LOGS/serve_prepare_$name.log 2>&1 &
+  done
+  wait
+  tail -n 3 $LOGS/serve_prepare_*.log
+  echo done > $OUT/prepared
+}
+main "$@"; exit

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Ray Serve with one replica and with two, a GPU each. First: site and ray unpacked, prepare.sh done. At most 180 s, alone on the machine.
+set -x
+main() {
+  . "$(dirname "$0")/env.sh"
+  OUT=${RESULTS:-/tmp/results}/ray
+  export PYTHONPATH=/tmp/retouch-ray:/tmp/retouch-site:$repo
+  # Ray's own sockets: their path must be short
+  export RAY_TMPDIR=/tmp/r RAY_DEDUP_LOGS=1; mkdir -p $RAY_TMPDIR
+  export TMPDIR=/tmp/r
+  if [ -z "${FAKE:-}" ]; then
+    how="--engine inductor --models-dir $MODELS/resnet_heavy --model resnet_heavy --task translate --side 768 --batch 4 --cache $CACHE"
+  else
+    how="--engine fake --fake-batch-ms 300 --side 64 --gpus 0"
+  fi
+  timeout -k 5 175 python3 benchmarks/ray_scaling.py $how --no-save --connections 128 --clients 2 --seconds 5 --rounds 3 \
+    --json $OUT/ray.json > $OUT/ray.log 2>&1
+  echo "ray: exit $? after $SECONDS s" | tee $OUT/steps.txt
+  mkdir -p $OUT/ray_logs; cp -L $RAY_TMPDIR/ray/session_latest/logs/*.{err,log} $OUT/ray_logs/ 2>/dev/null; find $OUT/ray_logs -size 0 -delete
+  tar -C $OUT -czf $OUT/ray_logs.tar.gz ray_logs && rm -rf $OUT/ray_logs
+}
+main "$@"; exit
