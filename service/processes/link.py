@@ -201,8 +201,12 @@ class EngineLink:
         connection = Connection(arena)
         channel = Channel(lambda message: self._receive(connection, message), lambda: self._lost(connection))
         connection.channel = channel
-        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=raw)
-        self._connection = connection
+        self._connection = connection  # before it is awaited: uvloop hands over first what has come meanwhile
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=raw)
+        except OSError:
+            self._connection = None
+            raise
         return connection
 
     def _receive(self, connection: Connection, message: Message) -> None:
