@@ -6,8 +6,9 @@ PINS := requirements/constraints.txt
 # modules are compiled when they are first imported: most of what is installed never is
 INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
-# a process for each core (tests/conftest.py), a file in one of them; in the order of their names, as the longest come first
-PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# a process for each core (tests/conftest.py), a file in one of them; in the order of their names, as the longest come first;
+# one that dies ends the run and names its test: started again, xdist may wait for it for ever
+PYTEST_CORES ?= --numprocesses=auto --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 PYTEST_ARGS ?=
 SOAK_MINUTES ?= 60
 # CPython 3.10, if there is one: the Python of TensorRT 8.6, and the oldest that serves

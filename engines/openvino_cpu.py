@@ -12,6 +12,7 @@ from __future__ import annotations
 import platform
 import re
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class _Compiler:
             import openvino as ov  # noqa: PLC0415 - only this engine needs it
         except ImportError as error:
             raise EngineUnavailable("openvino is not installed; pip install openvino") from error
-        self._core = ov.Core()
+        self._core = _core()
         self._path = path
         self._key = manifest.key
         self._threads = {"INFERENCE_NUM_THREADS": threads}
@@ -134,6 +135,18 @@ class _Compiler:
                 return self._core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": ""})
             except Exception as error:  # the same; now it is the graph
                 raise EngineUnavailable(f"openvino cannot compile {self._key}: {_one_line(error)}") from error
+
+
+@cache
+def _core() -> Any:
+    """The runtime, one for the process and never freed.
+
+    Its CPU plugin gives the thread that first compiles a stack for signals, and takes it back when it is freed: to the
+    one of before, which by then may be that of another plugin, freed first. The next signal then ends the process.
+    """
+    import openvino as ov  # noqa: PLC0415 - as above
+
+    return ov.Core()
 
 
 def _decide(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engines import openvino_cpu
 from engines.base import BatchShape, blank_feed
 from engines.errors import EngineFailed, EngineUnavailable
 from engines.manifest import read_manifest
@@ -19,6 +21,7 @@ from engines.probes import probe_feeds
 
 from .conftest import conv_graph
 
+ROOT = Path(__file__).parents[2]
 openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it needs no GPU")
 needs_bf16 = pytest.mark.skipif(
     "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"),
@@ -93,7 +96,7 @@ def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch)
         def get_property(self, device: str, name: str) -> object:
             return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
 
-    monkeypatch.setattr(openvino, "Core", OldProcessor)
+    monkeypatch.setattr(openvino_cpu, "_core", OldProcessor)
     engine = open_engine(publish(onnx_model=conv_graph()), tmp_path)
     assert (engine.precision, engine.note) == ("fp32", "this processor has no bf16 instructions")
     assert decisions(tmp_path) == []
@@ -156,3 +159,27 @@ def test_batch_whose_halves_fail_leaves_nothing_running_and_the_engine_usable(pu
         with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
             engine.infer(blank_feed(engine.manifest, BatchShape(5, 32, 32)))
         assert engine.infer(blank_feed(engine.manifest, BatchShape(5, 16, 16)))["output"].shape == (5, 3, 16, 16)
+
+
+def test_signals_reach_the_process_when_an_engine_outlived_the_one_before_it(publish, tmp_path):
+    directory = publish(onnx_model=conv_graph())
+    program = f"""
+import os, signal
+from pathlib import Path
+from engines.manifest import read_manifest
+from engines.openvino_cpu import OpenVinoEngine
+
+directory = Path({str(directory)!r})
+first, second = (
+    OpenVinoEngine(directory, read_manifest(directory), threads=threads, cache_dir=Path({str(tmp_path)!r}))
+    for threads in (1, 2)
+)
+first.close()
+del first
+second.close()
+del second
+signal.signal(signal.SIGTERM, lambda *_: print("told"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
