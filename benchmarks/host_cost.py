@@ -40,7 +40,7 @@ from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service import codec, crops, masks, postprocess, preprocess
 from service.app import open_pipeline
-from service.devices import Computed, Ticket, Tiles
+from service.devices import Computed, Device, Ticket, Tiles
 from service.engine_room import open_engine_room
 from service.header import read_header
 from service.items import Call, Picture, Sample
@@ -167,10 +167,9 @@ def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, prob
 
 
 @dataclass
-class FreeDevice:
+class FreeDevice(Device):
     """Answers with what came in, copied in and out as a GPU's slots are, and computes nothing."""
 
-    depth: int = 1
     _staged: dict[Any, np.ndarray] = field(default_factory=dict)
 
     def launch(self, _engine: Engine, samples: Sequence[Sample]) -> Computed:
@@ -202,7 +201,7 @@ async def served(upload: Upload, folder: Path, options: argparse.Namespace, prob
             "log_level": "warning",
         }
     )
-    async with open_pipeline(settings, partial(open_engine_room, open_device=FreeDevice)) as pipeline:
+    async with open_pipeline(settings, partial(open_engine_room, open_device=lambda _: FreeDevice())) as pipeline:
         await ask_all(pipeline, upload, 2 * BATCH, save=save)
         await asyncio.to_thread(pipeline.store.flush, 600.0)
         pictures = options.pictures

@@ -3,35 +3,48 @@
 One compile with dynamic shapes serves every bucket and batch: a compile per shape was no faster (docs/benchmarks.md).
 bf16 halves the time on processors that have it, and is used only where its outputs stay above the model's bar.
 
-A row on its own has all threads. Of more rows each half has half of the threads and goes its own way: they meet at the
-end of the batch, where all threads on one row would meet in each layer, and wait for whichever has lost its core.
+A row on its own has all threads. Beside that there are two lanes with half of the threads each, for batches that go
+their own way: all threads on one row would meet in each layer, and wait for whichever has lost its core.
 """
 
 from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engines.base import Array, BatchShape, Engine, Feed, Outputs
+from engines.base import Array, BatchShape, Feed, Outputs
 from engines.decisions import Decision, DecisionCache, fingerprint
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
+from engines.lanes import LaneEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.parity import compare
 from engines.probes import probe_feeds
 
 _DECISIONS_FORMAT = 1
 """Counted up when the probes or the rule change, so that older decisions are not believed."""
-_HALVES = 2
+_LANES = 2
 
 
-class OpenVinoEngine(Engine):
+@dataclass(slots=True)
+class _Flight:
+    """A batch on its lane."""
+
+    feed: Feed
+    """Read where it lies, until the end."""
+    output: Array
+    computed: bool = False
+
+
+class OpenVinoEngine(LaneEngine):
     """Compiles model.onnx for this CPU.
 
     Args:
@@ -54,37 +67,78 @@ class OpenVinoEngine(Engine):
         self.precision = decision.precision
         self.note = decision.why
         self._request: Any = compiler.request(decision.precision)
-        self._halves: list[Any] = compiler.halves(decision.precision) if manifest.max_batch > 1 else []
+        self._lanes: list[Any] = compiler.lanes(decision.precision) if manifest.max_batch > 1 else []
+        self._flights: dict[int, _Flight] = {}
         self._tensor = compiler.tensor
+        self.lanes = len(self._lanes) or 1
 
     def infer(self, feed: Feed) -> Outputs:
-        if self._request is None:
-            raise EngineDead(f"{self.manifest.key} on openvino is closed; load a new engine")
-        shape = batch_shape(self.manifest, feed)
+        shape = self._shape(feed)
         try:
-            if shape.batch == 1 or not self._halves:
+            if shape.batch == 1 or not self._lanes:
                 return {"output": _run(self._request, feed)}
-            return {"output": self._infer_halves(feed, shape)}
+            return {"output": self._infer_side_by_side(feed, shape)}
         except Exception as error:  # the runtime raises RuntimeError and its kin; all of them are this batch's
-            raise EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}") from error
+            raise self._failure(error) from error
+
+    def begin(self, lane: int, feed: Feed, done: Callable[[], None]) -> None:
+        output = self._blank_output(self._shape(feed))
+        flight = _Flight(feed, output)
+
+        def computed(_: object) -> None:
+            flight.computed = True
+            done()
+
+        try:
+            self._start(lane, feed, output, computed)
+        except Exception as error:  # as above
+            raise self._failure(error) from error
+        self._flights[lane] = flight
+
+    def ended(self, lane: int) -> bool:
+        return self._flights[lane].computed or bool(self._lanes[lane].wait_for(0))  # who failed is not told of
+
+    def end(self, lane: int) -> Outputs:
+        flight = self._flights.pop(lane)
+        try:
+            self._lanes[lane].wait()
+        except Exception as error:  # as above
+            raise self._failure(error) from error
+        return {"output": flight.output}
 
     def close(self) -> None:
-        self._request, self._halves = None, []
+        self._request, self._lanes = None, []
 
-    def _infer_halves(self, feed: Feed, shape: BatchShape) -> Array:
-        """Both halves at once; of an odd number of rows the last one afterwards, by all threads."""
-        sizes = shape._asdict()
-        output = np.empty([d if isinstance(d, int) else sizes[d] for d in self.manifest.output.shape], np.float32)
-        half = shape.batch // _HALVES
+    def _infer_side_by_side(self, feed: Feed, shape: BatchShape) -> Array:
+        """An equal part on each lane; of an odd number of rows the last one afterwards, by all threads."""
+        output = self._blank_output(shape)
+        part = shape.batch // _LANES
         with ExitStack() as begun:  # whatever fails, nothing runs on when this returns
-            for number, request in enumerate(self._halves):
-                rows = slice(number * half, (number + 1) * half)
-                request.set_output_tensor(self._tensor(output[rows], shared_memory=True))
-                request.start_async({name: array[rows] for name, array in feed.items()}, share_inputs=True)
+            for lane, request in enumerate(self._lanes):
+                rows = slice(lane * part, (lane + 1) * part)
+                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], lambda _: None)
                 begun.callback(request.wait)
-        if shape.batch % _HALVES:
+        if shape.batch % _LANES:
             output[-1:] = _run(self._request, {name: array[-1:] for name, array in feed.items()})
         return output
+
+    def _start(self, lane: int, feed: Feed, output: Array, computed: Callable[[object], None]) -> None:
+        request = self._lanes[lane]
+        request.set_output_tensor(self._tensor(output, shared_memory=True))
+        request.set_callback(computed, None)
+        request.start_async(dict(feed), share_inputs=True)
+
+    def _shape(self, feed: Feed) -> BatchShape:
+        if self._request is None:
+            raise EngineDead(f"{self.manifest.key} on openvino is closed; load a new engine")
+        return batch_shape(self.manifest, feed)
+
+    def _blank_output(self, shape: BatchShape) -> Array:
+        sizes = shape._asdict()
+        return np.empty([d if isinstance(d, int) else sizes[d] for d in self.manifest.output.shape], np.float32)
+
+    def _failure(self, error: Exception) -> EngineFailed:
+        return EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}")
 
 
 class _Compiler:
@@ -119,12 +173,12 @@ class _Compiler:
             self._requests[precision] = compiled.create_infer_request()
         return self._requests[precision]
 
-    def halves(self, precision: str) -> list[Any]:
-        """As many requests as half batches, which share the threads; none where there is one thread only."""
-        if self.request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _HALVES:
+    def lanes(self, precision: str) -> list[Any]:
+        """A request for each lane, which share the threads; none where there is one thread only."""
+        if self.request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _LANES:
             return []
-        compiled = self._compile(precision, {"NUM_STREAMS": _HALVES})
-        return [compiled.create_infer_request() for _ in range(_HALVES)]
+        compiled = self._compile(precision, {"NUM_STREAMS": _LANES})
+        return [compiled.create_infer_request() for _ in range(_LANES)]
 
     def _compile(self, precision: str, how: dict[str, Any]) -> Any:
         config = {**self._threads, **how, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}

@@ -14,12 +14,25 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from engines.base import Engine
 from engines.repository import ServedModel
 from service.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.fairness import ANYONE, FIRST, FairOrder, Flow, Turn
 from service.items import Computed, Sample
 
 Key = Hashable
+Rows = Callable[[Engine, int, int], int]
+"""Of an engine, its largest batch and how many wait for it: how many to take."""
+
+
+def all_rows(_engine: Engine, most: int, _waiting: int) -> int:
+    """A full batch."""
+    return most
+
+
+def never() -> bool:
+    """Nothing ends the wait."""
+    return False
 
 
 @dataclass(slots=True, eq=False)
@@ -158,19 +171,36 @@ class Batcher:
                 del self._queues[entry.key]
             return True
 
-    def take(self, timeout_s: float | None = None) -> list[Entry] | None:
+    def take(
+        self, timeout_s: float | None = None, rows: Rows = all_rows, until: Callable[[], bool] = never
+    ) -> list[Entry] | None:
         """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread.
 
         The batch retains its model, so that the engine outlives clients that leave while it computes: whoever took the
         batch releases `batch[0].model` when nothing of it is on the device any more.
+
+        Args:
+            timeout_s: how long to wait.
+            rows: how many of an engine's largest batch and of those that wait to take; 0 to wait on.
+            until: ends the wait once it is true. Asked first, and after each `wake`.
         """
         with self._changed:
             while True:
-                batch = self._form()
+                batch = self._form(rows)
                 if batch:
                     return batch
-                if self._closed or not self._changed.wait(timeout_s):
+                if self._closed or until() or not self._changed.wait(timeout_s):
                     return None
+
+    def wake(self) -> None:
+        """Let `take` look again; from any thread."""
+        with self._changed:
+            self._changed.notify()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody comes any more."""
+        return self._closed
 
     def close(self) -> None:
         """Refuse new entries and answer those that still wait; the worker's `take` then returns None."""
@@ -181,13 +211,11 @@ class Batcher:
             self._changed.notify_all()
         fail(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
 
-    def _form(self) -> list[Entry]:
-        waiting = [Waiting(key, queue[0].turn) for key, queue in self._queues.items()]
-        key = self._policy.pick(waiting)
-        if key is None:
+    def _form(self, rows: Rows) -> list[Entry]:
+        key, size = self._pick(rows)
+        if not size:
             return []
         queue, now = self._queues[key], self._clock()
-        size = self._policy.size(queue[0].model.manifest.max_batch, queue[0].sample.samples)
         batch: list[Entry] = []
         while queue and len(batch) < size:
             entry = heapq.heappop(queue)
@@ -206,7 +234,16 @@ class Batcher:
                 entry.loop.call_soon_threadsafe(entry.on_begun)
         if not queue:
             del self._queues[key]
-        return batch or self._form()
+        return batch or self._form(rows)
+
+    def _pick(self, rows: Rows) -> tuple[Key, int]:
+        """Whose turn it is, and how many of them."""
+        key = self._policy.pick([Waiting(key, queue[0].turn) for key, queue in self._queues.items()])
+        if key is None:
+            return None, 0
+        queue = self._queues[key]
+        most = self._policy.size(queue[0].model.manifest.max_batch, queue[0].sample.samples)
+        return key, rows(queue[0].model.engine, most, len(queue))
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:

@@ -5,6 +5,7 @@ A batch is launched, which returns a ticket, and collected, which waits for it. 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from engines.base import Engine
 from engines.errors import EngineUnavailable
+from engines.lanes import LaneEngine
 from service.items import Sample
 
 log = structlog.get_logger(__name__)
@@ -32,13 +34,26 @@ class Ticket(Protocol):
         """Whether `collect` would not have to wait; does not wait itself."""
 
 
-class Device(Protocol):
+class Device(ABC):
     """Computes the batches of any engine."""
 
-    @property
-    def depth(self) -> int:
-        """How many batches may be launched and not yet collected."""
+    depth: int = 1
+    """How many batches may be launched and not yet collected."""
+    look_s: float = 0.0002
+    """While one computes and another could be launched: how long to wait for one before asking whether it is done."""
 
+    def rows(self, engine: Engine, most: int, waiting: int) -> int:
+        """How many of the samples that wait to launch now in one batch, at most; 0 where nothing may be launched.
+
+        Args:
+            engine: theirs.
+            most: its largest batch.
+            waiting: how many there are, at least 1.
+        """
+        del engine, waiting
+        return most
+
+    @abstractmethod
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         """Start a batch; samples of one tile size.
 
@@ -48,9 +63,11 @@ class Device(Protocol):
             EngineDead: the engine cannot be used again, nor what it has launched.
         """
 
+    @abstractmethod
     def collect(self, ticket: Ticket) -> Tiles:
         """Wait for a batch and take what came out; each ticket once, in any order. Raises as `launch`."""
 
+    @abstractmethod
     def close(self) -> None:
         """Free what the device holds; called on the thread that used it, when nothing is launched any more."""
 
@@ -69,12 +86,11 @@ class Computed:
     done: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SerialDevice:
+@dataclass(frozen=True)
+class SerialDevice(Device):
     """One batch at a time: launching computes."""
 
     computer: Compute
-    depth: int = 1
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Computed:
         return Computed(self.computer.compute(engine, samples))
@@ -99,23 +115,32 @@ class RoutedTicket:
         return self.ticket.done
 
 
-@dataclass(slots=True)
-class RoutingDevice:
+@dataclass
+class RoutingDevice(Device):
     """Each engine's batches to the device that suits it: models on different engines are served side by side.
 
     serial: for engines that compute while the caller waits.
     open_overlapping: the device of an engine that computes on a stream; None for other engines. Called on the thread
         that launches, once for each place (`cuda:0`) and kind of engine; raises EngineUnavailable where something is
         missing, and `serial` does it then.
+    open_lanes: the device of all engines with lanes.
     """
 
     serial: Device
     open_overlapping: Callable[[Engine], Device | None]
+    open_lanes: Callable[[Device], Device]
     _opened: dict[str, Device] = field(default_factory=dict, init=False)
 
     @property
-    def depth(self) -> int:
+    def depth(self) -> int:  # type: ignore[override] # of what is open by now
         return max(device.depth for device in (self.serial, *self._opened.values()))
+
+    @property
+    def look_s(self) -> float:  # type: ignore[override] # as above
+        return min((device.look_s for device in self._opened.values()), default=self.serial.look_s)
+
+    def rows(self, engine: Engine, most: int, waiting: int) -> int:
+        return self._device_of(engine).rows(engine, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
         device = self._device_of(engine)
@@ -130,12 +155,16 @@ class RoutingDevice:
             device.close()
 
     def _device_of(self, engine: Engine) -> Device:
-        if not engine.device.startswith("cuda"):
-            return self.serial
-        key = f"{engine.device} {type(engine).__name__}"
+        if engine.device.startswith("cuda"):
+            return self._opened_as(f"{engine.device} {type(engine).__name__}", lambda: self._open(engine))
+        if isinstance(engine, LaneEngine) and engine.lanes > 1:
+            return self._opened_as("lanes", lambda: self.open_lanes(self.serial))
+        return self.serial
+
+    def _opened_as(self, key: str, open_device: Callable[[], Device]) -> Device:
         device = self._opened.get(key)
         if device is None:
-            device = self._opened[key] = self._open(engine)
+            device = self._opened[key] = open_device()
         return device
 
     def _open(self, engine: Engine) -> Device:

@@ -27,6 +27,7 @@ from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
 from service.gpu_device import StreamEngine, open_gpu_device
 from service.gpu_layout import padded_sizes
+from service.lane_device import LaneDevice
 from service.metrics import Metrics
 from service.settings import Settings
 from service.tracing import open_batch_tracer
@@ -35,7 +36,8 @@ from service.worker import BatchTraces, DeviceWorker, Supervisor
 log = structlog.get_logger(__name__)
 
 OpenEngine = Callable[[Path, Manifest], Engine]
-OpenDevice = Callable[[], Device]
+OpenDevice = Callable[[Callable[[], None]], Device]
+"""Is handed what to call when a batch was computed, on any thread."""
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
 """A worker that still computes after this is left behind: its thread is a daemon."""
@@ -163,8 +165,10 @@ def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 
-def _any_device() -> Device:
-    return RoutingDevice(SerialDevice(CpuDevice()), open_gpu_device)
+def _any_device(wake: Callable[[], None]) -> Device:
+    return RoutingDevice(
+        SerialDevice(CpuDevice()), open_gpu_device, partial(LaneDevice, wake=wake, clock=time.monotonic)
+    )
 
 
 def _start_worker(
@@ -174,7 +178,7 @@ def _start_worker(
     clock: Callable[[], float],
     traces: BatchTraces | None,
 ) -> DeviceWorker:
-    worker = DeviceWorker(batcher, open_device(), metrics, clock, traces)
+    worker = DeviceWorker(batcher, open_device(batcher.wake), metrics, clock, traces)
     worker.start()
     return worker
 

@@ -18,7 +18,7 @@ from engines.cuda import Cuda, Stream, open_cuda
 from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.devices import Ticket, Tile, Tiles
+from service.devices import Device, Ticket, Tile, Tiles
 from service.gpu_layout import BatchLayout, batch_shape_of, lay_out, padded
 from service.gpu_pixels import GpuPixels, load_cvcuda
 from service.gpu_slots import Slot, host_array
@@ -59,7 +59,7 @@ class GpuTicket:
         return self.slot.done.passed()
 
 
-class GpuDevice:
+class GpuDevice(Device):
     """A ring of slots round one GPU, used by one thread, which also makes it.
 
     Args:
@@ -83,6 +83,10 @@ class GpuDevice:
         self._stages = GpuStages(cuda, pixels, incoming, computing, outgoing)
         self._slots = [self._resources.enter_context(closing(Slot(cuda))) for _ in range(depth)]
         self._free = list(self._slots)
+
+    def rows(self, engine: Engine, most: int, waiting: int) -> int:
+        del engine, waiting
+        return most if self._free else 0
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- whoever routes batches has looked

@@ -29,9 +29,6 @@ WorkerState = Literal["idle", "busy", "hung", "dead"]
 Outcome = Tile | Exception | None
 """Of one sample: its tile, why there is none, or None where the output was not finite."""
 
-_LOOK_S = 0.0002
-"""While a batch computes and another could be launched: how long to wait for one before asking whether it is done."""
-
 
 class BatchObserver(Protocol):
     """Told of every batch, on the worker's thread."""
@@ -117,7 +114,7 @@ class DeviceWorker:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
                 elif self._flights:
-                    self._collect(self._flights[0])
+                    self._collect(self._done or self._flights[0])
                 else:
                     return
         except DeviceLost as error:  # as below, but there is nothing to load
@@ -131,17 +128,19 @@ class DeviceWorker:
                 flight.batch[0].model.release()
 
     def _next_batch(self) -> list[Entry] | None:
-        """What to launch now; None when the oldest batch is to be collected first, or the queue is closed."""
+        """What to launch now; None when a batch is to be collected first, or the queue is closed."""
         if not self._flights:
-            return self.batcher.take()
-        ticket = self._flights[0].ticket
-        while len(self._flights) < self.device.depth and ticket is not None and not ticket.done:
-            looked_at = self.clock()
-            if (batch := self.batcher.take(_LOOK_S)) is not None:
+            return self.batcher.take(rows=self.device.rows)
+        while len(self._flights) < self.device.depth and self._done is None and not self.batcher.closed:
+            batch = self.batcher.take(self.device.look_s, self.device.rows, until=lambda: self._done is not None)
+            if batch is not None:
                 return batch
-            if self.clock() - looked_at < _LOOK_S / 2:  # closed: nobody comes any more
-                break
         return None
+
+    @property
+    def _done(self) -> _Flight | None:
+        """The oldest that can be collected without waiting, if any."""
+        return next((flight for flight in self._flights if flight.ticket is not None and flight.ticket.done), None)
 
     def _launch(self, batch: list[Entry]) -> None:
         flight = _Flight(batch, self.clock())

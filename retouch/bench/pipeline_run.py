@@ -23,6 +23,7 @@ from service.engine_room import engine_opener, open_engine_room
 from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_layout import batch_shape_of
 from service.items import Call, Reply, Sample
+from service.lane_device import LaneDevice
 from service.pipeline import Pipeline
 from service.schemas import InpaintOptions, TranslateOptions
 from service.settings import Settings
@@ -77,8 +78,12 @@ class Watch:
     batches: list[BatchShape] = field(default_factory=list)
     gpus: list[GpuDevice] = field(default_factory=list)
 
-    def open(self) -> Device:
-        return _Watched(RoutingDevice(SerialDevice(CpuDevice()), self._open_gpu), self.batches)
+    def open(self, wake: Callable[[], None]) -> Device:
+        """What the variant computes on."""
+        routing = RoutingDevice(
+            SerialDevice(CpuDevice()), self._open_gpu, partial(LaneDevice, wake=wake, clock=time.monotonic)
+        )
+        return _Watched(routing, self.batches)
 
     @property
     def busy_s(self) -> float:
@@ -91,16 +96,23 @@ class Watch:
         return device
 
 
-@dataclass(frozen=True, slots=True)
-class _Watched:
+@dataclass(frozen=True)
+class _Watched(Device):
     """Notes the shape of every batch."""
 
     device: Device
     batches: list[BatchShape]
 
     @property
-    def depth(self) -> int:
+    def depth(self) -> int:  # type: ignore[override] # of what is open by now
         return self.device.depth
+
+    @property
+    def look_s(self) -> float:  # type: ignore[override] # as above
+        return self.device.look_s
+
+    def rows(self, engine: Engine, most: int, waiting: int) -> int:
+        return self.device.rows(engine, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         self.batches.append(batch_shape_of(samples))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from engines import openvino_cpu
 from engines.base import BatchShape, blank_feed
-from engines.errors import EngineFailed, EngineUnavailable
+from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.openvino_cpu import OpenVinoEngine
@@ -159,6 +160,49 @@ def test_batch_whose_halves_fail_leaves_nothing_running_and_the_engine_usable(pu
         with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
             engine.infer(blank_feed(engine.manifest, BatchShape(5, 32, 32)))
         assert engine.infer(blank_feed(engine.manifest, BatchShape(5, 16, 16)))["output"].shape == (5, 3, 16, 16)
+
+
+def lane_engine(publish, tmp_path, **changes):
+    directory = publish(onnx_model=conv_graph(**changes))
+    return OpenVinoEngine(directory, read_manifest(directory), threads=2, cache_dir=tmp_path)
+
+
+def random_feed(engine, rows, seed):
+    feed = dict(blank_feed(engine.manifest, BatchShape(rows, 16, 16)))
+    feed["image"] = np.random.default_rng(seed).random(feed["image"].shape, np.float32)
+    return feed
+
+
+def test_lanes_go_their_own_way_and_give_what_the_whole_engine_gives(publish, tmp_path):
+    engine = lane_engine(publish, tmp_path)
+    assert engine.lanes == 2
+    feeds = {lane: random_feed(engine, rows, lane) for lane, rows in ((0, 3), (1, 1))}
+    wanted = {lane: np.array(engine.infer(feed)["output"]) for lane, feed in feeds.items()}
+    for _ in range(3):
+        told = {lane: threading.Event() for lane in feeds}
+        for lane, feed in feeds.items():
+            engine.begin(lane, feed, told[lane].set)
+        for lane in (1, 0):
+            assert told[lane].wait(20)
+            assert engine.ended(lane)
+            np.testing.assert_array_equal(engine.end(lane)["output"], wanted[lane])
+
+
+def test_one_thread_has_no_lanes(publish, tmp_path):
+    assert open_engine(publish(onnx_model=conv_graph()), tmp_path).lanes == 1
+
+
+def test_batch_that_fails_on_a_lane_leaves_it_free_and_the_other_computing(publish, tmp_path):
+    engine = lane_engine(publish, tmp_path, size=(16, 16))
+    good = random_feed(engine, 2, 0)
+    engine.begin(1, good, lambda: None)
+    with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
+        engine.begin(0, blank_feed(engine.manifest, BatchShape(1, 32, 32)), lambda: None)
+    engine.begin(0, good, lambda: None)
+    np.testing.assert_array_equal(engine.end(0)["output"], engine.end(1)["output"])
+    engine.close()
+    with pytest.raises(EngineDead, match="is closed"):
+        engine.begin(0, good, lambda: None)
 
 
 def test_signals_reach_the_process_when_an_engine_outlived_the_one_before_it(publish, tmp_path):

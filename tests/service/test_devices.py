@@ -19,8 +19,10 @@ from service.devices import Device, RoutingDevice, SerialDevice
 from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_pixels import GpuPixels
 from service.items import Sample, Size
+from service.lane_device import LaneDevice
 
 from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
+from .fake_lanes import FakeLaneEngine
 
 
 @pytest.fixture
@@ -32,6 +34,10 @@ def samples() -> list[Sample]:
 @pytest.fixture
 def manifest(fake_manifest: Callable[..., Manifest]) -> Manifest:
     return fake_manifest("facades", "translate")
+
+
+def no_lanes(_alone: Device) -> Device:
+    raise AssertionError("none of these engines has lanes")
 
 
 def test_a_serial_device_computes_when_it_launches(manifest: Manifest, samples: list[Sample]) -> None:
@@ -52,7 +58,7 @@ def test_engines_on_streams_overlap_beside_engines_that_do_not(manifest: Manifes
         opened.append(engine)
         return GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime)))
 
-    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping)
+    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, no_lanes)
     assert device.depth == 1
     slow, fast = FakeEngine(manifest), FakeStreamEngine(manifest, cuda, BatchShape(1, 64, 64))
     tickets = [device.launch(engine, samples) for engine in (slow, fast, slow, fast)]
@@ -64,6 +70,33 @@ def test_engines_on_streams_overlap_beside_engines_that_do_not(manifest: Manifes
     device.close()
     fast.close()
     assert runtime.alive == 0
+
+
+def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
+    manifest: Manifest, samples: list[Sample]
+) -> None:
+    opened: list[LaneDevice] = []
+
+    def open_lanes(alone: Device) -> Device:
+        opened.append(LaneDevice(alone, lambda: None, lambda: 0.0))
+        return opened[-1]
+
+    device = RoutingDevice(SerialDevice(CpuDevice()), no_streams, open_lanes)
+    engines = FakeEngine(manifest), FakeLaneEngine(manifest, lanes=1), *(FakeLaneEngine(manifest) for _ in range(2))
+    assert [device.rows(engine, 8, 8) for engine in engines] == [8, 8, 1, 1]
+    tickets = [device.launch(engine, samples * 2) for engine in engines]
+    assert len(opened) == 1
+    assert [device.rows(engine, 8, 8) for engine in engines] == [8, 8, 0, 0]
+    assert [ticket.done for ticket in tickets] == [True, True, False, False]
+    for engine, ticket in zip(engines, tickets, strict=True):
+        if isinstance(engine, FakeLaneEngine) and engine.lanes > 1:
+            engine.compute(next(iter(engine.begun)))
+        np.testing.assert_array_equal(device.collect(ticket)[1], 255 - samples[0].arrays["image"])
+    device.close()
+
+
+def no_streams(_engine: Engine) -> Device | None:
+    raise AssertionError("none of these engines is on a GPU")
 
 
 @pytest.mark.parametrize("missing", [True, False])
@@ -78,7 +111,7 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
             raise EngineUnavailable("CV-CUDA does not load")
         return None
 
-    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping)
+    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, no_lanes)
     engine = FakeStreamEngine(manifest, Cuda(RacingRuntime()), BatchShape(1, 64, 64))
     with capture_logs() as logs:
         for _ in range(2):

@@ -22,11 +22,12 @@ from engines.manifest import Manifest
 from engines.served import ServedModel
 from service.batcher import Batcher, BatchPolicy, Entry
 from service.device import CpuDevice
-from service.devices import RoutingDevice, SerialDevice, Tiles
+from service.devices import Device, RoutingDevice, SerialDevice, Tiles
 from service.errors import InferenceFailed, NotReady
 from service.gpu_device import GpuDevice
 from service.gpu_pixels import GpuPixels
 from service.items import Computed, Sample, Size
+from service.lane_device import LaneDevice
 from service.worker import DeviceWorker, Supervisor
 
 from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
@@ -46,7 +47,7 @@ class StepTicket:
 
 
 @dataclass
-class StepDevice:
+class StepDevice(Device):
     """A device whose batches are finished by the test."""
 
     depth: int = 2
@@ -292,7 +293,10 @@ def gpu_bench(fake_manifest: Callable[..., Manifest]) -> Any:
     cuda, observed = Cuda(runtime), Nobody()
     engine = FakeStreamEngine(fake_manifest("facades", "translate"), cuda, BatchShape(8, 64, 64))
     batcher = Batcher(BatchPolicy(8), time.monotonic)
-    device = RoutingDevice(SerialDevice(CpuDevice()), lambda _: GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime))))
+    gpu = GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime)))
+    device = RoutingDevice(
+        SerialDevice(CpuDevice()), lambda _: gpu, lambda alone: LaneDevice(alone, batcher.wake, time.monotonic)
+    )
     worker = DeviceWorker(batcher, device, observed, time.monotonic)
     yield GpuBench(batcher, worker, runtime, engine, observed)
     batcher.close()
