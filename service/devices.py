@@ -42,6 +42,9 @@ class Device(ABC):
     look_s: float = 0.0002
     """While one computes and another could be launched: how long to wait for one before asking whether it is done."""
 
+    in_order: bool = True
+    """Whether batches are computed one after the other, as they were launched."""
+
     def rows(self, engine: Engine, most: int, waiting: int) -> int:
         """How many of the samples that wait to launch now in one batch, at most; 0 where nothing may be launched.
 
@@ -138,6 +141,10 @@ class RoutingDevice(Device):
     @property
     def look_s(self) -> float:  # type: ignore[override] # as above
         return min((device.look_s for device in self._opened.values()), default=self.serial.look_s)
+
+    @property
+    def in_order(self) -> bool:  # type: ignore[override] # as above
+        return all(device.in_order for device in tuple(self._opened.values()))  # asked by the supervisor, too
 
     def rows(self, engine: Engine, most: int, waiting: int) -> int:
         return self._device_of(engine).rows(engine, most, waiting)

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from engines.base import BatchShape, Engine
+from engines.lanes import LaneEngine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository import ModelRepository
@@ -156,12 +157,15 @@ def engine_opener(settings: Settings) -> OpenEngine:
 def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
 
-    Of the others, whose shapes cost less to begin with and more to run: every tile size once, and the largest batch.
+    Of the others, whose shapes cost less to begin with and more to run: every tile size once, on each lane where there
+    are some, else the largest batch.
     """
     buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)
     if isinstance(engine, StreamEngine):
         return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_sizes(largest)]
+    if isinstance(engine, LaneEngine) and engine.lanes > 1:
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, engine.lanes)]
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 

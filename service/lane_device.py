@@ -7,12 +7,13 @@ before the slowest of a batch (docs/benchmarks.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from weakref import WeakKeyDictionary
 
 from engines.base import Engine
-from engines.errors import EngineFailed
+from engines.errors import EngineError, EngineFailed
 from engines.lanes import LaneEngine
 from service.device import collate, split
 from service.devices import Device, Ticket, Tile, Tiles
@@ -48,6 +49,7 @@ class LaneDevice(Device):
         clock: in seconds.
     """
 
+    in_order = False
     look_s = 0.05  # `wake` tells at once, only not of batches that failed
 
     def __init__(self, alone: Device, wake: Callable[[], None], clock: Callable[[], float]) -> None:
@@ -55,7 +57,7 @@ class LaneDevice(Device):
         self._alone = alone
         self._wake = wake
         self._clock = clock
-        self._taken: set[int] = set()
+        self._taken: dict[int, LaneTicket] = {}
         self._waiting = 0
         """When it was last decided how many to launch."""
         self._row_s: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
@@ -87,7 +89,7 @@ class LaneDevice(Device):
             self._wake()
 
         engine.begin(lane, feed, computed)
-        self._taken.add(lane)
+        self._taken[lane] = ticket
         self.depth = engine.lanes + 1  # when all lanes are taken, whichever is done first is waited for
         return ticket
 
@@ -97,12 +99,16 @@ class LaneDevice(Device):
         try:
             outputs = ticket.engine.end(ticket.lane)
         finally:
-            self._taken.remove(ticket.lane)
+            del self._taken[ticket.lane]
         self._learn(ticket)
         return split(outputs["output"], ticket.into)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Wait for what is on the lanes: it is computed in the memory of engines that may be closed after this."""
+        for ticket in self._taken.values():
+            with suppress(EngineError):
+                ticket.engine.end(ticket.lane)
+        self._taken.clear()
 
     def _learn(self, ticket: LaneTicket) -> None:
         if ticket.computed_at is not None:

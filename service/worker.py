@@ -100,7 +100,8 @@ class DeviceWorker:
             return "dead"
         if not flights:
             return "idle"
-        return "hung" if now - max(flights[0].launched_at, progress_at) > hang_timeout_s else "busy"
+        alone_since = max(flights[0].launched_at, progress_at) if self.device.in_order else flights[0].launched_at
+        return "hung" if now - alone_since > hang_timeout_s else "busy"
 
     def give_up(self) -> list[Entry]:
         """Disown the thread: whatever it still answers is ignored. Returns the entries that it leaves unanswered."""
@@ -113,7 +114,7 @@ class DeviceWorker:
             while not self._given_up:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
-                elif self._flights:
+                elif self._flights and not self._given_up:
                     self._collect(self._done or self._flights[0])
                 else:
                     return
@@ -131,11 +132,15 @@ class DeviceWorker:
         """What to launch now; None when a batch is to be collected first, or the queue is closed."""
         if not self._flights:
             return self.batcher.take(rows=self.device.rows)
-        while len(self._flights) < self.device.depth and self._done is None and not self.batcher.closed:
-            batch = self.batcher.take(self.device.look_s, self.device.rows, until=lambda: self._done is not None)
+        while len(self._flights) < self.device.depth and not self._called_away() and not self.batcher.closed:
+            batch = self.batcher.take(self.device.look_s, self.device.rows, until=self._called_away)
             if batch is not None:
                 return batch
         return None
+
+    def _called_away(self) -> bool:
+        """Whether there is something better to do than to wait for company."""
+        return self._given_up or self._done is not None
 
     @property
     def _done(self) -> _Flight | None:

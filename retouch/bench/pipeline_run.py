@@ -111,6 +111,10 @@ class _Watched(Device):
     def look_s(self) -> float:  # type: ignore[override] # as above
         return self.device.look_s
 
+    @property
+    def in_order(self) -> bool:  # type: ignore[override] # as above
+        return self.device.in_order
+
     def rows(self, engine: Engine, most: int, waiting: int) -> int:
         return self.device.rows(engine, most, waiting)
 

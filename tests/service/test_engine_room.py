@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from engines.base import BatchShape, Feed, Outputs
+from engines.feeds import batch_shape
 from engines.repository import ModelRepository
 from service.batcher import Batcher, BatchPolicy
-from service.engine_room import EngineRoom
+from service.engine_room import EngineRoom, open_engine_room
 from service.metrics import Metrics
 from service.settings import Settings
 from service.worker import Supervisor
+
+from .fake_lanes import FakeLaneEngine
 
 
 class BeginsToHang:
@@ -56,3 +60,20 @@ async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_w
         await asyncio.sleep(0.01)
     supervising.cancel()
     assert (hanging.given_up, room.lost.is_set()) == (given_up, own_process)
+
+
+async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models_dir: Path, tmp_path: Path) -> None:
+    warmed: dict[str, list[BatchShape]] = {}
+
+    class Recording(FakeLaneEngine):
+        def infer(self, feed: Feed) -> Outputs:
+            warmed.setdefault(self.manifest.name, []).append(batch_shape(self.manifest, feed))
+            return super().infer(feed)
+
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    async with open_engine_room(settings, Metrics(), lambda _, manifest: Recording(manifest, lanes=3)) as room:
+        await room.loaded.wait()
+        for served in room.models.statuses():
+            assert served.manifest is not None
+            buckets = served.manifest.size.buckets()
+            assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]

@@ -237,3 +237,44 @@ async def test_what_computes_when_the_queue_is_closed_is_answered(bench: Bench) 
     assert len(await asyncio.gather(*tasks)) == 2
     bench.end()
     assert bench.worker.state(time.monotonic(), 60) == "dead"
+
+
+async def test_a_lane_that_hangs_is_noticed_though_the_other_goes_on(bench: Bench) -> None:
+    tasks = bench.submit(1, 2)
+    await asyncio.sleep(0)
+    bench.worker.start()
+    await bench.begun(0)
+    begun_at = time.monotonic()
+    while bench.worker.state(time.monotonic(), 0.2) == "busy":
+        assert time.monotonic() < begun_at + 10
+        await bench.begun(1)
+        await asyncio.to_thread(bench.engine.compute, 1)
+        tasks += bench.submit(3)
+        await asyncio.sleep(0.01)
+    assert bench.worker.state(time.monotonic(), 0.2) == "hung"
+    assert bench.worker.state(time.monotonic(), 60) == "busy"
+    bench.engine.break_down(0)
+    await bench.begun(1)
+    bench.engine.break_down(1)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    bench.end()
+
+
+async def test_a_worker_that_was_given_up_takes_nobody_more_and_ends_when_its_lanes_do(bench: Bench) -> None:
+    tasks = bench.submit(1, 2)
+    await asyncio.sleep(0)
+    bench.worker.start()
+    await bench.begun(1)
+    left = bench.worker.give_up()
+    assert len(left) == 2
+    await asyncio.to_thread(bench.engine.compute, 1)
+    later = bench.submit(3)
+    await asyncio.sleep(0.1)
+    assert len(bench.batcher) == 1
+    assert bench.worker.state(time.monotonic(), 60) == "busy", "its engine would be closed under the first lane"
+    await asyncio.to_thread(bench.engine.compute, 0)
+    bench.worker.join(5)
+    assert bench.worker.state(time.monotonic(), 60) == "dead"
+    bench.batcher.close()
+    for task in (*tasks, *later):
+        task.cancel()
