@@ -11,7 +11,8 @@ medians over them. What is measured of each:
   capacity; for `tiny` at 100 requests a second too.
 - throughput at concurrency 32; the knee: the highest of the open-loop rates 40 … 100 % of capacity that is kept up with
   (95 % of what is sent is answered in time, within ten times the batch time).
-- abandoned: of 384 requests whose clients hung up while all of them waited, how many were computed after all.
+- abandoned: 384 clients send and hang up 20 ms later; of those without a reply by then, how many were computed all the
+  same.
 - a burst of 2,000 at once: how many got 200, another answer, or none; whether the next request works.
 - SIGTERM with 64 in flight: how many of them were answered 200; how long the process took to end.
 """
@@ -125,8 +126,8 @@ async def knee(client: Client, request: bytes, capacity: float, seconds: float, 
     return best
 
 
-async def abandon(contender: Contender, client: Client, folder: Path, request: bytes) -> int | None:
-    """How many of the abandoned requests were computed; None where the server does not say how many it computes."""
+async def abandon(contender: Contender, client: Client, folder: Path, request: bytes) -> tuple[int, int] | None:
+    """How many were abandoned, and computed all the same; None where the server does not say how many it computes."""
     before = await _executed(contender, client, folder)
     if before is None:
         return None
@@ -134,13 +135,14 @@ async def abandon(contender: Contender, client: Client, folder: Path, request: b
     for connection in connections:
         connection.transport.write(request)
     await asyncio.sleep(0.02)  # they have been sent, and the first batches have begun
+    answered = sum(connection.surplus for connection in connections)  # they were not left alone
     for connection in connections:
         connection.transport.abort()
     previous = -1
     while (now := await _executed(contender, client, folder)) != previous:
         previous = now
         await asyncio.sleep(1.0)
-    return (now or 0) - before
+    return ABANDONED - answered, max(0, (now or 0) - before - answered)
 
 
 async def _executed(contender: Contender, client: Client, folder: Path) -> int | None:
@@ -228,7 +230,8 @@ async def measure(
         if last:
             seen["knee_per_s"] = await knee(client, request, capacity, seconds, patience_s)
             if model == "tiny":
-                seen["abandoned_computed"] = await abandon(contender, client, folder, request)
+                left = await abandon(contender, client, folder, request)
+                seen["abandoned"], seen["abandoned_computed"] = left or (None, None)
                 seen["burst"] = await burst(client, request)
                 await _patiently(client, request, 30)
             seen["sigterm"] = await drain(server, client, request)

@@ -39,7 +39,7 @@ def _row(name: str, figure: dict[str, Any], loads: list[str]) -> list[str]:
         *cells,
         f"{figure['knee_per_s']:.0f}" if "knee_per_s" in figure else "–",
         f"{figure['concurrency_32']['per_s']:.1f}",
-        "–" if abandoned is None else str(abandoned),
+        "–" if abandoned is None else f"{abandoned} of {figure['abandoned']}",
         _burst(burst) if burst else "–",
         f"{sigterm['answered']} of {sigterm['in_flight']}, {sigterm['ended_after_s']} s" if sigterm else "–",
     ]
