@@ -96,7 +96,10 @@ class OpenVinoEngine(LaneEngine):
         self._flights[lane] = flight
 
     def ended(self, lane: int) -> bool:
-        return self._flights[lane].computed or bool(self._lanes[lane].wait_for(0))  # who failed is not told of
+        try:  # of a batch that failed nobody is told, and asking raises
+            return self._flights[lane].computed or bool(self._lanes[lane].wait_for(0))
+        except Exception:  # `end` says what it was
+            return True
 
     def end(self, lane: int) -> Outputs:
         flight = self._flights.pop(lane)
@@ -104,6 +107,8 @@ class OpenVinoEngine(LaneEngine):
             self._lanes[lane].wait()
         except Exception as error:  # as above
             raise self._failure(error) from error
+        finally:
+            self._lanes[lane].set_callback(_nobody, None)  # it would keep who was told until the next batch
         return {"output": flight.output}
 
     def close(self) -> None:
@@ -116,7 +121,7 @@ class OpenVinoEngine(LaneEngine):
         with ExitStack() as begun:  # whatever fails, nothing runs on when this returns
             for lane, request in enumerate(self._lanes):
                 rows = slice(lane * part, (lane + 1) * part)
-                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], lambda _: None)
+                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], _nobody)
                 begun.callback(request.wait)
         if shape.batch % _LANES:
             output[-1:] = _run(self._request, {name: array[-1:] for name, array in feed.items()})
@@ -238,6 +243,10 @@ def _measure(compiler: _Compiler, manifest: Manifest) -> Decision:
 def _run(request: Any, feed: Feed) -> Array:
     # shared memory both ways: nothing is copied, and one request takes every shape
     return np.asarray(request.infer(dict(feed), share_inputs=True, share_outputs=True)[0])
+
+
+def _nobody(_: object) -> None:
+    """Is told that a batch was computed."""
 
 
 def _one_line(error: Exception) -> str:

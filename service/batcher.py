@@ -1,8 +1,8 @@
 """Dynamic batching: an idle engine is used at once; while it is busy, requests gather per model and tile size.
 
 `BatchPolicy` decides and does nothing else; `Batcher` is the queue between the event loop, which submits, and the
-device worker, which takes. A batch is formed at the moment the worker is free, so that it is as full as it can be
-and holds nobody whose client left or whose deadline passed. No sleeps in the path: a lone request never waits.
+device worker, which takes. A batch is formed at the moment the worker is free, as full as the device wants it, and
+holds nobody whose client left or whose deadline passed. No sleeps in the path: a lone request never waits.
 Who comes first is decided by `fairness`: clients in turn, higher priorities more often.
 """
 
@@ -21,11 +21,11 @@ from service.fairness import ANYONE, FIRST, FairOrder, Flow, Turn
 from service.items import Computed, Sample
 
 Key = Hashable
-Rows = Callable[[Engine, int, int], int]
-"""Of an engine, its largest batch and how many wait for it: how many to take."""
+Rows = Callable[[Engine, Sample, int, int], int]
+"""Of an engine, the sample whose turn it is, the engine's largest batch and how many wait for any: how many to take."""
 
 
-def all_rows(_engine: Engine, most: int, _waiting: int) -> int:
+def all_rows(_engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
     """A full batch."""
     return most
 
@@ -181,7 +181,7 @@ class Batcher:
 
         Args:
             timeout_s: how long to wait.
-            rows: how many of an engine's largest batch and of those that wait to take; 0 to wait on.
+            rows: how many to take; 0 to wait on.
             until: ends the wait once it is true. Asked first, and after each `wake`.
         """
         with self._changed:
@@ -241,9 +241,9 @@ class Batcher:
         key = self._policy.pick([Waiting(key, queue[0].turn) for key, queue in self._queues.items()])
         if key is None:
             return None, 0
-        queue = self._queues[key]
-        most = self._policy.size(queue[0].model.manifest.max_batch, queue[0].sample.samples)
-        return key, rows(queue[0].model.engine, most, len(queue))
+        first = self._queues[key][0]
+        most = self._policy.size(first.model.manifest.max_batch, first.sample.samples)
+        return key, rows(first.model.current.engine, first.sample, most, sum(map(len, self._queues.values())))
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:

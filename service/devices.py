@@ -26,8 +26,15 @@ Tiles = list[Tile | None]
 """One for each sample: uint8 H×W×C, or None where the generator's output was not finite."""
 
 
+_LANES = "lanes"
+
+
 class Ticket(Protocol):
     """A batch on its way."""
+
+    @property
+    def share(self) -> float:
+        """Of the device, which it has to itself; 1 where batches are computed one after the other."""
 
     @property
     def done(self) -> bool:
@@ -42,18 +49,18 @@ class Device(ABC):
     look_s: float = 0.0002
     """While one computes and another could be launched: how long to wait for one before asking whether it is done."""
 
-    in_order: bool = True
-    """Whether batches are computed one after the other, as they were launched."""
+    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        """How many samples to launch now in one batch, at most; 0 where nothing may be launched.
 
-    def rows(self, engine: Engine, most: int, waiting: int) -> int:
-        """How many of the samples that wait to launch now in one batch, at most; 0 where nothing may be launched.
+        Called with the queue locked: it neither waits nor opens anything.
 
         Args:
             engine: theirs.
-            most: its largest batch.
-            waiting: how many there are, at least 1.
+            first: the sample whose turn it is; the others are of its size.
+            most: the engine's largest batch.
+            waiting: how many samples wait, for whichever engine, at least 1.
         """
-        del engine, waiting
+        del engine, first, waiting
         return most
 
     @abstractmethod
@@ -87,6 +94,7 @@ class Computed:
 
     tiles: Tiles
     done: bool = True
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,10 @@ class RoutedTicket:
 
     device: Device
     ticket: Ticket
+
+    @property
+    def share(self) -> float:
+        return self.ticket.share
 
     @property
     def done(self) -> bool:
@@ -142,12 +154,11 @@ class RoutingDevice(Device):
     def look_s(self) -> float:  # type: ignore[override] # as above
         return min((device.look_s for device in self._opened.values()), default=self.serial.look_s)
 
-    @property
-    def in_order(self) -> bool:  # type: ignore[override] # as above
-        return all(device.in_order for device in tuple(self._opened.values()))  # asked by the supervisor, too
-
-    def rows(self, engine: Engine, most: int, waiting: int) -> int:
-        return self._device_of(engine).rows(engine, most, waiting)
+    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        device = self._opened.get(self._key_of(engine), self.serial)
+        if device is self.serial:  # or not open yet: launching opens it
+            device = self._opened.get(_LANES, self.serial)  # whose threads it would take
+        return device.rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
         device = self._device_of(engine)
@@ -161,20 +172,23 @@ class RoutingDevice(Device):
         for device in self._opened.values():
             device.close()
 
-    def _device_of(self, engine: Engine) -> Device:
+    def _key_of(self, engine: Engine) -> str:
         if engine.device.startswith("cuda"):
-            return self._opened_as(f"{engine.device} {type(engine).__name__}", lambda: self._open(engine))
-        if isinstance(engine, LaneEngine) and engine.lanes > 1:
-            return self._opened_as("lanes", lambda: self.open_lanes(self.serial))
-        return self.serial
+            return f"{engine.device} {type(engine).__name__}"
+        return _LANES if isinstance(engine, LaneEngine) and engine.lanes > 1 else ""
 
-    def _opened_as(self, key: str, open_device: Callable[[], Device]) -> Device:
+    def _device_of(self, engine: Engine) -> Device:
+        key = self._key_of(engine)
+        if not key:
+            return self.serial
         device = self._opened.get(key)
         if device is None:
-            device = self._opened[key] = open_device()
+            device = self._opened[key] = self._open(engine, key)
         return device
 
-    def _open(self, engine: Engine) -> Device:
+    def _open(self, engine: Engine, key: str) -> Device:
+        if key == _LANES:
+            return self.open_lanes(self.serial)
         try:
             return self.open_overlapping(engine) or self.serial
         except EngineUnavailable as error:

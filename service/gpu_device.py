@@ -55,6 +55,10 @@ class GpuTicket:
     """Where the tiles are written; empty where they come back in the slot."""
 
     @property
+    def share(self) -> float:
+        return 1.0
+
+    @property
     def done(self) -> bool:
         return self.slot.done.passed()
 
@@ -84,8 +88,8 @@ class GpuDevice(Device):
         self._slots = [self._resources.enter_context(closing(Slot(cuda))) for _ in range(depth)]
         self._free = list(self._slots)
 
-    def rows(self, engine: Engine, most: int, waiting: int) -> int:
-        del engine, waiting
+    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        del engine, first, waiting
         return most if self._free else 0
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:

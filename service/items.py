@@ -109,6 +109,8 @@ class Computed:
     batch_size: int
     queue_s: float
     infer_s: float
+    device_s: float
+    """Of the device's time: less than `infer_s` where others were computed beside it."""
     batch: str = ""
     """The `traceparent` of its batch's span; empty where nobody traces."""
 

@@ -25,15 +25,24 @@ _KEPT = 0.8
 """Weight of what was known of an engine's speed against one batch more."""
 
 
+Size = tuple[int, int, int]
+"""Height and width of a tile, and how many pictures of it a row gives."""
+
+
 @dataclass(slots=True)
 class LaneTicket:
     """A batch on its lane."""
 
     engine: LaneEngine
     lane: int
+    size: Size
     into: list[Tile | None]
     begun_at: float
     computed_at: float | None = None
+
+    @property
+    def share(self) -> float:
+        return 1 / self.engine.lanes
 
     @property
     def done(self) -> bool:
@@ -49,7 +58,6 @@ class LaneDevice(Device):
         clock: in seconds.
     """
 
-    in_order = False
     look_s = 0.05  # `wake` tells at once, only not of batches that failed
 
     def __init__(self, alone: Device, wake: Callable[[], None], clock: Callable[[], float]) -> None:
@@ -60,29 +68,34 @@ class LaneDevice(Device):
         self._taken: dict[int, LaneTicket] = {}
         self._waiting = 0
         """When it was last decided how many to launch."""
-        self._row_s: WeakKeyDictionary[Engine, float] = WeakKeyDictionary()
-        """Seconds that a lane takes for a row."""
+        self._row_s: WeakKeyDictionary[Engine, dict[Size, float]] = WeakKeyDictionary()
+        """Seconds that a lane takes for a row of that size."""
 
-    def rows(self, engine: Engine, most: int, waiting: int) -> int:
-        """As few as are worth it, as a CPU takes as long for each of many rows; the other lanes get their share."""
-        assert isinstance(engine, LaneEngine)  # noqa: S101 -- whoever routes batches has looked
+    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        """As few as are worth it, as a CPU takes as long for each of many rows; the other lanes get their share.
+
+        Of an engine without lanes all of them, while nothing is on a lane: it takes all threads.
+        """
+        if not isinstance(engine, LaneEngine) or engine.lanes == 1:
+            return 0 if self._taken else most
         free = engine.lanes - len(self._taken)
         if free <= 0:
             return 0
         self._waiting = waiting
-        row_s = self._row_s.get(engine, _WORTH_S)
+        row_s = self._row_s.get(engine, {}).get(_size(first), _WORTH_S)
         worth = ceil(_WORTH_S / row_s) if row_s > 0 else most
         return min(worth, ceil(most / engine.lanes), ceil(waiting / free))
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
-        assert isinstance(engine, LaneEngine)  # noqa: S101 -- as above
+        assert isinstance(engine, LaneEngine)  # noqa: S101 -- whoever routes batches has looked
         if len(samples) == self._waiting == 1 and not self._taken:
             return self._alone.launch(engine, samples)
         lane = next((lane for lane in range(engine.lanes) if lane not in self._taken), None)
         if lane is None:
             raise EngineFailed(f"all {engine.lanes} lanes are taken; collect one first")
         feed = collate(engine.manifest, samples)
-        ticket = LaneTicket(engine, lane, [sample.into for sample in samples], self._clock())
+        into = [sample.into for sample in samples]
+        ticket = LaneTicket(engine, lane, _size(samples[0]), into, self._clock())
 
         def computed() -> None:
             ticket.computed_at = self._clock()
@@ -113,5 +126,9 @@ class LaneDevice(Device):
     def _learn(self, ticket: LaneTicket) -> None:
         if ticket.computed_at is not None:
             row_s = (ticket.computed_at - ticket.begun_at) / len(ticket.into)
-            known = self._row_s.get(ticket.engine, row_s)
-            self._row_s[ticket.engine] = known * _KEPT + row_s * (1 - _KEPT)
+            known = self._row_s.setdefault(ticket.engine, {})
+            known[ticket.size] = known.get(ticket.size, row_s) * _KEPT + row_s * (1 - _KEPT)
+
+
+def _size(sample: Sample) -> Size:
+    return (*sample.tile, sample.samples)

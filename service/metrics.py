@@ -116,11 +116,11 @@ class Metrics:
         for stage, seconds in stages.items():
             self._stages.observe((stage,), seconds)
 
-    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
+    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
         """A batch was computed (called on the device worker's thread)."""
         labels = model, self._device or device
         self._batch_sizes.observe(labels, size)
-        self._batches.observe(labels, infer_s)
+        self._batches.observe(labels, device_s)
 
     def saved(self, lag_s: float) -> None:
         """A result became durable (called on the store's threads)."""

@@ -1,8 +1,8 @@
 """How fast requests are served, learned from those that were. Pure: time comes in.
 
-Two measures, and the slower counts. The device's: a line through (batch size, seconds), read at a full batch, because
-whoever waits in a queue is computed in one. The whole service's: replies a second while more waited than one batch
-takes, which knows of decoding, encoding and HTTP, too.
+Two measures, and the slower counts. The device's: a line through (batch size, share of the device's seconds), read at a
+full batch, because whoever waits in a queue is computed in one, where the device takes full ones. The whole service's:
+replies a second while more waited than one batch takes, which knows of decoding, encoding and HTTP, too.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class Pipeline:
 
     def _observe(self, computed: list[Computed], timings: Timings) -> None:
         own_s = sum(timings.stages.values()) - timings.stages["queue"]
-        self.admission.pace.learn(((done.batch_size, done.infer_s) for done in computed), own_s)
+        self.admission.pace.learn(((done.batch_size, done.device_s) for done in computed), own_s)
         self.metrics.stages_done(timings.stages)
 
 

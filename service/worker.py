@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import structlog
 
@@ -33,8 +33,8 @@ Outcome = Tile | Exception | None
 class BatchObserver(Protocol):
     """Told of every batch, on the worker's thread."""
 
-    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
-        """A batch of `size` samples was computed."""
+    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
+        """A batch of `size` samples was computed; of what was on its way beside it, it takes only its share."""
 
 
 class BatchTraces(Protocol):
@@ -52,6 +52,8 @@ class _Flight:
     launched_at: float
     ticket: Ticket | None = None
     """None while it is launched, and once it was collected."""
+    share: float = 1.0
+    """Of the device."""
 
     @property
     def engine(self) -> Engine:
@@ -60,6 +62,10 @@ class _Flight:
     @property
     def samples(self) -> list[Sample]:
         return [entry.sample for entry in self.batch]
+
+    def begun_at(self, progress_at: float) -> float:
+        """When it was computed from: of batches one after the other only when the last before it was done."""
+        return self.launched_at if self.share < 1 else max(self.launched_at, progress_at)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,8 +106,7 @@ class DeviceWorker:
             return "dead"
         if not flights:
             return "idle"
-        alone_since = max(flights[0].launched_at, progress_at) if self.device.in_order else flights[0].launched_at
-        return "hung" if now - alone_since > hang_timeout_s else "busy"
+        return "hung" if now - flights[0].begun_at(progress_at) > hang_timeout_s else "busy"
 
     def give_up(self) -> list[Entry]:
         """Disown the thread: whatever it still answers is ignored. Returns the entries that it leaves unanswered."""
@@ -158,6 +163,7 @@ class DeviceWorker:
             return
         try:
             flight.ticket = self.device.launch(flight.engine, flight.samples)
+            flight.share = flight.ticket.share
         except EngineDead:
             raise
         except Exception as error:  # one bad batch must not end the thread
@@ -205,15 +211,16 @@ class DeviceWorker:
 
     def _answer(self, flight: _Flight, outcomes: Sequence[Outcome]) -> None:
         now, size, batch = self.clock(), len(flight.batch), ""
-        started = max(flight.launched_at, self._progress_at)  # until then the device was another batch's
+        started = flight.begun_at(self._progress_at)
         infer_s = now - started
         if any(not isinstance(outcome, Exception) for outcome in outcomes):
-            facts = (flight.batch[0].model.manifest.key, flight.engine.device, size, infer_s)
-            self.observer.batch_done(*facts)
+            key, device = flight.batch[0].model.manifest.key, flight.engine.device
+            self.observer.batch_done(key, device, size, infer_s * flight.share)
             if self.traces is not None and any(entry.traced for entry in flight.batch):
-                batch = self.traces.batch_ended(*facts)
+                batch = self.traces.batch_ended(key, device, size, infer_s)
+        for_all = _ForAll(size, infer_s, infer_s * flight.share, batch)
         answer_all(
-            (entry, _answer_of(outcome, size, started - entry.enqueued_at, infer_s, batch))
+            (entry, _answer_of(outcome, started - entry.enqueued_at, for_all))
             for entry, outcome in zip(flight.batch, outcomes, strict=True)
         )
         self._progress_at = now
@@ -227,14 +234,21 @@ class DeviceWorker:
             log.warning("device not freed", reason=str(error))
 
 
-def _answer_of(
-    outcome: Outcome, batch_size: int, queue_s: float, infer_s: float, batch: str
-) -> Computed | ServiceError:
+class _ForAll(NamedTuple):
+    """What everyone in a batch is told."""
+
+    batch_size: int
+    infer_s: float
+    device_s: float
+    batch: str
+
+
+def _answer_of(outcome: Outcome, queue_s: float, for_all: _ForAll) -> Computed | ServiceError:
     if outcome is None:
         return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
     if isinstance(outcome, Exception):
         return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
-    return Computed(outcome, batch_size, queue_s, infer_s, batch)
+    return Computed(outcome, queue_s=queue_s, **for_all._asdict())
 
 
 @dataclass(slots=True, eq=False)

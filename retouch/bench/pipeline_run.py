@@ -111,12 +111,8 @@ class _Watched(Device):
     def look_s(self) -> float:  # type: ignore[override] # as above
         return self.device.look_s
 
-    @property
-    def in_order(self) -> bool:  # type: ignore[override] # as above
-        return self.device.in_order
-
-    def rows(self, engine: Engine, most: int, waiting: int) -> int:
-        return self.device.rows(engine, most, waiting)
+    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        return self.device.rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         self.batches.append(batch_shape_of(samples))

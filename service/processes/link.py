@@ -157,7 +157,7 @@ class EngineLink:
         if connection.arena.crowded:  # the other tiles of its own request may be among those that wait for room
             tile = tile.copy()
         asked.end()
-        return Computed(tile, done.batch_size, done.queue_s, done.infer_s, done.batch)
+        return Computed(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
     async def want(self, name: str, version: int) -> None:
         """Have a version offered that is not the newest.

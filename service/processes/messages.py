@@ -114,6 +114,7 @@ class Done(_Message):
     batch_size: int
     queue_s: float
     infer_s: float
+    device_s: float
     batch: str = ""
     """The `traceparent` of its batch's span, if it was to have one."""
 

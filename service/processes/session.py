@@ -110,7 +110,8 @@ class Session:
             into = entry.sample.into
             if into is not None and computed.tile is not into:  # of a device that chose the place itself
                 np.copyto(into, computed.tile)
-            self.channel.send(Done(number, computed.batch_size, computed.queue_s, computed.infer_s, computed.batch))
+            facts = (computed.batch_size, computed.queue_s, computed.infer_s, computed.device_s, computed.batch)
+            self.channel.send(Done(number, *facts))
         self._end_if_idle()
 
     def _lost(self) -> None:

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from engines import openvino_cpu
 from engines.base import BatchShape, blank_feed
@@ -20,7 +22,7 @@ from engines.openvino_cpu import OpenVinoEngine
 from engines.parity import compare
 from engines.probes import probe_feeds
 
-from .conftest import conv_graph
+from .conftest import conv_graph, serialised
 
 ROOT = Path(__file__).parents[2]
 openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it needs no GPU")
@@ -203,6 +205,38 @@ def test_batch_that_fails_on_a_lane_leaves_it_free_and_the_other_computing(publi
     engine.close()
     with pytest.raises(EngineDead, match="is closed"):
         engine.begin(0, good, lambda: None)
+
+
+def doubling_graph():
+    """Adds a picture's upper 16 rows to it, which no graph with free sizes is refused for before it computes others."""
+    channels = {"image": 3, "mask": 1, "output": 3}
+    image, mask, output = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count, "height", "width"])
+        for name, count in channels.items()
+    )
+    nodes = [
+        helper.make_node("Slice", ["image", "starts", "ends", "axes"], ["upper"]),
+        helper.make_node("Add", ["image", "upper"], ["doubled"]),
+        helper.make_node("Add", ["doubled", "mask"], ["output"]),
+    ]
+    ranges = {name: np.array([at], np.int64) for name, at in (("starts", 0), ("ends", 16), ("axes", 2))}
+    return serialised(nodes, [image, mask], output, ranges)
+
+
+def test_batch_that_fails_while_it_computes_has_ended_and_says_so(publish, tmp_path):
+    directory = publish(onnx_model=doubling_graph())
+    engine = OpenVinoEngine(directory, read_manifest(directory), threads=2, cache_dir=tmp_path)
+    engine.begin(1, random_feed(engine, 1, 0), lambda: None)
+    engine.begin(0, blank_feed(engine.manifest, BatchShape(1, 24, 24)), lambda: None)
+    end = time.monotonic() + 20
+    while not engine.ended(0):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
+        engine.end(0)
+    assert engine.end(1)["output"].shape == (1, 3, 16, 16)
+    engine.begin(0, random_feed(engine, 1, 0), lambda: None)
+    assert np.isfinite(engine.end(0)["output"]).all()
 
 
 def test_signals_reach_the_process_when_an_engine_outlived_the_one_before_it(publish, tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from engines.base import Engine
 from engines.manifest import Manifest
 from engines.served import ServedModel
 from service.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
@@ -41,7 +43,7 @@ def sample(side: int = 64) -> Sample:
 
 
 def computed(batch: list[Entry]) -> list[tuple[Entry, Any]]:
-    return [(entry, Computed(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0)) for entry in batch]
+    return [(entry, Computed(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0, 0.0)) for entry in batch]
 
 
 async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float]) -> list[asyncio.Task[Computed]]:
@@ -268,3 +270,35 @@ async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_
     answer_all([*computed(second), *computed(third)])
     batcher.close()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_everyone_who_waits() -> None:
+    batcher, served, fresh = Batcher(BatchPolicy(8), FakeClock()), model(), model()
+    served.replace_by(fresh)
+    tasks = await queued(batcher, *((sample(side), served, 9.0) for side in (64, 64, 128)))
+    asked: list[tuple[object, tuple[int, int], int, int]] = []
+
+    def rows(engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        asked.append((engine, first.tile, most, waiting))
+        return len(asked) - 1
+
+    assert batcher.take(0, rows) is None
+    batch = batcher.take(0, rows)
+    assert batch is not None
+    assert [entry.sample.tile for entry in batch] == [(64, 64)]
+    assert asked == [(fresh.engine, (64, 64), 8, 3)] * 2
+    answer_all(computed(batch))
+    batcher.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
+    batcher, news = Batcher(BatchPolicy(8), FakeClock()), threading.Event()
+    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
+    await asyncio.sleep(0.02)
+    batcher.wake()
+    await asyncio.sleep(0.02)
+    assert not taking.done()
+    news.set()
+    batcher.wake()
+    assert await asyncio.wait_for(taking, 5) is None

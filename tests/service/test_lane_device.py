@@ -12,6 +12,7 @@ import pytest
 from waiting import until
 
 from engines.errors import EngineFailed
+from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from engines.served import ServedModel
 from service.batcher import Batcher, BatchPolicy
@@ -56,6 +57,9 @@ def samples(*values: int) -> list[Sample]:
     return [Sample(Size(64, 64), {"image": np.full((64, 64, 3), value, np.uint8)}) for value in values]
 
 
+ONE = samples(0)[0]
+
+
 def teach(device: LaneDevice, engine: FakeLaneEngine, clock: Clock, row_s: float) -> None:
     """A batch of two took that long for each."""
     ticket = device.launch(engine, samples(1, 2))
@@ -82,13 +86,28 @@ def test_a_batch_takes_ten_milliseconds_or_half_of_the_most_and_leaves_the_other
     teach(device, engine, clock, row_s)
     for _ in range(taken):
         device.launch(engine, samples(1, 2))
-    assert {waiting: device.rows(engine, 8, waiting) for waiting in rows} == rows
+    assert {waiting: device.rows(engine, ONE, 8, waiting) for waiting in rows} == rows
+
+
+def test_each_size_of_tiles_has_a_speed_of_its_own(device: LaneDevice, engine: FakeLaneEngine, clock: Clock) -> None:
+    teach(device, engine, clock, 0.001)
+    image = np.zeros((128, 64, 3), np.uint8)
+    assert device.rows(engine, Sample(Size(64, 128), {"image": image}), 8, 50) == 1
+
+
+def test_an_engine_without_lanes_waits_until_the_lanes_are_free(
+    device: LaneDevice, engine: FakeLaneEngine, clock: Clock
+) -> None:
+    whole = FakeEngine(engine.manifest)
+    assert device.rows(whole, ONE, 8, 50) == 8
+    device.launch(engine, samples(1, 2))
+    assert device.rows(whole, ONE, 8, 50) == 0
 
 
 def test_an_engine_of_unknown_speed_computes_one_sample_on_each_lane(
     device: LaneDevice, engine: FakeLaneEngine
 ) -> None:
-    assert device.rows(engine, 8, 50) == 1
+    assert device.rows(engine, ONE, 8, 50) == 1
 
 
 def test_a_batch_that_was_held_up_once_does_not_change_what_is_known_much(
@@ -96,7 +115,7 @@ def test_a_batch_that_was_held_up_once_does_not_change_what_is_known_much(
 ) -> None:
     teach(device, engine, clock, 0.001)
     teach(device, engine, clock, 0.0062)
-    assert device.rows(engine, 20, 50) == 5
+    assert device.rows(engine, ONE, 20, 50) == 5
 
 
 def test_a_batch_on_a_lane_is_done_when_the_engine_says_so(
@@ -117,7 +136,7 @@ def test_a_batch_on_a_lane_is_done_when_the_engine_says_so(
 
 
 def test_one_sample_alone_has_the_whole_device(device: LaneDevice, engine: FakeLaneEngine) -> None:
-    assert device.rows(engine, 8, 1) == 1
+    assert device.rows(engine, ONE, 8, 1) == 1
     ticket = device.launch(engine, samples(10))
     assert ticket.done
     assert engine.begun == {}
@@ -141,7 +160,7 @@ def test_a_lane_is_free_again_after_a_batch_that_failed(device: LaneDevice, engi
     engine.break_down(0)
     with pytest.raises(EngineFailed, match="registers"):
         device.collect(broken)
-    assert device.rows(engine, 8, 50) == 1
+    assert device.rows(engine, ONE, 8, 50) == 1
     again = device.launch(engine, samples(1, 2))
     engine.compute(0)
     assert len(device.collect(again)) == 2
@@ -160,8 +179,8 @@ class Bench:
         self.device = LaneDevice(SerialDevice(CpuDevice()), self.batcher.wake, slow_clock)
         self.worker = DeviceWorker(self.batcher, self.device, self, time.monotonic)
 
-    def batch_done(self, model: str, device: str, size: int, infer_s: float) -> None:
-        assert infer_s >= 0
+    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
+        assert device_s >= 0
         self.sizes.append(size)
 
     def submit(self, *values: int) -> list[asyncio.Task[Computed]]:

@@ -39,7 +39,7 @@ def spans() -> list[ReadableSpan]:
         stages.stage_ended("decode", 0.001)
         batch = batches.batch_ended("photos/1", "cpu", 4, 0.001)
         for one in (batch, ""):
-            stages.computed(Computed(None, 4, 0.001, 0.001, one))  # type: ignore[arg-type]
+            stages.computed(Computed(None, 4, 0.001, 0.001, 0.001, one))  # type: ignore[arg-type]
         trace.end("/v1/inpaint", status, {"retouch.request_id": "an id, ü", "retouch.model": ""})
     return ended
 

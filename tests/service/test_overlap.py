@@ -40,6 +40,7 @@ class StepTicket:
     values: list[int]
     finished: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None
+    share: float = 1.0
 
     @property
     def done(self) -> bool:

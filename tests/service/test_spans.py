@@ -89,8 +89,8 @@ def test_a_request_is_what_the_sdk_makes_of_it(kept: Kept, tracer: Any, status: 
 def test_stages_and_the_link_to_their_batch_are_what_the_sdk_makes_of_them(kept: Kept, tracer: Any) -> None:
     stages = RequestTracer(tracer, 0.0).follow(CALLER["traceparent"])
     stages.stage_ended("decode", 0.25)
-    stages.computed(Computed(None, 4, 0.5, 0.25, BATCH))  # type: ignore[arg-type]
-    stages.computed(Computed(None, 4, 0.5, 0.25))  # type: ignore[arg-type]
+    stages.computed(Computed(None, 4, 0.5, 0.25, 0.25, BATCH))  # type: ignore[arg-type]
+    stages.computed(Computed(None, 4, 0.5, 0.25, 0.25))  # type: ignore[arg-type]
     ours = encoded(kept)
     parent = TraceContextTextMapPropagator().extract({"traceparent": CALLER["traceparent"]})
     now = time.time_ns()
