@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Literal, Protocol
 
 import structlog
 
@@ -218,9 +219,9 @@ class DeviceWorker:
             self.observer.batch_done(key, device, size, infer_s * flight.share)
             if self.traces is not None and any(entry.traced for entry in flight.batch):
                 batch = self.traces.batch_ended(key, device, size, infer_s)
-        for_all = _ForAll(size, infer_s, infer_s * flight.share, batch)
+        computed = partial(Computed, batch_size=size, infer_s=infer_s, device_s=infer_s * flight.share, batch=batch)
         answer_all(
-            (entry, _answer_of(outcome, started - entry.enqueued_at, for_all))
+            (entry, _answer_of(outcome, started - entry.enqueued_at, computed))
             for entry, outcome in zip(flight.batch, outcomes, strict=True)
         )
         self._progress_at = now
@@ -234,21 +235,12 @@ class DeviceWorker:
             log.warning("device not freed", reason=str(error))
 
 
-class _ForAll(NamedTuple):
-    """What everyone in a batch is told."""
-
-    batch_size: int
-    infer_s: float
-    device_s: float
-    batch: str
-
-
-def _answer_of(outcome: Outcome, queue_s: float, for_all: _ForAll) -> Computed | ServiceError:
+def _answer_of(outcome: Outcome, queue_s: float, computed: Callable[..., Computed]) -> Computed | ServiceError:
     if outcome is None:
         return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
     if isinstance(outcome, Exception):
         return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
-    return Computed(outcome, queue_s=queue_s, **for_all._asdict())
+    return computed(outcome, queue_s=queue_s)
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ async def test_messages_arrive_in_order_and_all_of_one_turn_in_one_write() -> No
     await loop.connect_accepted_socket(lambda: sender, ours)
     await loop.connect_accepted_socket(lambda: receiver, theirs)
     sent: list[Message] = [Begun(n) for n in range(1000)]
-    sent += [Done(1, 8, 0.5, 0.25), Failed(2, "NotReady", "ü" * 5000, "worker_lost", 1.5)]
+    sent += [Done(1, 8, 0.5, 0.25, 0.125), Failed(2, "NotReady", "ü" * 5000, "worker_lost", 1.5)]
     sent.append(Submit(7, 1, 4096, 512, 256, 1, 12.5, True, "somebody", 5))
     for message in sent:
         sender.send(message)
