@@ -1,7 +1,7 @@
 """A CPU whose engine computes several batches side by side: each goes its own way, and none waits for another's end.
 
-Threads that met at the end of each batch stood still there for 2.5 to 5 % of the time under load, and nobody was answered
-before the slowest of a batch (docs/benchmarks.md).
+Threads that met at the end of each batch stood still there for 2.5 to 5 % of the time under load, and nobody was
+answered before the slowest of a batch (docs/benchmarks.md).
 """
 
 from __future__ import annotations
