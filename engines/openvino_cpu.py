@@ -28,6 +28,7 @@ from engines.lanes import LaneEngine
 from engines.manifest import ONNX_FILE, Manifest
 from engines.parity import compare
 from engines.probes import probe_feeds
+from engines.tensors import tensor_shape
 
 _DECISIONS_FORMAT = 1
 """Counted up when the probes or the rule change, so that older decisions are not believed."""
@@ -139,8 +140,7 @@ class OpenVinoEngine(LaneEngine):
         return batch_shape(self.manifest, feed)
 
     def _blank_output(self, shape: BatchShape) -> Array:
-        sizes = shape._asdict()
-        return np.empty([d if isinstance(d, int) else sizes[d] for d in self.manifest.output.shape], np.float32)
+        return np.empty(tensor_shape(self.manifest.output, shape), np.float32)
 
     def _failure(self, error: Exception) -> EngineFailed:
         return EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}")

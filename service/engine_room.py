@@ -127,7 +127,7 @@ async def open_engine_room(
         metrics.watch(metrics.queue_depth, batcher.__len__)
         traces = await stack.enter_async_context(open_batch_tracer(settings))
         supervisor = Supervisor(
-            start_worker=partial(_start_worker, batcher, open_device or _any_device, metrics, clock, traces),
+            start_worker=partial(_start_worker, batcher, open_device or any_device, metrics, clock, traces),
             reload_engine=partial(_reload_engine, models),
             clock=clock,
             hang_timeout_s=settings.hang_timeout_s,
@@ -169,10 +169,17 @@ def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 
-def _any_device(wake: Callable[[], None]) -> Device:
-    return RoutingDevice(
-        SerialDevice(CpuDevice()), open_gpu_device, partial(LaneDevice, wake=wake, clock=time.monotonic)
-    )
+def any_device(
+    wake: Callable[[], None], open_overlapping: Callable[[Engine], Device | None] = open_gpu_device
+) -> RoutingDevice:
+    """Whatever suits each engine: a GPU's streams, a CPU's lanes, or one batch at a time.
+
+    Args:
+        wake: called when a batch on a lane was computed, on any thread.
+        open_overlapping: as `RoutingDevice` says.
+    """
+    open_lanes = partial(LaneDevice, wake=wake, clock=time.monotonic)
+    return RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
 
 
 def _start_worker(

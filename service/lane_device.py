@@ -25,7 +25,7 @@ _KEPT = 0.8
 """Weight of what was known of an engine's speed against one batch more."""
 
 
-Size = tuple[int, int, int]
+RowSize = tuple[int, int, int]
 """Height and width of a tile, and how many pictures of it a row gives."""
 
 
@@ -35,7 +35,7 @@ class LaneTicket:
 
     engine: LaneEngine
     lane: int
-    size: Size
+    size: RowSize
     into: list[Tile | None]
     begun_at: float
     computed_at: float | None = None
@@ -68,7 +68,7 @@ class LaneDevice(Device):
         self._taken: dict[int, LaneTicket] = {}
         self._waiting = 0
         """When it was last decided how many to launch."""
-        self._row_s: WeakKeyDictionary[Engine, dict[Size, float]] = WeakKeyDictionary()
+        self._row_s: WeakKeyDictionary[Engine, dict[RowSize, float]] = WeakKeyDictionary()
         """Seconds that a lane takes for a row of that size."""
 
     def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
@@ -130,5 +130,5 @@ class LaneDevice(Device):
             known[ticket.size] = known.get(ticket.size, row_s) * _KEPT + row_s * (1 - _KEPT)
 
 
-def _size(sample: Sample) -> Size:
+def _size(sample: Sample) -> RowSize:
     return (*sample.tile, sample.samples)

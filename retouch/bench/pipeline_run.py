@@ -17,13 +17,11 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest
 from retouch.bench.pipeline_variants import Variant
 from service.app import open_pipeline
-from service.device import CpuDevice
-from service.devices import Device, RoutingDevice, SerialDevice, Ticket, Tiles
-from service.engine_room import engine_opener, open_engine_room
+from service.devices import Device, Ticket, Tiles
+from service.engine_room import any_device, engine_opener, open_engine_room
 from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_layout import batch_shape_of
 from service.items import Call, Reply, Sample
-from service.lane_device import LaneDevice
 from service.pipeline import Pipeline
 from service.schemas import InpaintOptions, TranslateOptions
 from service.settings import Settings
@@ -80,10 +78,7 @@ class Watch:
 
     def open(self, wake: Callable[[], None]) -> Device:
         """What the variant computes on."""
-        routing = RoutingDevice(
-            SerialDevice(CpuDevice()), self._open_gpu, partial(LaneDevice, wake=wake, clock=time.monotonic)
-        )
-        return _Watched(routing, self.batches)
+        return _Watched(any_device(wake, self._open_gpu), self.batches)
 
     @property
     def busy_s(self) -> float:
