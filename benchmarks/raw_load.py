@@ -40,7 +40,7 @@ class Answers:
     batch_sizes: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """Of the client's processes."""
+    """Of the client's processes, from the first request on."""
 
     def add(self, other: Answers) -> None:
         self.statuses += other.statuses
@@ -79,11 +79,11 @@ class _Driver:
         opened = [await client.connection(fresh=True) for _ in range(self.connections)]
         for connection in opened:
             client.give_back(connection)
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         until = started + self.seconds
         await (self._closed(client, until) if self.rate is None else self._open(client, until, self.rate))
         self.answers.seconds = self.seconds if self.rate is None else time.perf_counter() - started
-        self.answers.cpu_s = time.process_time()
+        self.answers.cpu_s = time.process_time() - cpu
         client.close()
         return self.answers
 

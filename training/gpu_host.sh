@@ -5,6 +5,7 @@
 #                                          train for STOP_S seconds, or go on where the last call stopped
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
 #   gpu_host.sh speed [FLAGS]              training_speed.py, FP32 against half precision: $OUT/speed-TASK.json
+#   gpu_host.sh speed_of TASK [FLAGS]      the same of one task, pconv or pix2pix
 #   gpu_host.sh scaling [FLAGS]            training_scaling.py, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
@@ -33,6 +34,9 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
     else
         set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
         set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
+    fi
+    if [ "$1" != facades ] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
+        set+=(--set data.layout=folder)
     fi
     if [ "$1" = photos-features ]; then # a later --set wins
         set+=(--set "features=$WORK/features/vgg16.safetensors" --set "initial=$WORK/runs/photos/generator.pth")
@@ -65,12 +69,16 @@ profile() {
 }
 
 speed() {
-    local task
-    for task in pconv pix2pix; do
-        python3 benchmarks/training_speed.py --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
-            --facades "$WORK/facades" --features "$WORK/features/vgg16_pool3.safetensors" --tasks "$task" --steps 300 \
-            --variants fp32 "bf16 nhwc compile" "fp16 nhwc compile" --json "$OUT/speed-$task.json" "$@"
-    done
+    speed_of pconv "$@"
+    speed_of pix2pix "$@"
+}
+
+speed_of() {
+    local task=$1
+    shift
+    python3 benchmarks/training_speed.py --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
+        --facades "$WORK/facades" --features "$WORK/features/vgg16_pool3.safetensors" --tasks "$task" --steps 300 \
+        --variants fp32 "bf16 nhwc compile" "fp16 nhwc compile" --json "$OUT/speed-$task.json" "$@"
 }
 
 scaling() {

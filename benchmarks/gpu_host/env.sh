@@ -13,3 +13,13 @@ mkdir -p $MODELS $CACHE $OUT $LOGS ${RESULTS:-/tmp/results}/ray
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/serve-inductor} NCCL_NVLS_ENABLE=0 PYTHONPATH=/tmp/retouch-site:$repo
 if [ "$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 4000000 ] 2>/dev/null; then T=/dev/shm; else T=/tmp; fi
 mkdir -p $T/s; export TMPDIR=$T/s   # short: Unix sockets lie in it
+use_onnxruntime_cuda() { # ONNX Runtime for CUDA in place of the host's, with the CUDA libraries that torch brings
+  export PYTHONPATH=/tmp/retouch-ort:$PYTHONPATH
+  local libraries; libraries=$(python3 -c "import pathlib, nvidia
+print(*sorted({str(so.parent) for root in nvidia.__path__ for so in pathlib.Path(root).glob('*/lib/*.so*')}), sep=':')")
+  export LD_LIBRARY_PATH=$libraries:/usr/local/cuda/lib64:${LD_LIBRARY_PATH:-}
+}
+use_tensorrt86() { # its Python, too
+  . /tmp/trt86/env.sh
+  export PYTHONPATH=$PYTHONPATH:$repo
+}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pack site.txt or ray.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
-# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray .carry/ray)
+# Pack site.txt, ray.txt or ort.txt, at the versions of requirements/constraints.txt, for a host without a package index, in parts to be
+# copied one at a time:  benchmarks/gpu_host/pack.sh site .carry/site    (or: ray, ort)
 # On the host: bash .carry/site/K/unpack.sh for every K; the last one lays out /tmp/retouch-site (or -ray).
 set -euo pipefail
 name=$1 out=$2 part_mib=${PART_MIB:-48} python=${PY:-3.12}

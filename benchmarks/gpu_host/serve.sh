@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# `retouch serve` on one GPU with 16 cores and on two with 32. First: site unpacked, prepare.sh done (/tmp/results/serve/prepared). At most 240 s, alone on the machine.
+# `retouch serve` behind HTTP: `serve.sh STEP...`, one of two_gpus, two_gpus_pconv_512 (alone on the machine), pconv_512, pconv_256, fake
+# (CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as one GPU's host has). First: site unpacked, prepare.sh done.
 # FAKE=1 rehearses it without a GPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
   SECONDS=0
   export RETOUCH_SLOTS_MB=128  # page-locking touches all of it
-  local gpus=2 first="taskset -c 0-15" second="taskset -c 16-31" task="--task translate" heavy=20 most=26 w512="8 11 14" w256="10 13" wfake=10
+  local task="--task translate" heavy=20 most=26 w512="11 14" w256="11 14" wfake=10
   if [ -n "${FAKE:-}" ]; then
-    first="" second="" task="" heavy=1 most=2 w512="1 2" w256="1 2" wfake=1
-  else
-    gpus=$(nvidia-smi -L | grep -c '^GPU')
+    task="" heavy=1 most=2 w512="1 2" w256="1 2" wfake=1
   fi
   { nvidia-smi --query-gpu=index,name,utilization.gpu,memory.used --format=csv; nproc; uptime; df -h $TMPDIR; lscpu | head -25; } > $OUT/host.txt 2>&1
   served() {  # NAME
@@ -18,7 +17,7 @@ main() {
   }
   front_ends() {  # NAME LIMIT_S ARGUMENT...
     local name=$1 limit=$2; shift 2
-    timeout -k 8 $limit $PIN python3 benchmarks/front_ends.py --cache $CACHE --no-save --json $OUT/$name.json "$@" > $OUT/$name.log 2>&1
+    timeout -k 8 $limit ${PIN:-} python3 benchmarks/front_ends.py --cache $CACHE --no-save --json $OUT/$name.json "$@" > $OUT/$name.log 2>&1
     echo "$name: exit $? at $SECONDS s" >> $OUT/steps.txt
   }
   pconv() {  # SIDE CONNECTIONS WORKERS...
@@ -30,25 +29,19 @@ main() {
     front_ends fake_$1 30 --engine fake --fake-batch-ms 0 --side $1 --batch 32 --workers $2 --engine-processes 4 --connections 256 \
       --clients 2 --seconds 4 --rounds 1
   }
-  if ((gpus >= 2)); then
-    PIN=""
-    front_ends two_gpus 95 $(served resnet_heavy) $task --side 768 --batch 4 --workers $heavy --engine-processes 1 2 --connections 128 \
-      --clients 2 --seconds 4 --rounds 3
-    (export CUDA_VISIBLE_DEVICES=0; PIN=$first; pconv 512 256 $w512) &
-    (export CUDA_VISIBLE_DEVICES=1; PIN=$second; pconv 256 384 $w256; fake 256 $wfake) &
-    wait
-    local left=$((232 - SECONDS))
-    if ((left > 40)); then  # what 32 cores let through to two GPUs
-      PIN=""
-      front_ends two_gpus_pconv_512 $left $(served pconv_512) --side 512 --batch 32 --no-engine-alone --workers $most \
-        --engine-processes 1 2 --connections 512 --clients 3 --seconds 4 --rounds 2
-    fi
-  else
-    PIN=$first
-    pconv 512 256 $w512
-    pconv 256 384 $w256
-    fake 256 $wfake
-  fi
+  for step in "${@:-two_gpus}"; do
+    case $step in
+      two_gpus) # a generator so heavy that the host is not the limit
+        PIN="" front_ends two_gpus 95 $(served resnet_heavy) $task --side 768 --batch 4 --workers $heavy --engine-processes 1 2 \
+          --connections 128 --clients 2 --seconds 4 --rounds 3 ;;
+      two_gpus_pconv_512) # what all cores let through to both
+        PIN="" front_ends two_gpus_pconv_512 95 $(served pconv_512) --side 512 --batch 32 --no-engine-alone --workers $most \
+          --engine-processes 1 2 --connections 512 --clients 3 --seconds 4 --rounds 2 ;;
+      pconv_512) pconv 512 256 $w512 ;;
+      pconv_256) pconv 256 384 $w256 ;;
+      fake) fake 256 $wfake ;;
+    esac
+  done
   uptime >> $OUT/host.txt; ls -la $OUT; cat $OUT/steps.txt
 }
 main "$@"; exit

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The engines beside each other, FP16 (../gpu_engines.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU, CUDA_VISIBLE_DEVICES.
+# First: site unpacked; ort unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that need it.
+set -x
+main() {
+  . "$(dirname "$0")/env.sh"
+  OUT=${RESULTS:-/tmp/results}/engines; mkdir -p $OUT
+  local work=${ENGINES:-/tmp/engines} words=(--run-s 0.15 --trt-env /tmp/trt86/env.sh --trt-level 2 --trt-at-once 3 --seconds 1500)
+  local fast="onnxrt-cuda inductor" all="eager inductor onnxrt-cuda trt" rows="pconv_256 unet_256 pconv_512 resnet_9blocks"
+  words+=(--work $work --json $OUT/engines.json)
+  use_onnxruntime_cuda
+  case $1 in
+    publish) python3 -c "import sys; sys.path.insert(0, 'benchmarks')
+from engine_models import publish
+from pathlib import Path
+publish(sys.argv[2], Path(sys.argv[1]))" $work $2 ;;
+    compile) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $fast --steps prepare ;;
+    plans) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines trt --steps prepare ;;
+    measure) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $all --steps measure ;;
+  esac
+  tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
+}
+main "$@"; exit
