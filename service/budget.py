@@ -34,7 +34,8 @@ class Budget:
                 if turn.done() and not turn.cancelled():  # it came in the same moment
                     self._give_back(wanted)
                 else:
-                    self._waiting.remove((wanted, turn))
+                    if (wanted, turn) in self._waiting:  # else whoever left in the same moment has passed it over
+                        self._waiting.remove((wanted, turn))
                     self._hand_out()
                 raise
         else:
@@ -51,5 +52,6 @@ class Budget:
     def _hand_out(self) -> None:
         while self._waiting and self._taken + self._waiting[0][0] <= self._total:
             share, turn = self._waiting.popleft()
-            self._taken += share
-            turn.set_result(None)
+            if not turn.done():  # else it was cancelled, and whoever waited has not run since
+                self._taken += share
+                turn.set_result(None)

@@ -58,7 +58,9 @@ class Metrics:
         )
         self.cancelled = Counter("retouch_cancelled", "Requests whose client left", registry=self.registry)
         self.worker_restarts = Counter(
-            "retouch_worker_restarts", "Device workers replaced after they died or hung", registry=self.registry
+            "retouch_worker_restarts",
+            "Device workers, or their processes, replaced after they died or hung",
+            registry=self.registry,
         )
         self.save_lag = Histogram(
             "retouch_save_lag_seconds",

@@ -284,6 +284,8 @@ class Supervisor:
         if self.device_lost is not None or state in ("idle", "busy"):
             return False
         lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
+        if state == "dead" and not lost and self.worker.batcher.closed:  # it has come to its end
+            return False
         log.error("worker lost", state=state, batch_size=len(lost))
         said = f"the device worker {state}; it is being restarted"
         if self.device_lost is not None:

@@ -161,7 +161,7 @@ class Clients:
             wait_s = meter.daily.take(record.requests_per_day, self.now())
             if wait_s:
                 raise TooManyRequests(
-                    f"this key's {record.requests_per_day} pictures a day are used up; it counts anew at midnight UTC",
+                    f"this key's {record.requests_per_day} requests a day are used up; it counts anew at midnight UTC",
                     code="quota_exhausted",
                     retry_after_s=wait_s,
                 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from service.processes import shared_book
 from service.processes.shared_book import SharedBook
 
-_COLUMNS = 4
-_INSIDE, _LOAD, _BEAT, _READY = range(_COLUMNS)
+_COLUMNS = 5
+_INSIDE, _LOAD, _BEAT, _READY, _BEGUN = range(_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,15 @@ class Row:
     def ready(self, ready: bool) -> None:
         self._cells[_READY] = ready
 
+    def begin(self, now: float) -> bool:
+        """A process takes this place; whether another had it before."""
+        self.clear()
+        self.beat_at = now
+        before, self._cells[_BEGUN] = self._cells[_BEGUN], 1.0
+        return bool(before)
+
     def clear(self) -> None:
-        """It is gone."""
+        """It is gone. That there was one stays."""
         for column in range(_COLUMNS):
-            self._cells[column] = 0.0
+            if column != _BEGUN:
+                self._cells[column] = 0.0

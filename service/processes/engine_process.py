@@ -147,9 +147,10 @@ async def serve(assignment: Assignment) -> int:
     """Compute until the end; the process's exit status."""
     settings, ending = assignment.settings, asyncio.Event()
     row = Board(assignment.board, assignment.places).engine(assignment.index)
-    row.clear()
-    row.beat_at = time.monotonic()
+    replaces = row.begin(time.monotonic())
     metrics = Metrics(device=assignment.device)
+    if replaces:  # counted here, as one that hangs or is killed can count nothing any more
+        metrics.worker_restarts.inc()
     open_room = partial(open_engine_room, settings, metrics, engine_opener(settings), own_process=True)
     async with open_room() as room, _desk(room, row, open_page_locks(settings.engine)) as desk:
         loop = asyncio.get_running_loop()

@@ -11,9 +11,11 @@ import asyncio
 import hashlib
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import structlog
 from starlette.responses import Response
@@ -62,7 +64,7 @@ class Idempotency:
             if held is None or await self._is_orphan(held):
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
                 dead = held.owner if held else None
-                if await self.ledger.write(partial(keys.claim, wanted=mine, now=self.now(), instead_of=dead)):
+                if await self._claimed(mine, dead):
                     return await self._first(mine, work)
                 continue
             if held.fingerprint != fingerprint:
@@ -99,6 +101,21 @@ class Idempotency:
     async def _is_orphan(self, held: Claim) -> bool:
         return not held.done and not await asyncio.to_thread(self.owner.lives, held.owner)
 
+    async def _claimed(self, mine: Claim, instead_of: str | None) -> bool:
+        """Whether the key is ours now; who is cancelled meanwhile leaves it free."""
+        claim = partial(keys.claim, wanted=mine, now=self.now(), instead_of=instead_of)
+        claiming = self.ledger.write(claim)
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:  # the ledger may write it all the same
+            self._later(self._give_up(claiming, mine))
+            raise
+
+    async def _give_up(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
+        with suppress(NotReady):  # then it was not written
+            if await claiming:
+                await self.ledger.write_at_last(partial(self._release, mine))
+
     async def _first(self, mine: Claim, work: Callable[[], Awaitable[Response]]) -> Response:
         settled = False
         try:
@@ -112,9 +129,12 @@ class Idempotency:
             return response
         finally:
             if not settled:  # not awaited: this may be a task that is being cancelled
-                giving_back = asyncio.create_task(self.ledger.write_at_last(partial(self._release, mine)))
-                self._giving_back.add(giving_back)
-                giving_back.add_done_callback(self._giving_back.discard)
+                self._later(self.ledger.write_at_last(partial(self._release, mine)))
+
+    def _later(self, giving_back: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(giving_back)
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
 
     def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
         keys.release(ledger, mine)

@@ -81,3 +81,17 @@ async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> 
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert budget.taken == 0
+
+
+async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
+    budget, log, release = Budget(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "abcdef"]
+    await settle()
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * len(tasks)
+    assert budget.taken == 0
+    release.set()
+    await asyncio.wait_for(hold(budget, 10, log, "next", release), 5)
+    assert log[-1] == "next"

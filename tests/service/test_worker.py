@@ -128,6 +128,15 @@ def supervise(bench: Bench, reloaded: list[Entry], hang_timeout_s: float = 60.0)
     return Supervisor(start, reload_engine, time.monotonic, hang_timeout_s)
 
 
+async def test_a_worker_that_has_come_to_its_end_is_not_replaced(bench: Bench) -> None:
+    supervisor = supervise(bench, [])
+    bench.batcher.close()
+    await asyncio.to_thread(supervisor.worker.join, 5)
+    assert supervisor.state == "dead"
+    assert not supervisor.check()
+    assert supervisor.restarts == 0
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the death is the point
 @pytest.mark.parametrize("death", [EngineDead("the device fell off the bus"), SystemExit()])
 async def test_a_worker_that_dies_is_replaced_with_a_fresh_engine_and_its_batch_is_answered(

@@ -45,3 +45,12 @@ def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
     board.front_end(2).inside = 1
     board.front_end(0).clear()
     assert board.inside_elsewhere(1) == 1
+
+
+def test_a_process_learns_whether_another_had_its_place_before(descriptor: int) -> None:
+    board = Board(descriptor, PLACES)
+    assert not board.engine(0).begin(12.5)
+    board.engine(0).clear()
+    assert board.engine(0).begin(13.0)
+    assert board.engine(0).beat_at == 13.0
+    assert not board.engine(1).begin(13.0)

@@ -199,6 +199,7 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
     assert abs(counted - load.answers[200]) <= load.answers["broken"]
     assert sample_of(metrics, "retouch_batch_size_sum{.*}") >= counted
     assert sample_of(metrics, "retouch_ready") == 1
+    assert sample_of(metrics, "retouch_worker_restarts_total") == 1
     assert len(set(load.locations)) == load.answers[200]
     for location in load.locations[:: max(1, len(load.locations) // 40)]:  # any front end has every promised result
         async with aiohttp.ClientSession(server.url) as session, session.get(location) as response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -125,6 +126,29 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
         waiting = asyncio.create_task(one.once(NAME, "a", Work()))
         left.cancel()
         assert (await waiting).status_code == 200
+
+
+async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, claiming, gate = keys.claim, threading.Event(), threading.Event()
+
+    def slow_claim(*arguments: Any, **named: Any) -> bool:
+        claiming.set()
+        assert gate.wait(20)
+        return claim(*arguments, **named)
+
+    monkeypatch.setattr(keys, "claim", slow_claim)
+    async with process(tmp_path) as one:
+        work = Work()
+        left = asyncio.create_task(one.once(NAME, "a", work))
+        assert await asyncio.to_thread(claiming.wait, 20)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        gate.set()
+        assert (await asyncio.wait_for(one.once(NAME, "a", work), 20)).status_code == 200
+    assert work.done == 1
 
 
 async def test_a_key_is_given_back_once_the_disk_takes_it_again(
