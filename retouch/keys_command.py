@@ -25,7 +25,9 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     scope: Annotated[list[str] | None, typer.Option(help="inference or metrics; repeat for both")] = None,
     rate: Annotated[float | None, typer.Option(help="requests per second in the long run; else without limit")] = None,
     burst: Annotated[int, typer.Option(help="requests at once above --rate")] = 10,
-    per_day: Annotated[int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")] = None,
+    per_day: Annotated[
+        int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")
+    ] = None,
     expires_days: Annotated[float | None, typer.Option(min=0, help="days until it holds no more; else never")] = None,
 ) -> None:
     """Make a key and print it, once: the file keeps its digest alone."""
