@@ -48,7 +48,7 @@ from service.memory import keep_freed_memory
 from service.pipeline import Pipeline
 from service.schemas import InpaintOptions
 from service.settings import Settings
-from service.tasks import Uploads, decoded_bytes
+from service.tasks import Uploads, weigh
 
 BATCH = 32
 _PARTS = 10
@@ -136,7 +136,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
             tile.copy()
 
     return {
-        "header": lambda: (decoded_bytes(Uploads(image, mask), MAX_PIXELS), read_header(image, max_pixels=MAX_PIXELS)),
+        "header": lambda: (weigh(Uploads(image, mask), MAX_PIXELS), read_header(image, max_pixels=MAX_PIXELS)),
         "decode image": lambda: codec.decode(image, max_pixels=MAX_PIXELS),
         "decode mask": lambda: codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS),
         "plan": plan_crops,

@@ -7,7 +7,7 @@ size is known, so a decompression bomb costs microseconds and no memory.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from service.containers import PNG_SIGNATURE, Chunk, jpeg_segments, png_chunks, webp_chunks
@@ -40,6 +40,7 @@ _PNG_DEPTHS: dict[int, tuple[Colour, bool, tuple[int, ...]]] = {
     6: ("rgb", True, (8, 16)),
 }
 _SOF_DECODED = frozenset(b"\xc0\xc1\xc2\xc9\xca")
+_SOF_PROGRESSIVE = frozenset(b"\xc2\xca")
 _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 
 
@@ -50,6 +51,8 @@ class Header:
     stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how they are to be turned.
     bits: per sample, 1–16. colour: of the samples; a JPEG with four components (CMYK) counts as rgb.
     alpha: the samples include one for alpha (a PNG's tRNS chunk does not count).
+    transparent: a PNG's tRNS chunk is there.
+    progressive, inks: of a JPEG: it comes in several passes; its samples are CMYK.
     """
 
     format: ImageFormat
@@ -58,6 +61,9 @@ class Header:
     bits: int = 8
     colour: Colour = "rgb"
     alpha: bool = False
+    transparent: bool = False
+    progressive: bool = False
+    inks: bool = False
 
     @property
     def size(self) -> Size:
@@ -95,7 +101,7 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
     colour, alpha, depths = _PNG_DEPTHS.get(kind, ("grey", False, ()))
     if bits not in depths or compression or filtering or interlace > 1:
         raise InvalidImage(f"the PNG's header is broken: colour type {kind} with {bits} bits, interlace {interlace}")
-    orientation, has_palette, has_data = 1, False, False
+    orientation, has_palette, has_data, transparent = 1, False, False, False
     for chunk in chunks:
         if chunk.kind == b"acTL" and data[chunk.start : chunk.start + 4] != b"\0\0\0\1":
             _refuse_animation("PNG")
@@ -103,11 +109,12 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
             orientation = _exif_orientation(data[chunk.start : chunk.end])
         elif chunk.kind == b"IHDR":
             raise InvalidImage("the PNG has a second IHDR chunk")
+        transparent |= chunk.kind == b"tRNS"
         has_palette |= chunk.kind == b"PLTE"
         has_data |= chunk.kind == b"IDAT"
     if not has_data or (colour == "palette" and not has_palette):
         raise InvalidImage(f"the PNG has no {'PLTE' if has_data else 'IDAT'} chunk")
-    return Header("png", size, orientation, bits, colour, alpha)
+    return Header("png", size, orientation, bits, colour, alpha, transparent)
 
 
 def _read_jpeg(data: bytes, max_pixels: int) -> Header:
@@ -127,7 +134,7 @@ def _read_jpeg(data: bytes, max_pixels: int) -> Header:
             orientation = _exif_orientation(data[segment.start + 6 : segment.end])
     if frame is None:
         raise InvalidImage("the JPEG has no frame header before its first scan")
-    return Header("jpeg", frame.stored, orientation, colour=frame.colour)
+    return replace(frame, orientation=orientation)
 
 
 def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
@@ -139,7 +146,10 @@ def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
         raise UnsupportedType(f"JPEGs with {bits} bits a sample are not decoded; send one with 8, or a PNG")
     if components not in (1, 3, 4) or segment.end - segment.start != 6 + 3 * components:
         raise InvalidImage(f"the JPEG's frame header is broken: {components} components")
-    return Header("jpeg", size, colour="grey" if components == 1 else "rgb")
+    progressive = segment.kind[0] in _SOF_PROGRESSIVE
+    return Header(
+        "jpeg", size, colour="grey" if components == 1 else "rgb", progressive=progressive, inks=components == 4
+    )
 
 
 def _read_webp(data: bytes, max_pixels: int) -> Header:

@@ -33,7 +33,7 @@ from service.settings import Settings
 from service.side_by_side import SideBySide, in_turn
 from service.sidecars import sidecar_of
 from service.takes import refusal
-from service.tasks import Prepared, Tile, Uploads, timed
+from service.tasks import Prepared, Tile, Uploads, Weight, timed
 from service.tracing import RequestTracer, StageTrace
 from service.turns import Turns
 
@@ -42,8 +42,6 @@ _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
 _SMALL_PIXELS = 96 * 96
 """Decoding or encoding so small a picture takes less (0.1 ms) than handing it to a thread and back."""
-_SMALL_BYTES = 2 * _SMALL_PIXELS * tasks.DECODED_BYTES_PER_PIXEL
-"""The same, of a picture and its mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class _Order:
     prepare: Prepare
     options: Options
     upload_bytes: int
-    decoded_bytes: int = 0
+    weight: Weight
     count: int = 1
     seed: int | None = None
 
@@ -95,8 +93,8 @@ class Pipeline:
         uploads = Uploads(image, mask)
         prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
         model = self.model_of("inpaint", options.model)
-        decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
-        order = _Order("inpaint", model, prepare, options, len(image), decoded, options.samples, options.seed)
+        weight = tasks.weigh(uploads, self.settings.max_pixels)
+        order = _Order("inpaint", model, prepare, options, len(image), weight, options.samples, options.seed)
         return await self._reply(order, call)
 
     async def translate(
@@ -109,8 +107,8 @@ class Pipeline:
         uploads = Uploads(image, instance=others.get("instance"), reference=others.get("reference"))
         prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
         model = self.model_of("translate", options.model)
-        decoded = tasks.decoded_bytes(uploads, self.settings.max_pixels)
-        return await self._reply(_Order("translate", model, prepare, options, len(image), decoded), call)
+        weight = tasks.weigh(uploads, self.settings.max_pixels)
+        return await self._reply(_Order("translate", model, prepare, options, len(image), weight), call)
 
     async def generate(self, options: GenerateOptions, call: Call) -> Reply:
         """Make pictures from random numbers alone. Raises as `inpaint`."""
@@ -118,7 +116,7 @@ class Pipeline:
         model = self.model_of("generate", options.model)
         if not model:
             raise InvalidOption("name a `model`: this server has no --generate-model", code="model_required")
-        order = _Order("generate", model, prepare, options, 0, 0, options.count, options.seed)
+        order = _Order("generate", model, prepare, options, 0, Weight(), options.count, options.seed)
         return await self._reply(order, call)
 
     def model_of(self, task: Task, asked: str | None) -> str:
@@ -139,14 +137,14 @@ class Pipeline:
                     code="not_diverse",
                 )
             with self._reserve(order, model.manifest) as room:
-                async with self.decoded.share(order.decoded_bytes):
+                async with self.decoded.share(order.weight.decoded_bytes):
                     return await self._fulfil(order, model, room, call)
 
     async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
         trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
         timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
         seed = self._seed(order, model.manifest)
-        if order.decoded_bytes <= _SMALL_BYTES:
+        if order.weight.pixels <= 2 * _SMALL_PIXELS:  # of a picture and its mask
             await self.turns.take()
             prepared = order.prepare(model.manifest, timings, in_turn)
         else:

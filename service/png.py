@@ -1,7 +1,9 @@
 """The pixels of PNG files, both ways.
 
 Decoders see only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk
-reaches them. OpenCV decodes, which gives up the interpreter's lock; its libpng writes complaints to stderr, so the data
+reaches them. What is done with is let go at once, and what is held at most is counted in service/footprint.py.
+
+OpenCV decodes, which gives up the interpreter's lock; its libpng writes complaints to stderr, so the data
 are inflated and checked first, and it gets them as they are then. Palettes and less than 8 bits are Pillow's, and so is
 what 8-bit data fail the check: it is content with more, but also with fewer rows than the header says, so a black last
 row is looked into.
@@ -40,8 +42,8 @@ def decode_png(data: bytes, header: Header) -> Pixels:
         InvalidImage: truncated or corrupt.
     """
     chunks = list(png_chunks(data))
-    core = _pixel_chunks(data, chunks, header)
-    pixels = _decode_samples(core, header)
+    _check_crcs(data, chunks)
+    pixels = _decode_samples(data, chunks, header)
     if header.colour == "palette" or header.alpha:
         return pixels
     transparent = next((data[c.start : c.end] for c in chunks if c.kind == b"tRNS"), None)
@@ -54,10 +56,11 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
     Raises:
         InvalidImage: truncated or corrupt.
     """
-    core = _pixel_chunks(data, list(png_chunks(data)), header)
+    chunks = list(png_chunks(data))
+    _check_crcs(data, chunks)
     if header.colour == "palette":
-        return _decode_by_pillow(core, header, as_indices=True)[:, :, 0]
-    values = _decode_samples(core, header)[:, :, 0]
+        return _decode_by_pillow(_pixel_chunks(data, chunks, header), header, as_indices=True)[:, :, 0]
+    values = _decode_samples(data, chunks, header)[:, :, 0]
     return values if header.bits >= 8 else values // np.uint8(255 // (2**header.bits - 1))
 
 
@@ -94,8 +97,7 @@ def _check_crcs(data: bytes, chunks: list[Chunk]) -> None:
 
 
 def _pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
-    """A PNG of those chunks alone that the pixels are made of, their checksums checked."""
-    _check_crcs(data, chunks)
+    """A PNG of those chunks alone that the pixels are made of."""
     kept = {b"IHDR", b"IDAT", b"IEND"} | ({b"PLTE", b"tRNS"} if header.colour == "palette" else set())
     view = memoryview(data)
     return b"".join((PNG_SIGNATURE, *(view[c.start - 8 : c.end + 4] for c in chunks if c.kind in kept)))
@@ -119,17 +121,13 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
     return pixels.reshape(*header.stored, -1)
 
 
-def _decode_samples(core: bytes, header: Header) -> Pixels:
+def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
     """By OpenCV where it gives exactly the samples of the file."""
-    if header.colour == "palette" or header.bits < 8:
-        return _decode_by_pillow(core, header)
-    try:
-        lines, checksum = _checked_scanlines(core, header)
-    except InvalidImage:
-        if header.bits == 16:
-            raise
-        return _decode_by_pillow(core, header)  # says what is wrong, or is content
-    decoded: Any = cv2.imdecode(np.frombuffer(_stored(core, lines, checksum), np.uint8), cv2.IMREAD_UNCHANGED)
+    stored = None if header.colour == "palette" or header.bits < 8 else _stored(data, chunks, header)
+    if stored is None:  # or Pillow says what is wrong, or is content
+        return _decode_by_pillow(_pixel_chunks(data, chunks, header), header)
+    decoded: Any = cv2.imdecode(np.frombuffer(stored, np.uint8), cv2.IMREAD_UNCHANGED)
+    del stored
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
         raise InvalidImage("the PNG is corrupt")
     pixels: Pixels = decoded.reshape(*header.stored, -1)
@@ -140,40 +138,51 @@ def _decode_samples(core: bytes, header: Header) -> Pixels:
     return pixels
 
 
-def _stored(core: bytes, lines: bytes, checksum: bytes) -> bytes:
+def _stored(data: bytes, chunks: list[Chunk], header: Header) -> bytes | None:
     """The same PNG with its scanlines not compressed: inflating them twice would cost as much again.
 
     In zlib's stored blocks (RFC 1950, 1951), which zlib itself would write only after adding up the checksum anew.
+    None for 8-bit data that are not as they should be.
     """
+    try:
+        lines, checksum = _checked_scanlines(data, chunks, header)
+    except InvalidImage:
+        if header.bits == 16:
+            raise
+        return None
     view, pieces = memoryview(lines), list[bytes | memoryview]([b"IDAT\x78\x01"])
     for start in range(0, len(lines), _STORED_BLOCK):
         piece = view[start : start + _STORED_BLOCK]
         last = start + _STORED_BLOCK >= len(lines)
         pieces += (struct.pack("<BHH", last, len(piece), len(piece) ^ 0xFFFF), piece)
-    idat = b"".join((*pieces, checksum))
+    pieces.append(checksum)
+    crc = 0
+    for part in pieces:  # one by one, and joined once: the lines are in memory twice and not three times
+        crc = zlib.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
-    size, crc = struct.pack(">I", len(idat) - 4), struct.pack(">I", zlib.crc32(idat))
-    return b"".join((core[:first], size, idat, crc, _chunk(b"IEND", b"")))
+    size = struct.pack(">I", sum(map(len, pieces)) - 4)
+    return b"".join((data[:first], size, *pieces, struct.pack(">I", crc), _chunk(b"IEND", b"")))
 
 
-def _scanlines(core: bytes, header: Header) -> list[tuple[int, int]]:
+def _scanlines(data: bytes, header: Header) -> list[tuple[int, int]]:
     """How many scanlines of how many bytes, filter type included, in each pass of the picture."""
     samples = 1 if header.colour == "palette" else (1 if header.colour == "grey" else 3) + header.alpha
-    interlaced = core[len(PNG_SIGNATURE) + 8 + 12] == 1
+    interlaced = data[len(PNG_SIGNATURE) + 8 + 12] == 1
     height, width = header.stored
     passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
     sizes = [(-(-(height - r) // dr), -(-(width - c) // dc)) for r, c, dr, dc in passes if height > r and width > c]
     return [(rows, 1 + (columns * samples * header.bits + 7) // 8) for rows, columns in sizes]
 
 
-def _packed(core: bytes) -> bytes:
-    return b"".join(core[c.start : c.end] for c in png_chunks(core) if c.kind == b"IDAT")
+def _packed(data: bytes, chunks: list[Chunk]) -> bytes:
+    view = memoryview(data)
+    return b"".join(view[c.start : c.end] for c in chunks if c.kind == b"IDAT")
 
 
 def _check_length(core: bytes, header: Header) -> None:
     """Inflates a PNG piece by piece and counts whether all of its pixels are there."""
     missing = sum(rows * stride for rows, stride in _scanlines(core, header))
-    inflate, packed = zlib.decompressobj(), _packed(core)
+    inflate, packed = zlib.decompressobj(), _packed(core, list(png_chunks(core)))
     while packed and missing > 0:
         missing -= len(inflate.decompress(packed, _PIECE))
         packed = inflate.unconsumed_tail
@@ -181,14 +190,14 @@ def _check_length(core: bytes, header: Header) -> None:
         raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
 
 
-def _checked_scanlines(core: bytes, header: Header) -> tuple[bytes, bytes]:
+def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tuple[bytes, bytes]:
     """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types.
 
     Returns the scanlines and zlib's checksum of them.
     """
-    scanlines = _scanlines(core, header)
+    scanlines = _scanlines(data, header)
     expected = sum(rows * stride for rows, stride in scanlines)
-    inflate, packed = zlib.decompressobj(), _packed(core)
+    inflate, packed = zlib.decompressobj(), _packed(data, chunks)
     try:
         inflated = inflate.decompress(packed, expected + 1)
     except zlib.error as error:
@@ -211,5 +220,6 @@ def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:
         raise InvalidImage(f"the PNG's tRNS chunk has {len(transparent)} bytes instead of {2 * channels}")
     scale = opaque // (2**bits - 1)
     key = np.array(struct.unpack(f">{channels}H", transparent), np.int64) * scale
-    alpha = np.where((pixels == key).all(axis=2, keepdims=True), 0, opaque).astype(pixels.dtype)
+    alpha = np.full((*pixels.shape[:2], 1), opaque, pixels.dtype)
+    alpha[(pixels == key).all(axis=2, keepdims=True)] = 0
     return np.concatenate((pixels, alpha), axis=2)

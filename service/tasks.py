@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
-from service import codec, colours, crops, ids, masks, postprocess, preprocess
+from service import codec, colours, crops, footprint, ids, masks, postprocess, preprocess
 from service.errors import InvalidOption, InvalidRequest, SizesDiffer
 from service.header import Header, read_header
 from service.items import Bool2D, Crop, ImageFormat, Picture, Sample, Size, Timings
@@ -55,8 +55,11 @@ class _Plan:
     places: list[postprocess.Place | None]
 
 
-DECODED_BYTES_PER_PIXEL = 5
-"""Of a picture and its mask together: 8-bit RGBA in, a copy of it out, the mask and what is computed on it."""
+class Weight(NamedTuple):
+    """Of a request's files together: how many pixels they have, and how many bytes decoding them takes."""
+
+    pixels: int = 0
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +84,19 @@ class Uploads:
         return header
 
 
-def decoded_bytes(uploads: Uploads, max_pixels: int) -> int:
-    """About how much memory the files take once decoded, from their headers alone.
+def weigh(uploads: Uploads, max_pixels: int) -> Weight:
+    """What the files are and how much memory decoding them takes, from their headers alone.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
     """
     parts = [part for part in ("image", "mask", "instance", "reference") if getattr(uploads, part)]
-    sizes = [uploads.header(part, max_pixels).size for part in parts]
-    return sum(size.height * size.width for size in sizes) * DECODED_BYTES_PER_PIXEL
+    headers = [uploads.header(part, max_pixels) for part in parts]
+    taken = [
+        footprint.decoded_bytes(header, len(getattr(uploads, part)))
+        for part, header in zip(parts, headers, strict=True)
+    ]
+    return Weight(sum(header.size.height * header.size.width for header in headers), sum(taken))
 
 
 def prepare_inpaint(

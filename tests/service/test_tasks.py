@@ -12,6 +12,7 @@ import pytest
 from engines.manifest import Manifest
 from service import codec, tasks
 from service.errors import InvalidImage, TooLarge
+from service.footprint import decoded_bytes
 from service.header import Header, read_header
 from service.items import Timings
 from service.schemas import InpaintOptions
@@ -39,9 +40,10 @@ def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
     reads: Counter[bytes], photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
     uploads = Uploads(photo, mask)
-    needed = tasks.decoded_bytes(uploads, LIMIT)
+    weight = tasks.weigh(uploads, LIMIT)
     prepared = tasks.prepare_inpaint(uploads, InpaintOptions(), LIMIT, fake_manifest("photos", "inpaint"), Timings())
-    assert needed == 2 * prepared.size.height * prepared.size.width * tasks.DECODED_BYTES_PER_PIXEL
+    assert weight.pixels == 2 * prepared.size.height * prepared.size.width
+    assert weight.decoded_bytes == sum(decoded_bytes(read_header(f, max_pixels=LIMIT), len(f)) for f in (photo, mask))
     assert reads == {photo: 1, mask: 1}
 
 
@@ -49,7 +51,7 @@ def test_a_header_that_cannot_be_used_is_refused_each_time(reads: Counter[bytes]
     uploads = Uploads(files.png(np.zeros((1001, 1000, 1), np.uint8)))
     for _ in range(2):
         with pytest.raises(TooLarge):
-            tasks.decoded_bytes(uploads, LIMIT)
+            tasks.weigh(uploads, LIMIT)
     with pytest.raises(InvalidImage, match="empty"):
         uploads.header("mask", LIMIT)
 
