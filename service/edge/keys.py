@@ -30,7 +30,7 @@ _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
 class KeysInvalid(RetouchError):
-    """The key file cannot be read, or is not one."""
+    """The key file cannot be read or written, or is not one."""
 
 
 class KeyRecord(BaseModel):
@@ -102,27 +102,43 @@ def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
     """Replace a key file, atomically; only its owner may read it, or whoever could read the one before.
 
     Raises:
-        OSError: it cannot be written.
+        KeysInvalid: it cannot be written.
     """
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(KeyFile(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    try:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        with fresh.open("w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(KeyFile(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Hold off other writers of this file, so that none undoes what another did (a revocation, say)."""
-    folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    """Hold off other writers of this file, so that none undoes what another did (a revocation, say).
+
+    Raises:
+        KeysInvalid: its folder is not there, or may not be opened.
+    """
+    try:
+        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)
+
+
+def _unwritable(path: Path, error: OSError) -> KeysInvalid:
+    folder = path.absolute().parent
+    what = f"let this user write in {folder}, make room there" if folder.is_dir() else f"make the folder {folder}"
+    return KeysInvalid(f"key file {path} cannot be written: {error.strerror}; {what}, or choose another with --file")
 
 
 def revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
@@ -51,3 +52,13 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> 
     before = path.read_bytes()
     assert keys("revoke", "ffffffff", "--file", path).exit_code == 1
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("parent", ["missing", "a_file"])
+def test_a_place_where_no_key_file_can_be_is_one_line_that_says_what_to_do(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "a_file").touch()
+    for arguments in (("create", "x"), ("revoke", "ffffffff")):
+        refused = keys(*arguments, "--file", tmp_path / parent / "keys.json")
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "choose another with --file" in refused.stderr
+        assert "Traceback" not in refused.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from key_files import CREATED, add_key, record_of
 
-from service.edge.keys import KeysInvalid, id_of, new_key, read_keys, revoked, write_keys
+from service.edge.keys import KeysInvalid, id_of, new_key, read_keys, revoked, sole_writer, write_keys
 
 
 def test_a_key_has_256_random_bits_and_names_its_id() -> None:
@@ -74,6 +74,25 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(tmp_path: Path, con
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(KeysInvalid, match="retouch keys create"):
         read_keys(tmp_path / "none.json")
+
+
+def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "keys.json"
+    with (
+        pytest.raises(KeysInvalid, match=rf"make the folder {path.parent}, or choose another with --file"),
+        sole_writer(path),
+    ):
+        raise AssertionError("nobody writes there")
+
+
+def test_a_file_that_cannot_be_written_says_so_and_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    add_key(path)
+    before = path.read_bytes()
+    (tmp_path / ".keys.json.new").mkdir()  # where the fresh one is written first
+    with pytest.raises(KeysInvalid, match=f"cannot be written: Is a directory; let this user write in {tmp_path}"):
+        write_keys(path, ())
+    assert path.read_bytes() == before
 
 
 def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
