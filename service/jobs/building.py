@@ -80,6 +80,7 @@ async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -
                 await jobs.inherit()
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()
+                await jobs.drop_orphans()
         except (ServiceError, OSError) as error:  # OSError: no descriptor left to look at an owner's lock with
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
         await asyncio.sleep(_LOOK_EVERY_S)

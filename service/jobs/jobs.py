@@ -31,6 +31,8 @@ from service.saving.owners import Owner
 from service.schemas import JobStatus
 
 log = structlog.get_logger(__name__)
+_ORPHANED_AFTER_S = 600.0
+"""Much longer than a process takes from writing a request down to entering its job, also on a slow disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,22 @@ class Jobs:
         """Remove jobs that finished longer than `ttl_s` ago."""
         oldest = self._parts.now() - self._limits.ttl_s
         await self._parts.ledger.write(partial(table.forget, finished_before=oldest))
+
+    async def drop_orphans(self) -> None:
+        """Remove what clients sent for jobs that are not in the ledger, or ended: a process was killed in between.
+
+        Folders are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. One whose
+        process is still writing it down has no row yet; it is too young.
+        """
+        parts = self._parts
+        old = await asyncio.to_thread(parts.kept.older_than, parts.now() - _ORPHANED_AFTER_S)
+        if not old:
+            return
+        unfinished = await parts.ledger.read(table.unfinished)
+        for job_id in old:
+            if job_id not in unfinished:
+                log.info("request of no unfinished job removed", job=job_id)
+                await self._drop(job_id)
 
     async def close(self) -> None:
         """Leave what is unfinished to the next process."""

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from engines.manifest import Task
@@ -34,6 +35,7 @@ class KeptOrders:
         parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)  # writing over files leaves it as old as it was, which is what orphans are known by
             for name, data in parts.items():
                 with (folder / name).open("wb") as file:
                     file.write(data)
@@ -60,6 +62,23 @@ class KeptOrders:
                 "the server restarted and what this job was sent is not there any more; send it again",
                 code="order_lost",
             ) from error
+
+    def older_than(self, moment: float) -> list[str]:
+        """The jobs whose orders were last written to before then (seconds since the epoch).
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        found = []
+        try:
+            with os.scandir(self._directory) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # another process has just dropped it
+                        if is_result_id(entry.name) and entry.stat(follow_symlinks=False).st_mtime < moment:
+                            found.append(entry.name)
+        except FileNotFoundError:  # no job yet
+            return []
+        return found
 
     def drop(self, job_id: str) -> None:
         """Its job is finished."""

@@ -134,6 +134,11 @@ def ended(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
     return [row["id"] for row in rows]
 
 
+def unfinished(ledger: sqlite3.Connection) -> set[str]:
+    """The ids of all jobs that are not finished, whichever process has them."""
+    return {row["id"] for row in ledger.execute("SELECT id FROM jobs WHERE finished_at IS NULL")}
+
+
 def forget(ledger: sqlite3.Connection, finished_before: float) -> None:
     """Remove what finished too long ago."""
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))

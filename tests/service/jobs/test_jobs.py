@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -114,6 +115,38 @@ async def test_a_job_goes_from_queued_to_succeeded_and_tells_where_its_results_a
         assert (reply.result_url, reply.result_urls) == (URLS[0], URLS)
         assert reply.created.startswith("1970-01-01T00:16:40")
         await until(lambda: not list((tmp_path / ".jobs").iterdir()))  # its request is not kept longer than it
+
+
+async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as other, process(tmp_path) as desk:
+        unfinished, ended = await other.start(), await desk.start()
+        await desk.until(ended.id, "succeeded")
+        await until(lambda: not (tmp_path / ".jobs" / ended.id).exists())
+        kept, (never_entered, fresh) = KeptOrders(tmp_path), (uuid4().hex for _ in range(2))
+        for job_id in (never_entered, ended.id, fresh):
+            kept.keep(job_id, ORDER)
+        for job_id in (never_entered, ended.id, unfinished.id):
+            os.utime(tmp_path / ".jobs" / job_id, (desk.clock() - 3600,) * 2)
+        (tmp_path / ".jobs" / "notes").touch()
+        os.utime(tmp_path / ".jobs" / fresh, (desk.clock() - 5,) * 2)
+        os.utime(tmp_path / ".jobs" / "notes", (0, 0))
+        await desk.jobs.drop_orphans()
+        assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
+
+
+async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: Path) -> None:
+    kept, job_id = KeptOrders(tmp_path), uuid4().hex
+    kept.keep(job_id, ORDER)
+    os.utime(tmp_path / ".jobs" / job_id, (0, 0))
+    assert kept.older_than(1000) == [job_id]
+    kept.keep(job_id, ORDER)
+    assert kept.older_than(1000) == []
+
+
+async def test_where_no_job_was_ever_kept_nothing_is_an_orphan(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        await desk.jobs.drop_orphans()
+    assert not (tmp_path / ".jobs").exists()
 
 
 async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: Path) -> None:
