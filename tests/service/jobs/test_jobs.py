@@ -134,6 +134,16 @@ async def test_what_a_killed_process_left_of_a_request_is_removed_and_no_other(t
         assert {path.name for path in (tmp_path / ".jobs").iterdir()} == {unfinished.id, fresh, "notes"}
 
 
+async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
+    async with process(tmp_path) as desk:
+        job_id, loaded = uuid4().hex, asyncio.Event()
+        KeptOrders(tmp_path).keep(job_id, ORDER)
+        os.utime(tmp_path / ".jobs" / job_id, (0, 0))
+        loaded.set()
+        async with running(_look_after(desk.jobs, desk.admission, loaded)):
+            await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
+
+
 async def test_a_request_that_comes_again_over_an_orphan_is_no_orphan(tmp_path: Path) -> None:
     kept, job_id = KeptOrders(tmp_path), uuid4().hex
     kept.keep(job_id, ORDER)
