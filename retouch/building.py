@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from engines.base import BatchShape
 from engines.choice import EngineChoice
 from engines.errors import ModelNotFound, RetouchError
 from engines.listing import list_versions, read_manifest_of
@@ -15,6 +14,7 @@ from engines.manifest import Manifest
 from engines.trt_build import BuildOptions, ComputeCapability
 from engines.trt_library import load_tensorrt
 from engines.trt_plans import build_ahead
+from service.engine_room import warm_up_shapes
 from service.settings import Settings
 
 
@@ -73,9 +73,7 @@ def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engi
     try:
         opened = choose(directory, manifest, options).engine
         try:
-            most = min(settings.max_batch_size, manifest.max_batch)
-            buckets = list(manifest.size.buckets())
-            opened.warm_up(BatchShape(batch, *bucket) for bucket in buckets for batch in sorted({1, most}))
+            opened.warm_up(warm_up_shapes(settings, opened))  # what a server compiles as it starts
         finally:
             opened.close()
     except RetouchError as error:

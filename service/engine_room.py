@@ -119,7 +119,7 @@ async def open_engine_room(
         models = ModelRepository(
             settings.models_dir,
             open_model or engine_opener(settings),
-            warm_up_shapes=partial(_warm_up_shapes, settings),
+            warm_up_shapes=partial(warm_up_shapes, settings),
             only=only,
         )
         stack.callback(models.close)
@@ -154,7 +154,7 @@ def engine_opener(settings: Settings) -> OpenEngine:
     return lambda directory, manifest: open_engine(directory, manifest, options)
 
 
-def _warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
+def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
 
     Of the others, whose shapes cost less to begin with and more to run: every tile size once, on each lane where there
