@@ -20,8 +20,8 @@ RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv
 WORKDIR /source
 # What is installed changes seldom, our own code often: two steps, so that the first stays cached.
 COPY pyproject.toml requirements/constraints.txt ./
-RUN python3 -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" \
-      > dependencies.txt \
+RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print('\n'.join(project['dependencies'] + project['optional-dependencies']['s3']))" > dependencies.txt \
     && /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
 
 FROM packages AS export

@@ -15,8 +15,8 @@ FROM ${WHEEL_BASE} AS wheel
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-setuptools
 WORKDIR /source
 COPY . .
-RUN python3 -c "import tomllib; print('\n'.join(tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies']))" \
-      > dependencies.txt \
+RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print('\n'.join(project['dependencies'] + project['optional-dependencies']['s3']))" > dependencies.txt \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${BASE} AS python

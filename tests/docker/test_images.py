@@ -43,6 +43,19 @@ def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
     ]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the images' Python has tomllib")
+@pytest.mark.parametrize("name", ["cpu.Dockerfile", "gpu.Dockerfile"])
+def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3(name: str) -> None:
+    """Compose and Kubernetes send results to S3; the Dockerfile's own program is run here."""
+    text = (ROOT / "docker" / name).read_text()
+    (program,) = re.findall(r'python3 -c "([^"]+)"\s+(?:\\\s+)?> dependencies.txt', text)
+    program = program.replace("\\\n", "")  # as the shell joins lines
+    listed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    required = {re.split(r"[^\w-]", line)[0] for line in listed.stdout.splitlines()}
+    assert {"fastapi", "openvino", "obstore"} <= required
+    assert "--requirement dependencies.txt" in text
+
+
 @pytest.fixture(scope="module")
 def base() -> str:
     if missing := containers.missing_tools():
@@ -139,6 +152,14 @@ class TestCpuImage:
         assert "Read-only file system" in written.stderr
         assert (tmp_path / "results" / "a").exists()
 
+    def test_it_can_send_results_to_s3(self, image: Image) -> None:
+        opens = (
+            "from service.saving.object_storage import ObjectLocation, open_object_storage\n"
+            "open_object_storage(ObjectLocation('s3://retouch/results'))"
+        )
+        opened = Container(image).run("-c", opens, entry=["python3"])
+        assert opened.returncode == 0, opened.stderr
+
     def test_it_does_not_start_for_everybody_unless_told_so(self, image: Image) -> None:
         refused = Container(image).run("serve")
         assert refused.returncode == 2
@@ -184,4 +205,5 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
     with containers.unpacked(tag) as image:
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
-        assert "fastapi" in (image.root / "source" / "dependencies.txt").read_text()
+        listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
+        assert {"fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}
