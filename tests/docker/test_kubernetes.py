@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -31,6 +33,13 @@ def only(kind: str) -> dict[str, Any]:
 
 def container() -> dict[str, Any]:
     (found,) = only("Deployment")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def filler() -> dict[str, Any]:
+    """The init container that fills a claim which has no models."""
+    (found,) = only("Deployment")["spec"]["template"]["spec"]["initContainers"]
     assert isinstance(found, dict)
     return found
 
@@ -88,11 +97,13 @@ def test_its_settings_exist_and_it_is_given_more_time_to_end_than_it_takes() -> 
     assert ports == {"http": settings.port, "metrics": settings.metrics_port}
 
 
-def test_the_container_is_confined_and_writes_only_to_volumes() -> None:
-    security = container()["securityContext"]
-    assert security["readOnlyRootFilesystem"]
-    assert not security["allowPrivilegeEscalation"]
-    assert security["capabilities"] == {"drop": ["ALL"]}
+def test_the_containers_are_confined_and_write_only_to_volumes() -> None:
+    for confined in (container(), filler()):
+        security = confined["securityContext"]
+        assert security["readOnlyRootFilesystem"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert {"requests", "limits"} <= set(confined["resources"])
     pod = only("Deployment")["spec"]["template"]["spec"]
     user = re.findall(r"USER (\d+):(\d+)", (DOCKER / "gpu.Dockerfile").read_text())
     assert {(str(pod["securityContext"]["runAsUser"]), str(pod["securityContext"]["runAsGroup"]))} == set(user)
@@ -107,3 +118,60 @@ def test_the_container_is_confined_and_writes_only_to_volumes() -> None:
 def test_probes_ask_what_they_should() -> None:
     paths = {kind: container()[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
     assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
+
+
+@pytest.fixture
+def image_models(tmp_path: Path) -> Path:
+    """Stands for the image's own /models; beside it lies an empty `claim`."""
+    for name in ("facades/2", "photos/4"):
+        folder = tmp_path / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(name)
+    (tmp_path / "claim").mkdir()
+    return tmp_path / "models"
+
+
+def fill(image_models: Path, **environ: str) -> set[str]:
+    """Run the init container's own command; the files that the claim holds then."""
+    claim = image_models.with_name("claim")
+    script = filler()["args"][0].replace("/claim", str(claim)).replace("/models", str(image_models))
+    done = subprocess.run(
+        [*filler()["command"], script], env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {str(path.relative_to(claim)) for path in claim.rglob("*") if path.is_file() or path.name.startswith(".")}
+
+
+OURS = {"facades/2/manifest.json", "photos/4/manifest.json"}
+
+
+def test_a_new_claim_is_filled_by_the_servers_own_image_with_what_the_server_will_read() -> None:
+    (made,) = (resource for resource in labelled() if resource["kind"] == "Deployment")
+    pod = made["spec"]["template"]["spec"]
+    assert pod["initContainers"][0]["image"] == pod["containers"][0]["image"]
+    (claim,) = filler()["volumeMounts"]
+    assert (claim["mountPath"], claim.get("readOnly", False)) == ("/claim", False)
+    assert {"name": claim["name"], "mountPath": "/models", "readOnly": True} in container()["volumeMounts"]
+
+
+def test_an_empty_claim_gets_the_images_models_and_nothing_else_stays(image_models: Path) -> None:
+    (image_models.with_name("claim") / "lost+found").mkdir()  # as some file systems begin
+    assert fill(image_models) == OURS
+
+
+def test_a_claim_that_has_a_model_is_left_as_it_is(image_models: Path) -> None:
+    own = image_models.with_name("claim") / "mine" / "1"
+    own.mkdir(parents=True)
+    (own / "manifest.json").write_text("mine")
+    assert fill(image_models) == {"mine/1/manifest.json"}
+
+
+def test_a_replica_that_another_was_faster_than_starts_too_and_leaves_no_copy(
+    image_models: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "bin" / "cp"
+    slow.parent.mkdir()
+    really = shutil.which("cp")
+    slow.write_text(f'#!/bin/sh\n{really} "$@" && {really} -R {image_models}/. {image_models.with_name("claim")}\n')
+    slow.chmod(0o755)
+    assert fill(image_models, PATH=f"{slow.parent}:{os.environ['PATH']}") == OURS
