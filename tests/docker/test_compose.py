@@ -119,6 +119,13 @@ def test_the_servers_settings_exist_and_it_is_given_more_time_to_end_than_it_tak
         assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * FLUSH_AT_LEAST_S
 
 
+def test_results_go_to_minio_unless_the_endpoint_is_set_to_nothing_which_means_s3_itself() -> None:
+    for variables, endpoint in (({}, "http://minio:9000"), ({"RETOUCH_S3_ENDPOINT": ""}, "")):
+        environ = resolved("cpu", **variables)["services"]["retouch-cpu"]["environment"]
+        settings = load_settings(environ={"RETOUCH_S3_ENDPOINT": environ["RETOUCH_S3_ENDPOINT"]})
+        assert settings.s3_endpoint == endpoint
+
+
 def test_prometheus_scrapes_the_port_that_the_server_is_told_to_use(services: dict[str, dict[str, Any]]) -> None:
     scraped = re.findall(r"targets: \[\"([\w.]+):(\d+)\"\]", (DOCKER / "prometheus/prometheus.yml").read_text())
     assert len(scraped) == 1
