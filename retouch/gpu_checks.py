@@ -38,14 +38,13 @@ class GpuFact(NamedTuple):
 
 
 def gpu_facts(host: GpuHost) -> list[GpuFact]:
-    """GPU, driver, TensorRT, CV-CUDA and nvImageCodec; nothing of CUDA is imported on a host without a GPU."""
+    """GPU, driver, TensorRT and CV-CUDA: what the server uses. Nothing of CUDA is imported on a host without a GPU."""
     if not host.is_here():
         return [GpuFact("GPU", True, "no NVIDIA GPU here; the processor computes")]
     return [
         _device(host),
         _tensorrt(host),
         _optional(host, "CV-CUDA", "cvcuda", "pictures are prepared on the processor"),
-        _optional(host, "nvImageCodec", "nvidia.nvimgcodec", "JPEG is decoded on the processor"),
     ]
 
 

@@ -30,18 +30,16 @@ def test_gpu_is_described_with_its_libraries():
         GpuFact("GPU", True, "NVIDIA L4, capability 8.9, 24 GiB, driver for CUDA 12.8"),
         GpuFact("TensorRT", True, "TensorRT 10.9.0"),
         GpuFact("CV-CUDA", True, "installed"),
-        GpuFact("nvImageCodec", True, "installed"),
     ]
 
 
 def test_each_missing_part_comes_with_its_remedy():
     facts = gpu_facts(gpu_host(open_cuda=missing, load_tensorrt=missing, has_module=lambda _name: False))
-    assert [fact.is_fine for fact in facts] == [False] * 4
+    assert [fact.is_fine for fact in facts] == [False] * 3
     assert [fact.detail for fact in facts] == [
         "it is not installed; pip install it",
         "it is not installed; pip install it",
         "not installed: pictures are prepared on the processor; pip install -e '.[gpu]'",
-        "not installed: JPEG is decoded on the processor; pip install -e '.[gpu]'",
     ]
 
 
