@@ -34,8 +34,6 @@ class Budget:
                 if turn.done() and not turn.cancelled():  # it came in the same moment
                     self._give_back(wanted)
                 else:
-                    if (wanted, turn) in self._waiting:  # else whoever left in the same moment has passed it over
-                        self._waiting.remove((wanted, turn))
                     self._hand_out()
                 raise
         else:
@@ -50,8 +48,11 @@ class Budget:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._waiting and self._taken + self._waiting[0][0] <= self._total:
-            share, turn = self._waiting.popleft()
-            if not turn.done():  # else it was cancelled, and whoever waited has not run since
+        while self._waiting:
+            share, turn = self._waiting[0]
+            if not turn.cancelled():  # else nobody waits for it any more
+                if self._taken + share > self._total:
+                    return
                 self._taken += share
                 turn.set_result(None)
+            self._waiting.popleft()

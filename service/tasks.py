@@ -90,13 +90,10 @@ def weigh(uploads: Uploads, max_pixels: int) -> Weight:
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
     """
-    parts = [part for part in ("image", "mask", "instance", "reference") if getattr(uploads, part)]
-    headers = [uploads.header(part, max_pixels) for part in parts]
-    taken = [
-        footprint.decoded_bytes(header, len(getattr(uploads, part)))
-        for part, header in zip(parts, headers, strict=True)
-    ]
-    return Weight(sum(header.size.height * header.size.width for header in headers), sum(taken))
+    parts = ("image", "mask", "instance", "reference")
+    files = [(uploads.header(part, max_pixels), len(data)) for part in parts if (data := getattr(uploads, part))]
+    pixels = sum(header.size.height * header.size.width for header, _ in files)
+    return Weight(pixels, sum(footprint.decoded_bytes(header, file_bytes) for header, file_bytes in files))
 
 
 def prepare_inpaint(

@@ -128,6 +128,5 @@ class Row:
 
     def clear(self) -> None:
         """It is gone. That there was one stays."""
-        for column in range(_COLUMNS):
-            if column != _BEGUN:
-                self._cells[column] = 0.0
+        for column in (_INSIDE, _LOAD, _BEAT, _READY):
+            self._cells[column] = 0.0
