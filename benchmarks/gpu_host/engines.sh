@@ -10,14 +10,13 @@ main() {
   words+=(--work $work --json $OUT/engines.json)
   use_onnxruntime_cuda
   case $1 in
-    publish) python3 -c "import sys; sys.path.insert(0, 'benchmarks')
-from engine_models import publish
-from pathlib import Path
-publish(sys.argv[2], Path(sys.argv[1]))" $work $2 ;;
+    publish) python3 benchmarks/engine_models.py $2 $work ;;
     compile) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $fast --steps prepare ;;
     plans) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines trt --steps prepare ;;
     measure) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
+  local code=$?
   tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
+  return $code
 }
 main "$@"; exit

@@ -12,4 +12,4 @@ main() {
   timeout 150 $run --model $MODELS/pconv_512/pconv_512/1 --images $carried/facades/test --side 512 --many 1024 \
     --only device latency throughput --out $OUT/pconv_512.json
 }
-main "$@" > ${RESULTS:-/tmp/results}/pipeline.log 2>&1; exit
+main "$@"; exit

@@ -10,14 +10,16 @@ main() {
     310) use_tensorrt86; gpu_tests $PY310 ;;
     sanitizer) sanitizer ;;
   esac > $OUT/$1.log 2>&1
-  echo "exit $?" >> $OUT/$1.log
+  local code=$?
+  echo "exit $code" >> $OUT/$1.log
   tail -n 15 $OUT/$1.log
+  return $code
 }
 gpu_tests() { # PYTHON: what `make test-gpu` does, for a host without make
   if command -v make; then make test-gpu GPU_PYTHONS=$1; else $1 -m pytest -m gpu tests/gpu tests/engines; fi
 }
 sanitizer() { # batches in flight together against one at a time, every access to the GPU's memory checked
-  local check="compute-sanitizer --tool memcheck --target-processes application-only --launch-timeout 0"
+  local check="compute-sanitizer --tool memcheck --error-exitcode 1 --target-processes application-only --launch-timeout 0"
   local run="benchmarks/gpu_pipeline.py --max-batch 4 --batches 20 --only arithmetic reference --cache /tmp/sanitizer-cache"
   local small=/tmp/sanitizer/small/1 tiny=/tmp/sanitizer/tiny/1
   compute-sanitizer --version
@@ -26,11 +28,13 @@ sanitizer() { # batches in flight together against one at a time, every access t
 from tests.gpu.test_devices import graph_model
 graph_model(Path('/tmp/sanitizer'))"
   timeout 100 python3 $run --engine inductor --model $small --out $OUT/unsanitized-inductor.json
-  timeout 180 $check python3 $run --engine inductor --model $small --out $OUT/sanitized-inductor.json; echo "inductor: exit $?"
+  local code=0
+  timeout 180 $check python3 $run --engine inductor --model $small --out $OUT/sanitized-inductor.json || code=1
   (
     use_tensorrt86
     timeout 100 $PY310 $run --engine trt --model $tiny --out $OUT/unsanitized-trt.json
-    timeout 180 $check $PY310 $run --engine trt --model $tiny --out $OUT/sanitized-trt.json; echo "trt: exit $?"
-  )
+    timeout 180 $check $PY310 $run --engine trt --model $tiny --out $OUT/sanitized-trt.json
+  ) || code=1
+  return $code
 }
 main "$@"; exit
