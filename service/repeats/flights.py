@@ -25,6 +25,11 @@ class Flights(Generic[T]):
     def __contains__(self, key: str) -> bool:
         return key in self._flights
 
+    @property
+    def waiting(self) -> int:
+        """How many wait, over all keys."""
+        return sum(flight.waiting for flight in self._flights.values())
+
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of the work that is in flight for the key; it is begun where there is none.
 

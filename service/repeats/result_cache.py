@@ -8,6 +8,7 @@ it at the same time in one process. A request of a model that draws, without a s
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -52,7 +53,14 @@ class ResultCache:
     now: Callable[[], float]
     """Seconds since the epoch."""
     _flights: Flights[Reply] = field(default_factory=Flights)
+    _unwritten: dict[str, Reply] = field(default_factory=dict)
+    """Finished, and not in the ledger yet: who asks now would not find them there."""
     _remembered: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a result that is looked up or computed, their own or another's."""
+        return self._flights.waiting
 
     async def fulfil(self, order: Order, call: Call) -> Reply:
         """The finished pictures. Raises as `Order.fulfil`."""
@@ -63,12 +71,13 @@ class ResultCache:
         wishes = (manifest.key, manifest.onnx_sha256, str(saved))
         key = await self.pipeline.codec_threads.begin(fingerprint_of, order, *wishes)
         while True:
-            if key not in self._flights and saved and (found := await self._find(key)) is not None:
-                return self._told(found, "hit")
+            if (just_now := self._unwritten.get(key)) is not None:
+                return self._told(just_now, "hit")
             leads = key not in self._flights
             try:
-                reply = await self._flights.join(key, partial(self._compute, order, call, key, manifest))
-                return self._told(reply, "miss" if leads else "coalesced")
+                work = partial(self._found_or_computed, order, call, key, manifest, saved)
+                reply = await self._flights.join(key, work)
+                return self._told(reply, reply.cache or ("miss" if leads else "coalesced"))
             except DeadlineExceeded:
                 if leads:
                     raise
@@ -81,11 +90,15 @@ class ResultCache:
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None
 
-    async def _compute(self, order: Order, call: Call, key: str, manifest: Manifest) -> Reply:
+    async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> Reply:
+        """Looked up within the flight: between a look before it and its start another could come and go."""
+        if saved and (found := await self._find(key)) is not None:
+            return replace(found, cache="hit")
         reply = await order.fulfil(self.pipeline, call)
         if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
             remember = partial(known_results.remember, fingerprint=key, about=_about(reply), now=self.now())
-            self._write(remember)
+            self._unwritten[key] = reply
+            self._write(remember).add_done_callback(lambda _: self._unwritten.pop(key, None))
             self._remembered += 1
             if self._remembered % _TRIM_EVERY == 0:
                 self._write(partial(known_results.trim, most=self.entries))
@@ -120,9 +133,11 @@ class ResultCache:
         self.observer.cache_asked(outcome)
         return replace(reply, cache=outcome)
 
-    def _write(self, work: Callable[..., None]) -> None:
+    def _write(self, work: Callable[..., None]) -> asyncio.Future[None]:
         """Behind the reply; a ledger that does not take it costs the next request its hit."""
-        self.ledger.write(work).add_done_callback(lambda done: done.exception())
+        written = self.ledger.write(work)
+        written.add_done_callback(lambda done: done.exception())
+        return written
 
 
 def _about(reply: Reply) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from tensor_specs import image, latent, mask, output
 
 from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
+from service.ledger.database import LEDGER_FILE
+from service.repeats.result_cache import ResultCache
 
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
@@ -28,6 +32,16 @@ class Held:
 
     def engine(self, manifest: Manifest) -> FakeEngine:
         return FakeEngine(manifest, fault=lambda _feed: Hang(self.gate) if self.hold else None)
+
+
+async def waiting(running: Any, wanted: int) -> None:
+    """Return when so many requests wait for results that are looked up or computed."""
+    cache: ResultCache = running.service.fulfil.__self__
+    for _ in range(6000):
+        if cache.waiting == wanted:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"{cache.waiting} wait, not {wanted}")
 
 
 def test_an_identical_request_gets_the_stored_result_and_another_its_own(serve: Serve, files: Files) -> None:
@@ -59,6 +73,21 @@ def test_another_process_and_a_restart_find_what_was_stored(serve: Serve, files:
     with other.client() as client:
         again = client.post(PATH, files=files)
     assert (again.headers["cache-status"], again.headers["location"]) == ("retouch; hit", location)
+
+
+def test_a_request_right_after_the_reply_finds_the_result_that_is_not_in_the_ledger_yet(
+    serve: Serve, files: Files, tmp_path: Path
+) -> None:
+    running = serve(cache_entries=100)
+    before = running.executed
+    other = sqlite3.connect(tmp_path / "results" / LEDGER_FILE, isolation_level=None)
+    with running.client() as client, closing(other):
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write
+        replies = [client.post(PATH, files=files) for _ in range(2)]
+        other.execute("ROLLBACK")
+    assert [reply.headers["cache-status"] for reply in replies] == ["retouch; fwd=uri-miss; stored", "retouch; hit"]
+    assert replies[0].headers["location"] == replies[1].headers["location"]
+    assert running.executed == before + 1
 
 
 def test_a_result_that_was_deleted_is_computed_again(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -94,20 +123,12 @@ async def test_identical_requests_in_flight_are_computed_once_even_if_the_first_
     held.hold = True
     before = running.executed
     async with running.async_client() as client:
-
-        async def inside(wanted: int) -> None:
-            for _ in range(1000):
-                if running.service.admission.inside == wanted:
-                    return
-                await asyncio.sleep(0.01)
-            raise AssertionError("they did not come in")
-
         leader = asyncio.create_task(client.post(PATH, files=files))
-        await inside(1)
+        await waiting(running, 1)
         followers = [asyncio.create_task(client.post(PATH, files=files)) for _ in range(4)]
-        await inside(5)
+        await waiting(running, 5)
         leader.cancel()
-        await inside(4)
+        await waiting(running, 4)
         held.gate.set()
         replies = [await one for one in followers]
     assert {reply.status_code for reply in replies} == {200}
@@ -121,10 +142,7 @@ async def test_a_request_with_more_time_outlives_the_deadline_of_the_one_it_join
     held.hold = True
     async with running.async_client() as client:
         hasty = asyncio.create_task(client.post(PATH, files=files, headers={"X-Request-Timeout-Ms": "300"}))
-        for _ in range(1000):
-            if running.service.admission.inside == 1:
-                break
-            await asyncio.sleep(0.005)
+        await waiting(running, 1)
         patient = asyncio.create_task(client.post(PATH, files=files))
         assert (await hasty).status_code == 504
         held.gate.set()
