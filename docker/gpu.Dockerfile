@@ -1,4 +1,4 @@
-# Retouch on an NVIDIA GPU: TensorRT, CV-CUDA, nvImageCodec; no compiler and no torch.
+# Retouch on an NVIDIA GPU: TensorRT, CV-CUDA; no compiler and no torch.
 #
 #   docker build -f docker/gpu.Dockerfile -t retouch:gpu .
 #   docker build -f docker/gpu.Dockerfile --target export -t retouch-export:gpu .   # with torch: checkpoint -> model, plans
