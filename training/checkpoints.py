@@ -37,7 +37,11 @@ def config_digest(config: FitConfig) -> str:
 
 
 def save_atomically(value: object, path: Path) -> None:
-    """torch.save beside the file, flushed to the disk, then renamed over it: a kill leaves the old one or the new."""
+    """torch.save beside the file, flushed to the disk, then renamed over it: a kill leaves the old one or the new.
+
+    Its folder is made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
     with temporary.open("wb") as file:
         torch.save(value, file)

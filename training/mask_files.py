@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from numpy.typing import NDArray
 from torch import Tensor
 
 from training.errors import DataMissing
@@ -20,9 +21,7 @@ class MaskFiles:
     def __init__(self, folder: Path, side: int, device: torch.device) -> None:
         squares = []
         for path in picture_files(folder):
-            mask = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_GRAYSCALE)
-            if mask is None:
-                raise DataMissing(f"{path}: not a picture that can be decoded; remove it")
+            mask = _decoded(path)
             squares.append(cv2.resize(mask, (side, side), interpolation=cv2.INTER_AREA) >= 128)
         if not squares:
             raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
@@ -44,6 +43,18 @@ class MaskFiles:
         masks = _rolled(masks, torch.randint(0, side, (2, count), generator=generator, device=device))
         inverse_fits = (masks.mean((1, 2)) > coverage[1]) & (1 - masks.mean((1, 2)) >= coverage[0])
         return torch.where(inverse_fits[:, None, None], 1 - masks, masks)[:, None]
+
+
+def _decoded(path: Path) -> NDArray[np.uint8]:
+    """H×W grey."""
+    try:
+        encoded = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataMissing(f"{path}: cannot be read ({error.strerror}); copy it again, or remove it") from error
+    mask = cv2.imdecode(encoded, cv2.IMREAD_GRAYSCALE) if encoded.size else None
+    if mask is None:
+        raise DataMissing(f"{path}: not a picture that can be decoded; remove it")
+    return np.asarray(mask, np.uint8)
 
 
 def _rolled(masks: Tensor, by: Tensor) -> Tensor:

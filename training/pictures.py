@@ -36,7 +36,11 @@ def load_pictures(data: DataConfig) -> list[Picture]:
 
     def decode(item: tuple[str, Callable[[], bytes]]) -> Picture:
         name, read = item
-        return prepare(_decoded(read(), name), data)
+        try:
+            content = read()
+        except OSError as error:
+            raise DataMissing(f"{name}: cannot be read ({error.strerror}); copy it again, or take it off") from error
+        return prepare(_decoded(content, name), data)
 
     with ThreadPoolExecutor(data.threads or os.cpu_count() or 1) as pool:
         pictures = list(pool.map(decode, files))

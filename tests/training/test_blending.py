@@ -48,3 +48,8 @@ def test_what_is_no_state_dict_is_named(content: bytes, files: tuple[Path, Path]
     torch.save([1, 2], tmp_path / "broken.pth")
     with pytest.raises(CheckpointMismatch, match="broken"):
         blend_files(tmp_path / "broken.pth", files[1], 0.5, tmp_path / "out.pth")
+
+
+def test_the_folder_of_the_output_is_made(files: tuple[Path, Path], tmp_path: Path) -> None:
+    blend_files(*files, 0.5, tmp_path / "new" / "folder" / "out.pth")
+    assert (tmp_path / "new" / "folder" / "out.pth").exists()

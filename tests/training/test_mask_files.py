@@ -51,3 +51,13 @@ def test_a_folder_without_masks_is_an_error_that_names_it(tmp_path: Path) -> Non
     (tmp_path / "broken.png").write_bytes(b"no picture")
     with pytest.raises(DataMissing, match=r"broken\.png"):
         MaskFiles(tmp_path, 32, CPU)
+
+
+def test_an_empty_file_and_one_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    with pytest.raises(DataMissing, match=r"empty\.png"):
+        MaskFiles(tmp_path, 32, CPU)
+    (tmp_path / "empty.png").unlink()
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataMissing, match=r"gone\.png: cannot be read"):
+        MaskFiles(tmp_path, 32, CPU)

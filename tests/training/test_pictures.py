@@ -125,3 +125,10 @@ def test_validation_pictures_are_central_squares(tmp_path: Path) -> None:
     [picture] = validation_pictures(data)
     assert picture.shape == (32, 32, 3)
     assert validation_pictures(data.model_copy(update={"validation": None})) == []
+
+
+def test_a_listed_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "img_align_celeba" / "000001.jpg")
+    (tmp_path / "list_eval_partition.txt").write_text("000001.jpg 0\n000002.jpg 0\n")
+    with pytest.raises(DataMissing, match=r"000002\.jpg: cannot be read"):
+        load(tmp_path, layout="celeba")
