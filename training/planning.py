@@ -48,11 +48,11 @@ def _await_device(runtime: Runtime) -> None:
 
 
 def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
-    """Phases that keep the proportions of their steps and take so many seconds together."""
+    """Phases that keep the proportions of their steps and take so many seconds together; round numbers from 50 on."""
     whole = sum(phase.steps * each for phase, each in zip(config.phase, seconds_a_step, strict=True))
     steps = (int(phase.steps * seconds / whole) for phase in config.phase)
     return Plan(
-        tuple(max(1, count - count % _ROUND) for count in steps),
+        tuple(count - count % _ROUND if count >= _ROUND else max(1, count) for count in steps),
         tuple(phase.batch / each for phase, each in zip(config.phase, seconds_a_step, strict=True)),
     )
 

@@ -41,3 +41,11 @@ def test_the_command_prints_flags_for_fit(
     result = CliRunner().invoke(app, ["plan", str(config), "--seconds", "60", "--device", "cpu"])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("--set phase.0.steps=")
+
+
+def test_steps_are_rounded_down_only_where_there_are_enough_of_them(
+    partial_config: Callable[..., PConvConfig],
+) -> None:
+    config = partial_config(phase=PHASES[:1])
+    found = [plan(config, [1.5], seconds).steps for seconds in (60, 75, 149)]
+    assert found == [(40,), (50,), (50,)]
