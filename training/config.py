@@ -117,7 +117,9 @@ class FitConfig(_Section):
     seed: int = Field(0, ge=0, lt=2**32, description="of weights, order, crops and masks")
     precision: Precision = Field("bf16", description="what convolutions compute in; fp16 scales its losses")
     channels_last: bool = Field(True, description="tensors in NHWC order, which tensor cores read")
-    compile: bool = Field(True, description="torch.compile for nets with their losses; off on a CPU unless asked for")
+    compile: bool | None = Field(
+        None, description="torch.compile for nets with their losses; left out: on a GPU, and not on a CPU"
+    )
     deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
     betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
     ema_decay: float = Field(0.999, ge=0, lt=1, description="of the averaged weights, which are what is saved; 0: none")

@@ -146,7 +146,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._pictures = PictureCache(load_pictures(config.data), device)
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
-        self._holes = Holes(config.masks, config.data.crop, device, compiled=config.compile)
+        self._holes = Holes(config.masks, config.data.crop, device, compiled=runtime.compiles(config.compile))
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
         self.net = PartialUNet(config.generator)
         initialise(self.net, random)
@@ -177,7 +177,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         judge = self.judge if phase.adversarial else None
         features, lpips = self._features if phase.needs_features else None, self._lpips if phase.lpips else None
         losses = PartialLosses(self.net, features, phase, judge, lpips)
-        compiled = self._config.compile
+        compiled = self._runtime.compiles(self._config.compile)
         self._losses = torch.compile(losses, dynamic=False) if compiled else losses
         self._judging = torch.compile(judge, dynamic=False) if compiled and judge is not None else judge
 

@@ -104,11 +104,11 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: Pix2PixPhase) -> None:
-        config = self._config
+        config, compiled = self._config, self._runtime.compiles(self._config.compile)
         losses = GeneratorLosses(self.net, self.discriminator, config, phase)
         judged = DiscriminatorLosses(self.discriminator, config)
-        self._losses = torch.compile(losses, dynamic=False) if config.compile else losses
-        self._discriminator_losses = torch.compile(judged, dynamic=False) if config.compile else judged
+        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
+        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
 
     def step(self, number: int, place: Place[Pix2PixPhase]) -> dict[str, Tensor]:
         source, target = self.batch(number, place)

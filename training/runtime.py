@@ -53,6 +53,10 @@ class Runtime:
         kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         return torch.autocast(self.device.type, kind, enabled=kind is not None)
 
+    def compiles(self, wanted: bool | None) -> bool:
+        """Whether nets go through torch.compile: as the config wants, else on a GPU; a host may lack a compiler."""
+        return self.device.type == "cuda" if wanted is None else wanted
+
     def any(self, value: bool) -> bool:
         """Whether it is true in any process."""
         if self.world == 1:
@@ -85,10 +89,12 @@ def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
     """This process's part of the run, with torch set to the config's precision and determinism while it lasts.
 
     Under torchrun each process takes the GPU of its local rank, or the CPU where there is none.
+
+    Raises:
+        ConfigInvalid: there is no such device.
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    name = device or (f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
-    own = torch.device(name)
+    own = _device(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
     _set_arithmetic(config)
@@ -101,6 +107,27 @@ def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
         torch.use_deterministic_algorithms(mode=False)
         if world > 1:
             dist.destroy_process_group()
+
+
+def _device(name: str | None) -> torch.device:
+    """Without a name a GPU if there is one; a GPU without a number is that of the local rank."""
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise ConfigInvalid(f"device {name!r}: write cpu, cuda or cuda:N")
+    if found.type == "cpu":
+        return found
+    own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) if found.index is None else found.index)
+    count = torch.cuda.device_count()
+    if own.index >= count:
+        raise ConfigInvalid(
+            f"device {own}: torch sees {count or 'none'} here, counted from 0; name another, or cpu; see nvidia-smi"
+        )
+    return own
 
 
 def _set_arithmetic(config: FitConfig) -> None:
