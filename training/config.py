@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from engines.manifest import FixedSize, MultipleSize
 from export.generators.pconv import PConvOptions
-from export.generators.pix2pix import Pix2PixOptions
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from training.errors import ConfigInvalid
 
 if sys.version_info >= (3, 11):
@@ -150,6 +151,8 @@ class PConvConfig(FitConfig):
     def _fits(self) -> PConvConfig:
         if self.data.crop % 2**self.generator.levels:
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
+        if self.data.crop == 2**self.generator.levels:
+            _refuse_lone_values(self.phase)
         if self.features is None and any(phase.needs_features for phase in self.phase):
             raise ValueError("losses on features need VGG16: give the file's path as features = …")
         if self.lpips_features is None and any(phase.lpips for phase in self.phase):
@@ -159,11 +162,27 @@ class PConvConfig(FitConfig):
         return self
 
 
+def _refuse_lone_values(phases: Sequence[PConvPhase]) -> None:
+    """Where the innermost layer is 1×1, its batch norm needs more than one picture."""
+    for index, phase in enumerate(phases):
+        if phase.batch == 1 and not phase.freeze_encoder_norm:
+            raise ValueError(
+                f"phase.{index}.batch 1: data.crop is 2^levels, which leaves batch norm a single value; "
+                "use a larger batch or crop, fewer levels, or freeze_encoder_norm"
+            )
+
+
+class Pix2PixTrained(Pix2PixOptions):
+    """The options of a net that is trained here."""
+
+    dropout: bool = Field(True, description="train with dropout, as upstream does")
+
+
 class Pix2PixConfig(FitConfig):
     """pix2pix (Isola et al. 2017): conditional GAN + L1."""
 
     model: Literal["pix2pix"]
-    generator: Pix2PixOptions = Field(default_factory=lambda: Pix2PixOptions.model_validate({"dropout": True}))
+    generator: Pix2PixTrained = Field(default_factory=lambda: Pix2PixTrained.model_validate({}))
     betas: tuple[float, float] = Field((0.5, 0.999), description="of Adam")
     gan: Literal["vanilla", "lsgan"] = Field("vanilla", description="cross entropy, or least squares")
     discriminator_width: int = Field(64, ge=1, le=512, description="channels of the PatchGAN's first layer")
@@ -176,6 +195,11 @@ class Pix2PixConfig(FitConfig):
             raise ValueError("pix2pix trains on data.layout = 'pairs'")
         if self.generator.in_channels != 3 or self.generator.out_channels != 3:
             raise ValueError("pairs are RGB: generator.in_channels and out_channels are 3")
+        size, crop = Pix2Pix().interface(self.generator).size, self.data.crop
+        if isinstance(size, FixedSize) and crop != size.height:
+            raise ValueError(f"data.crop {crop}: {self.generator.net} takes {size.height} and nothing else")
+        if isinstance(size, MultipleSize) and crop % size.multiple_of:
+            raise ValueError(f"data.crop {crop} is no multiple of {size.multiple_of}, as {self.generator.net} needs")
         return self
 
 

@@ -112,3 +112,43 @@ def test_every_knob_is_described_and_documented(section: type[BaseModel]) -> Non
         if field.annotation is not None and name not in ("data", "masks", "generator", "phase", "model"):
             assert field.description, name
         assert f"`{name}`" in text, name
+
+
+def test_dropout_of_pix2pix_is_on_unless_the_config_turns_it_off(pix2pix_run: Callable[..., dict[str, Any]]) -> None:
+    data = pix2pix_run()["data"] | {"load_side": 286, "crop": 256}
+
+    def dropout(**generator: Any) -> bool:
+        return Pix2PixConfig.model_validate(pix2pix_run(data=data, generator=generator)).generator.dropout
+
+    without_section = pix2pix_run(data=data)
+    del without_section["generator"]
+    assert Pix2PixConfig.model_validate(without_section).generator.dropout
+    assert dropout(ngf=32)
+    assert not dropout(dropout=False)
+
+
+@pytest.mark.parametrize(
+    ("net", "crop", "message"),
+    [
+        ("unet_256", 128, "takes 256"),
+        ("unet_256", 512, "takes 256"),
+        ("unet_128", 256, "takes 128"),
+        ("resnet_6blocks", 130, "multiple of 4"),
+    ],
+)
+def test_a_crop_that_the_pix2pix_net_cannot_take_is_refused(
+    net: str, crop: int, message: str, pix2pix_run: Callable[..., dict[str, Any]]
+) -> None:
+    data = pix2pix_run()["data"] | {"load_side": crop, "crop": crop}
+    with pytest.raises(ValidationError, match=message):
+        Pix2PixConfig.model_validate(pix2pix_run(generator={"net": net}, data=data))
+
+
+def test_batch_norm_of_a_single_value_is_refused(partial_run: Callable[..., dict[str, Any]]) -> None:
+    phase = {"steps": 1, "batch": 1, "learning_rate": 1e-3}
+    lone = partial_run(generator={"levels": 5, "width": 4}, phase=[phase])
+    with pytest.raises(ValidationError, match=r"phase\.0\.batch.*freeze_encoder_norm"):
+        PConvConfig.model_validate(lone)
+    for better in (phase | {"batch": 2}, phase | {"freeze_encoder_norm": True}):
+        PConvConfig.model_validate(lone | {"phase": [better]})
+    PConvConfig.model_validate(lone | {"generator": {"levels": 4, "width": 4}})
