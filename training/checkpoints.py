@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from export.generators.family import State
-from training.config import FitConfig
+from training.config import FitConfig, PConvConfig
 from training.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -29,11 +29,21 @@ _FREE_TO_CHANGE: dict[str, bool | set[str]] = {
     "features": True,
 }
 """Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""
+_SOMEWHERE = Path("somewhere")
 
 
 def config_digest(config: FitConfig) -> str:
-    """What a run must keep when it goes on."""
-    return hashlib.sha256(config.model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE)).encode()).hexdigest()
+    """What a run must keep when it goes on: of other files only whether they take part, not where they lie."""
+    values = _placeless(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
+    return hashlib.sha256(values.encode()).hexdigest()
+
+
+def _placeless(config: FitConfig) -> FitConfig:
+    given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
+    if isinstance(config, PConvConfig):
+        given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
+        given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}
+    return config.model_copy(update=given)
 
 
 def save_atomically(value: object, path: Path) -> None:

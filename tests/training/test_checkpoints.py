@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -76,3 +77,20 @@ def test_half_weights_keep_running_statistics_and_counters(tmp_path: Path) -> No
     assert [tensor.dtype for tensor in saved.values()] == [torch.float16, torch.float32, torch.int64]
     whole = torch.load(save_generator(tmp_path, "generator", state, half=False), weights_only=True)
     assert torch.equal(whole["conv.weight"], state["conv.weight"])
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        lambda path: {"initial": path},
+        lambda path: {"lpips_features": path},
+        lambda path: {"masks": {"folder": path}},
+    ],
+    ids=["initial", "lpips_features", "masks.folder"],
+)
+def test_the_digest_sees_whether_a_file_takes_part_and_not_where_it_lies(
+    knobs: Callable[[str], dict[str, Any]], partial_config: Config
+) -> None:
+    here, there = (config_digest(partial_config(**knobs(path))) for path in ("/here/it", "/there/that"))
+    assert here == there
+    assert here != config_digest(partial_config())
