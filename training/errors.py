@@ -3,7 +3,8 @@
 TrainingError
 ├── ConfigInvalid        a knob is unknown, misspelt, out of range or does not fit another
 ├── DataMissing          a folder, shard or feature file is missing, unreadable or holds nothing to train on
-└── CheckpointMismatch   the run directory holds a run of another config, or weights that do not fit the net
+├── CheckpointMismatch   the run directory holds a run of another config, or weights that do not fit the net
+└── TrainingDiverged     losses or weights are no longer finite
 """
 
 from engines.errors import RetouchError
@@ -25,3 +26,7 @@ class DataMissing(TrainingError):
 
 class CheckpointMismatch(TrainingError):
     """The run directory holds a run of another config, or weights that do not fit the net."""
+
+
+class TrainingDiverged(TrainingError):
+    """Losses or weights are no longer finite; what was saved before is kept."""

@@ -5,8 +5,9 @@ data ─▶ batch(seed, step) ─▶ net, losses ─▶ update ─▶ average �
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from training.checkpoints import read_run, save_checkpoint, save_generator
 from training.config import AnyConfig, PConvConfig
+from training.errors import TrainingDiverged
 from training.journal import Journal
 from training.partial_task import PartialTrainee
 from training.pix2pix_task import Pix2PixTrainee
@@ -51,18 +53,20 @@ def fit(
     """Train from where the run directory stands to the end, or until the time is over; then save.
 
     Raises:
+        TrainingDiverged: losses or weights are no longer finite; what was saved before is kept.
         TrainingError: the data or the run directory do not fit the config.
     """
     started, directory = clock(), config.output
     directory.mkdir(parents=True, exist_ok=True)
-    trainee = make_trainee(config, runtime)
-    found = read_run(directory, config, runtime.device)
-    first, state = found or (0, None)
-    if state is not None:
+    first, state = read_run(directory, config, runtime.device) or (0, None)
+    if state is None:
+        trainee = make_trainee(config, runtime)
+    else:  # its own weights replace those that it began with, which need not lie on this host
+        trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
         trainee.load(state)
-    run = _Run(config, runtime, trainee, total_steps(config.phase))
+    run = _Run(config, runtime, trainee, first, total_steps(config.phase))
     with Journal(directory, first=first, total=run.total, writes=runtime.leads) as journal:
-        last = run.steps(first, journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock)
+        last = run.steps(journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock)
     return Outcome(last, run.total, run.save(last))
 
 
@@ -71,25 +75,28 @@ class _Run:
     config: AnyConfig
     runtime: Runtime
     trainee: Trainee[Any]
+    first: int
+    """The step to begin with: that of the checkpoint, if there is one."""
     total: int
 
-    def steps(self, first: int, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> int:
+    def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> int:
         """Take steps; the number of the next one when they end."""
         phase_index, since, pictures = -1, clock(), 0
-        for number in range(first, self.total):
+        for number in range(self.first, self.total):
             place: Place[Any] = place_of(number, self.config.phase)
             if place.index != phase_index:
                 phase_index = place.index
                 self.trainee.begin_phase(place.phase)
             figures = self._step(number, place)
             done, pictures = number + 1, pictures + place.phase.batch
-            if done % self.config.log_every == 0 or done == self.total:
-                values = self._read(figures) | {"learning_rate": place.learning_rate}
+            logged = done % self.config.log_every == 0 or done == self.total
+            if logged:
+                values = self._read(done, figures) | {"learning_rate": place.learning_rate}
                 speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
                 journal.record(done, values | {"images_per_s": speed})
-                if self.runtime.any(over()):
-                    return done
             self._keep(done, journal, ends_phase=place.step + 1 == place.phase.steps)
+            if self._is_over(over, logged=logged):
+                return done
         return self.total
 
     def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
@@ -98,14 +105,23 @@ class _Run:
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
         return self.trainee.step(number, place)
 
-    def _read(self, figures: dict[str, Tensor]) -> dict[str, float]:
-        """The only wait for the device: one copy of all figures, averaged over processes."""
+    def _is_over(self, over: Callable[[], bool], *, logged: bool) -> bool:
+        """Whether the time is over. Several processes have to ask each other, which waits for the device."""
+        return (logged or self.runtime.world == 1) and self.runtime.any(over())
+
+    def _read(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
+        """The only wait for the device between saves: one copy of all figures, averaged over processes."""
         stacked = torch.stack([value.float() for value in figures.values()])
         self.runtime.average([stacked])
-        return dict(zip(figures, stacked.tolist(), strict=True))
+        values = dict(zip(figures, stacked.tolist(), strict=True))
+        if lost := [name for name, value in values.items() if not math.isfinite(value)]:
+            raise self._diverged(done, f"losses are not finite ({', '.join(lost)})")
+        return values
 
     def _keep(self, done: int, journal: Journal, *, ends_phase: bool) -> None:
-        if self.runtime.leads and (ends_phase or done % self.config.sheet_every == 0):
+        if shown := ends_phase or done % self.config.sheet_every == 0:
+            self._sound_state(done)
+        if self.runtime.leads and shown:
             write_sheet(self.trainee.sheet(), self.config.output / "sheets" / f"{done:07d}.png")
             if figures := self.trainee.validate():
                 journal.record(done, figures)
@@ -117,8 +133,35 @@ class _Run:
 
     def save(self, step: int) -> Path:
         """The checkpoint and the generator as they stand; every process takes part, one writes."""
-        state, directory, half = self.trainee.state(), self.config.output, self.config.half_weights
+        state, directory, half = self._sound_state(step), self.config.output, self.config.half_weights
         if not self.runtime.leads:
             return directory / "generator.pth"
         save_checkpoint(directory, self.config, step, state)
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
+
+    def _sound_state(self, done: int) -> dict[str, Any]:
+        """The trainee's state. Weights are the same in every process, so all of them end here or none."""
+        state = self.trainee.state()
+        if not all(tensor.isfinite().all() for tensor in _floats(state)):
+            raise self._diverged(done, "weights are not finite")
+        return state
+
+    def _diverged(self, done: int, what: str) -> TrainingDiverged:
+        kept = max(self.first, (done - 1) // self.config.checkpoint_every * self.config.checkpoint_every)
+        left = (
+            f"the last checkpoint is from step {kept}, and generator.pth too" if kept else "there is no checkpoint yet"
+        )
+        return TrainingDiverged(
+            f"step {done}: {what}; {left}. Begin anew in another output with a lower learning_rate, "
+            "or with precision bf16 in place of fp16; initial takes a generator.pth"
+        )
+
+
+def _floats(state: Any) -> Iterator[Tensor]:
+    """Every tensor of real numbers in dictionaries and lists."""
+    if isinstance(state, Tensor):
+        if state.is_floating_point():
+            yield state
+    elif isinstance(state, (dict, list)):
+        for inner in state.values() if isinstance(state, dict) else state:
+            yield from _floats(inner)

@@ -14,7 +14,12 @@ def fit(
     config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds those of the shipped models")],
     override: Overrides = None,
     stop_after_seconds: Annotated[
-        float | None, typer.Option(min=0, help="save and end after so long; the same command goes on from there")
+        float | None,
+        typer.Option(
+            min=0,
+            help="save and end at the first step after so long (with several processes: at the next line of the log); "
+            "the same command goes on from there",
+        ),
     ] = None,
     device: Device = None,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from training.config import AnyConfig, load_config
-from training.errors import CheckpointMismatch
+from training.errors import CheckpointMismatch, TrainingDiverged
 from training.fit import Outcome, fit
 from training.runtime import started
 
@@ -165,3 +166,78 @@ def test_two_processes_share_a_batch_and_log_the_same_losses(
     ]
     assert len(curves[0]) == 6
     assert curves[1] == pytest.approx(curves[0], rel=0.05)
+
+
+def log_of(config: AnyConfig) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (config.output / "log.jsonl").read_text().splitlines()]
+
+
+RUINOUS = {"steps": 8, "batch": 2, "learning_rate": 1e30}
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_run_that_diverges_ends_and_leaves_its_last_sound_checkpoint(
+    log_every: int, partial_config: Callable[..., AnyConfig]
+) -> None:
+    phases = [PHASES[0] | {"steps": 4}, RUINOUS]
+    config = partial_config(phase=phases, log_every=log_every, checkpoint_every=4)
+    with pytest.raises(TrainingDiverged, match=r"^step \d+: .*last checkpoint is from step 4.*learning_rate"):
+        run(config)
+    assert torch.load(config.output / "checkpoint.pt", weights_only=True)["step"] == 4
+    assert all(tensor.isfinite().all() for tensor in weights(config).values())
+    assert all(math.isfinite(value) for line in log_of(config) for value in line.values())
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_saves_nothing(
+    partial_config: Callable[..., AnyConfig],
+) -> None:
+    config = partial_config(phase=[RUINOUS], log_every=100, sheet_every=4, checkpoint_every=100)
+    with pytest.raises(TrainingDiverged, match="no checkpoint"):
+        run(config)
+    assert [path.name for path in config.output.rglob("*.p*")] == []
+
+
+def test_a_run_cut_on_the_last_step_of_a_phase_keeps_what_the_phase_leaves(
+    partial_config: Callable[..., AnyConfig], photographs: Path
+) -> None:
+    data = {"path": photographs, "load_side": 40, "crop": 32, "validation": photographs}
+    config = partial_config(data=data, phase=[PHASES[0] | {"steps": 1}, PHASES[1] | {"steps": 1}])
+    ends = [run(config, stop_after_s=0, clock=count().__next__).step for _ in range(2)]
+    assert ends == [1, 2]
+    assert (config.output / "generator-phase0.pth").exists()
+    assert [path.name for path in sorted((config.output / "sheets").glob("*.png"))] == ["0000001.png", "0000002.png"]
+    assert [line["step"] for line in log_of(config) if "validation_psnr_db" in line] == [1, 2]
+
+
+def test_the_clock_is_looked_at_after_every_step_and_not_only_on_lines_of_the_log(
+    partial_config: Callable[..., AnyConfig],
+) -> None:
+    assert run(partial_config(log_every=100), stop_after_s=0, clock=count().__next__).step == 1
+
+
+def test_a_moved_run_goes_on_without_the_weights_that_it_began_with(
+    partial_config: Callable[..., AnyConfig], tmp_path: Path
+) -> None:
+    begun = run(partial_config(output=tmp_path / "first")).generator
+    assert run(partial_config(initial=begun), stop_after_s=0, clock=count().__next__).step == 1
+    assert run(partial_config(initial=tmp_path / "not on this host.pth")).finished
+
+
+@pytest.mark.parametrize("model", ["partial_run", "pix2pix_run"])
+def test_a_cpu_compiles_nothing_unless_asked_to(
+    model: str,
+    tmp_path: Path,
+    write_config: Write,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("there is no compiler here")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    knobs = request.getfixturevalue(model)()
+    asked = load_config(write_config(knobs | {"compile": True}, tmp_path / "asked.toml"))
+    with pytest.raises(NotImplementedError):
+        run(asked)
+    del knobs["compile"]
+    assert run(load_config(write_config(knobs, tmp_path / "plain.toml"))).finished
