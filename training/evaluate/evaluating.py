@@ -11,9 +11,11 @@ from training.evaluate.cases import Case, Pixels, Protocol, read_cases
 from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
 from training.evaluate.metrics import l1, psnr_db, ssim
-from training.evaluate.painters import EnginePainter, Painter
+from training.evaluate.painters import EnginePainter, NetPainter, Painter
 from training.evaluate.report import Figures, Measured, gains, summarise
 from training.perceptual import Lpips
+
+_RGB = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def evaluate(
         progress: wraps the cases, to show how far it is.
 
     Raises:
-        ConfigInvalid: the model does another task than the protocol.
+        ConfigInvalid: the model does another task than the protocol, is not of RGB pictures or has one fixed hole.
         DataMissing: pictures are missing or broken.
         EngineFailed: the engine cannot run a case.
     """
@@ -73,14 +75,25 @@ def evaluate(
 
 
 def _check_task(model: Painter, protocol: Protocol) -> None:
-    if not isinstance(model, EnginePainter):
+    if not isinstance(model, NetPainter):
         return
-    manifest = model.manifest
-    wanted = "translate" if protocol.pairs else "inpaint"
-    if manifest.task != wanted or {spec.name for spec in manifest.inputs} - {"image", "mask"}:
+    net = model.interface
+    wanted = ("translate", {"image"}) if protocol.pairs else ("inpaint", {"image", "mask"})
+    if (net.task, {spec.name for spec in net.inputs}) != wanted:
         raise ConfigInvalid(
-            f"{manifest.key} is for {manifest.task} and takes {', '.join(spec.name for spec in manifest.inputs)}; "
+            f"{model.name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
             "evaluate measures inpainting of image and mask, and with --pairs translation of an image"
+        )
+    channels = [int(spec.shape[1]) for spec in (*net.inputs, net.output) if spec.name != "mask"]
+    if channels != [_RGB, _RGB]:
+        raise ConfigInvalid(
+            f"{model.name} makes pictures of {channels[1]} channels from {channels[0]}; "
+            "evaluate measures RGB pictures, so give a model of three channels"
+        )
+    if net.size.fit == "crop":
+        raise ConfigInvalid(
+            f"{model.name} fills one place of a tile only, and evaluate measures holes that lie anywhere; "
+            "look at what it fills with `retouch inpaint`"
         )
 
 

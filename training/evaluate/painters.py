@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from engines.base import Array, Engine
 from engines.errors import ModelNotFound
 from engines.load import EngineOptions, open_engine
-from engines.manifest import Manifest, SizeRule, read_manifest
+from engines.manifest import Manifest, read_manifest
 from export.checkpoint import load_strictly, read_checkpoint
+from export.generators.family import Interface
 from export.parity import torch_backend
 from export.recognition import recognise
 from training.evaluate.cases import Case, Pixels
+from training.evaluate.tiles import hole_tile, lay_out, picture_of_tile, picture_tile
 
 Baseline = Literal["telea", "ns"]
 BASELINES: tuple[Baseline, ...] = ("telea", "ns")
@@ -58,26 +60,27 @@ class OpenCvPainter(Painter):
 class NetPainter(Painter):
     """Lays a case into a tile that the net takes, as the service does with `strategy=whole`, and cuts the result out.
 
-    The picture is padded below and to the right by reflection, or resized where the model's rule is to resize.
+    name: of the model, for messages.
+    interface: its tensors, its task and its tiles.
     """
 
     label = "model"
 
-    def __init__(self, size: SizeRule) -> None:
-        self._size = size
+    def __init__(self, name: str, interface: Interface) -> None:
+        self.name = name
+        self.interface = interface
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
         """The output 1×3×H×W for `image` 1×3×H×W in [0, 1] and `mask` 1×1×H×W."""
 
     def paint(self, case: Case) -> Pixels:
-        height, width = case.truth.shape[:2]
-        tile = _tile(self._size, height, width)
-        feed = {"image": _planes(_into(case.source, tile, self._size.fit)) / np.float32(255)}
+        size = case.truth.shape[0], case.truth.shape[1]
+        layout = lay_out(self.interface.size, *size)
+        feed = {"image": _planes(picture_tile(case.source, layout, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
-            holes = _into(case.hole.astype(np.uint8), tile, self._size.fit)
-            feed["mask"] = _planes(np.atleast_3d(holes)).astype(np.float32)
-        painted = _cut_out(_pixels(self._run(feed)), height, width, self._size.fit)
+            feed["mask"] = _planes(hole_tile(case.hole, layout)[..., None]).astype(np.float32)
+        painted = picture_of_tile(_pixels(self._run(feed)), layout, size)
         return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
 
 
@@ -91,7 +94,8 @@ class EnginePainter(NetPainter):
     def __init__(self, directory: Path, options: EngineOptions) -> None:
         self.manifest: Manifest = read_manifest(directory)
         self.engine: Engine = open_engine(directory, self.manifest, options)
-        super().__init__(self.manifest.size)
+        manifest = self.manifest
+        super().__init__(manifest.key, Interface(manifest.task, manifest.inputs, manifest.output, manifest.size))
 
     def _run(self, feed: dict[str, Array]) -> Array:
         return self.engine.infer({name: np.ascontiguousarray(array) for name, array in feed.items()})["output"]
@@ -112,7 +116,7 @@ class TorchPainter(NetPainter):
         net = found.family.build(found.options)
         load_strictly(net, found.family.translate(found.state, found.options).state)
         self._backend = torch_backend(found.family.wrap(net, found.options).eval())
-        super().__init__(found.family.interface(found.options).size)
+        super().__init__(str(path), found.family.interface(found.options))
 
     def _run(self, feed: dict[str, Array]) -> Array:
         return self._backend({name: np.ascontiguousarray(array) for name, array in feed.items()})
@@ -135,35 +139,7 @@ def open_model(path: Path, options: EngineOptions) -> EnginePainter | TorchPaint
     raise ModelNotFound(f"{path}: no such model; give models/NAME/VERSION or a checkpoint file")
 
 
-def _tile(size: SizeRule, height: int, width: int) -> tuple[int, int]:
-    """The smallest tile that holds the picture; where none does, the next multiples, or the one size there is."""
-    fitting = [tile for tile in size.buckets() if tile[0] >= height and tile[1] >= width]
-    if fitting:
-        return min(fitting, key=lambda tile: tile[0] * tile[1])
-    if size.kind == "fixed":
-        return size.height, size.width
-    unit = size.multiple_of
-    return -(-height // unit) * unit, -(-width // unit) * unit
-
-
-def _into(values: NDArray[np.uint8], tile: tuple[int, int], fit: str) -> Any:
-    height, width = values.shape[:2]
-    if (height, width) == tile:
-        return values
-    if fit == "resize":
-        how = cv2.INTER_CUBIC if values.ndim == 3 else cv2.INTER_NEAREST
-        return cv2.resize(values, tile[::-1], interpolation=how)
-    return cv2.copyMakeBorder(values, 0, tile[0] - height, 0, tile[1] - width, cv2.BORDER_REFLECT_101)
-
-
-def _cut_out(painted: Pixels, height: int, width: int, fit: str) -> Pixels:
-    if painted.shape[:2] != (height, width) and fit == "resize":
-        resized: Any = cv2.resize(painted, (width, height), interpolation=cv2.INTER_CUBIC)
-        return np.asarray(resized, np.uint8)
-    return painted[:height, :width]
-
-
-def _planes(values: Any) -> Array:
+def _planes(values: NDArray[np.uint8]) -> Array:
     planes: Array = values.transpose(2, 0, 1)[None]
     return planes
 

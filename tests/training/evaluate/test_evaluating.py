@@ -7,7 +7,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv import PConv, PConvOptions
+from export.generators.pgn import PGN, PGNOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
@@ -36,6 +38,14 @@ def models(tmp_path_factory, save_untrained, write_pictures):
     for name, net in nets.items():
         checkpoint = save_untrained(net, root / f"{name}.pth")
         export_model(ExportRequest((checkpoint,), name, root / "pictures", output=root), lambda _step: None)
+    others = {
+        "numbers": DCGAN().build(DCGANOptions(nz=4, ngf=2)),
+        "centre": PGN().build(PGNOptions(stages=2, width=2)),
+        "grey": Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=2, in_channels=1, out_channels=1)),
+        "filled": Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=2, out_channels=1)),
+    }
+    for name, net in others.items():
+        save_untrained(net, root / f"{name}.pth")
     return root
 
 
@@ -91,6 +101,14 @@ def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_pat
     ("arguments", "code", "message"),
     [
         pytest.param(["pairs/1"], 2, "pairs/1 is for translate", id="another task"),
+        pytest.param(["pairs.pth"], 2, "pairs.pth is for translate and takes image;", id="checkpoint of another task"),
+        pytest.param(
+            ["holes.pth", "--pairs", "AtoB"], 2, "holes.pth is for inpaint", id="checkpoint of holes for pairs"
+        ),
+        pytest.param(["numbers.pth"], 2, "is for generate and takes latent;", id="no picture goes in"),
+        pytest.param(["centre.pth", "--size", "128"], 2, "one place of a tile only", id="one fixed hole"),
+        pytest.param(["grey.pth", "--pairs", "AtoB"], 2, "of 1 channels from 1;", id="grey"),
+        pytest.param(["filled.pth", "--pairs", "AtoB"], 2, "of 1 channels from 3;", id="grey of colours"),
         pytest.param(["holes/2"], 1, "no such model", id="no model"),
         pytest.param(["holes/1", "--coverage", "0.5"], 2, "write LOW-HIGH", id="coverage"),
         pytest.param(["holes/1", "--coverage", "0.5-0.2"], 2, "the smaller first", id="coverage the wrong way"),

@@ -5,6 +5,7 @@ import torch
 from engines.errors import ModelNotFound
 from engines.load import EngineOptions
 from engines.manifest import FixedSize, MultipleSize
+from export.generators.family import Interface, image_tensor
 from export.generators.pconv import PConv, PConvOptions
 from training.evaluate.cases import Case
 from training.evaluate.painters import NetPainter, OpenCvPainter, TorchPainter, open_model
@@ -21,6 +22,11 @@ class InvertingPainter(NetPainter):
         pass
 
 
+def _inverting(task, size):
+    inputs = [image_tensor("image", 3), image_tensor("mask", 1)][: 2 if task == "inpaint" else 1]
+    return InvertingPainter("inverting", Interface(task, tuple(inputs), image_tensor("output", 3), size))
+
+
 def _case(height, width, hole=True):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
@@ -31,10 +37,10 @@ def _case(height, width, hole=True):
 
 @pytest.mark.parametrize(
     ("height", "width", "tile"),
-    [(64, 64, (64, 64)), (40, 64, (64, 64)), (65, 20, (128, 64)), (100, 200, (128, 256)), (1, 129, (64, 192))],
+    [(64, 64, (64, 64)), (40, 64, (64, 64)), (65, 20, (128, 64)), (100, 30, (128, 64)), (1, 127, (64, 128))],
 )
 def test_picture_is_reflected_into_the_smallest_tile_and_only_the_hole_is_taken(height, width, tile):
-    painter = InvertingPainter(MultipleSize(multiple_of=64, sides=(64, 128)))
+    painter = _inverting("inpaint", MultipleSize(multiple_of=64, sides=(64, 128)))
     case = _case(height, width)
     found = painter.paint(case)
     assert painter.feed["image"].shape == (1, 3, *tile)
@@ -50,13 +56,32 @@ def test_picture_is_reflected_into_the_smallest_tile_and_only_the_hole_is_taken(
 
 
 def test_translation_takes_the_whole_output_and_a_fixed_tile_is_resized_to_and_from():
-    painter = InvertingPainter(FixedSize(height=32, width=32))
+    painter = _inverting("translate", FixedSize(height=32, width=32))
     flat = np.full((64, 48, 3), 51, np.uint8)
     found = painter.paint(Case("x", flat, flat, None, "all"))
     assert painter.feed["image"].shape == (1, 3, 32, 32)
     assert "mask" not in painter.feed
     assert found.shape == (64, 48, 3)
     assert np.abs(found.astype(int) - round(((1 - 0.2) * 1.5 - 0.25) * 255)).max() <= 1
+
+
+def test_picture_larger_than_every_tile_is_scaled_down_as_in_the_service():
+    painter = _inverting("inpaint", MultipleSize(multiple_of=64, sides=(64, 128)))
+    case = _case(100, 200)
+    found = painter.paint(case)
+    assert painter.feed["image"].shape == (1, 3, 64, 128)
+    assert painter.feed["mask"].sum() >= case.hole.sum() * 0.64**2
+    assert found.shape == case.truth.shape
+    assert (found[~case.hole] == case.source[~case.hole]).all()
+
+
+def test_thin_hole_is_not_lost_where_the_net_resizes():
+    painter = _inverting("inpaint", FixedSize(height=32, width=32))
+    hole = np.zeros((128, 128), np.bool_)
+    hole[1::8] = True  # between the rows that the nearest neighbour takes
+    pixels = np.zeros((128, 128, 3), np.uint8)
+    painter.paint(Case("x", pixels, pixels, hole, "all"))
+    assert painter.feed["mask"].mean() == 0.5
 
 
 @pytest.mark.parametrize("method", ["telea", "ns"])

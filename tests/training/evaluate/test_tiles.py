@@ -1,0 +1,59 @@
+"""Against the service's own code: what is measured is what is served."""
+
+import numpy as np
+import pytest
+
+from engines.manifest import FixedSize, MultipleSize, TensorSpec
+from service import crops, postprocess, preprocess
+from service.items import Picture, Size
+from training.evaluate.tiles import hole_tile, lay_out, picture_of_tile, picture_tile
+
+RULES = {
+    "padded": MultipleSize(multiple_of=64, sides=(64, 128)),
+    "resized": MultipleSize(multiple_of=64, sides=(64, 128), fit="resize"),
+    "fixed": FixedSize(height=96, width=64),
+}
+SIZES = [(64, 64), (40, 64), (65, 20), (100, 200), (1, 129), (300, 70), (31, 57)]
+
+
+class ManifestOfPictures:
+    """As much of a manifest as the service's stages look at."""
+
+    image_channels = output_channels = 3
+
+    def input(self, name):
+        return TensorSpec(name="mask", dtype="float32", shape=("batch", 1, "height", "width"))
+
+
+def _case(height, width):
+    rng = np.random.default_rng(height * width)
+    return rng.integers(0, 256, (height, width, 3), np.uint8), rng.random((height, width)) < 0.03
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_layout_is_that_of_the_service_with_strategy_whole(rule, size):
+    planned = crops.plan_whole(Size(*size), rule)
+    assert lay_out(rule, *size) == (planned.scaled, planned.tile)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_net_sees_the_pixels_and_holes_that_the_service_shows_it(rule, size):
+    pixels, hole = _case(*size)
+    planned, layout = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
+    served = preprocess.inpaint_sample(Picture(pixels), hole, planned, ManifestOfPictures()).arrays
+    assert (picture_tile(pixels, layout, "inpaint") == served["image"]).all()
+    assert (hole_tile(hole, layout) == served["mask"]).all()
+    served = preprocess.translate_sample(Picture(pixels), planned, ManifestOfPictures()).arrays
+    assert (picture_tile(pixels, layout, "translate") == served["image"]).all()
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_output_is_scaled_back_as_the_service_does_it(rule, size):
+    pixels, _ = _case(*size)
+    planned, layout = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
+    tile, _ = _case(*layout.tile)
+    served = postprocess.translated(Picture(pixels), planned, tile, ManifestOfPictures())
+    assert (picture_of_tile(tile, layout, size) == served.pixels).all()
