@@ -56,7 +56,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             it holds, has no state dict, or a weight is NaN or infinite; the message says which.
     """
     digest = sha256_of(path)
-    whole = [Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "")]
+    whole = [Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "", 0, {})]
     parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
@@ -125,15 +125,17 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
-def _state_dicts(value: object, where: str) -> Iterator[tuple[str, State]]:
-    if not isinstance(value, Mapping) or where.count("/") >= _DEEPEST_WRAPPER:
+def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
+    """A mapping that is reached twice, or holds itself, is opened once: `seen` has each one's id and least depth."""
+    if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
         return
+    seen[id(value)] = depth
     tensors = {key: tensor for key, tensor in value.items() if isinstance(key, str) and isinstance(tensor, Tensor)}
     if tensors:
         yield where, tensors
     for key, inner in value.items():
         if isinstance(key, str) and isinstance(inner, Mapping) and not _NOT_WEIGHTS.search(key):
-            yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"))
+            yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
 
 
 def _nets_by_prefix(part: Part) -> Iterator[Part]:

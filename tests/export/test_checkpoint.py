@@ -82,7 +82,7 @@ def test_nets_are_found_under_a_prefix_of_their_keys(tmp_path, prefix):
 
 
 def test_several_nets_are_all_found(tmp_path):
-    parts = read_checkpoint(_saved(tmp_path, {"nets": {"G": STATE, "D": STATE}})).parts
+    parts = read_checkpoint(_saved(tmp_path, {"nets": {"G": dict(STATE), "D": dict(STATE)}})).parts
     assert [part.path for part in parts] == ["nets/G", "nets/D"]
 
 
@@ -222,3 +222,24 @@ def test_reading_does_not_close_over_the_file(tmp_path):
     state = _single(path)
     path.write_bytes(io.BytesIO(b"changed").getvalue())
     assert torch.equal(state["enc.weight"], STATE["enc.weight"])
+
+
+@pytest.mark.parametrize("keys", [[""], [f"{number}" for number in range(30)]], ids=["unnamed", "thirty times"])
+def test_mapping_that_holds_itself_is_read_once(keys, tmp_path):
+    around: dict[str, object] = dict(STATE)
+    around.update(dict.fromkeys(keys, around))
+    assert _single(_saved(tmp_path, around)).keys() == STATE.keys()
+
+
+def test_state_is_found_where_it_lies_deepest(tmp_path):
+    deepest: dict[str, object] = {"a": {"b": {"c": {"d": STATE}}}}
+    (part,) = read_checkpoint(_saved(tmp_path, deepest)).parts
+    assert part.path == "a/b/c/d"
+    with pytest.raises(CheckpointRefused, match="no state dict"):
+        read_checkpoint(_saved(tmp_path, {"more": deepest}))
+
+
+def test_mapping_first_met_too_deep_is_opened_where_it_is_higher(tmp_path):
+    shared = {"inner": STATE}
+    (part,) = read_checkpoint(_saved(tmp_path, {"a": {"b": {"c": {"d": shared}}}, "z": shared})).parts
+    assert part.path == "z/inner"
