@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, UnidentifiedImageError
+from PIL import Image, ImageDraw
 
 from engines.manifest import TensorSpec
 from export.errors import SamplesMissing
@@ -32,27 +32,29 @@ class Sample:
 
 
 def find_pictures(directory: Path) -> list[Image.Image]:
-    """The first few pictures of a folder in RGB, masks (`*_mask.*`) passed over.
+    """A few pictures of a folder in RGB, spread over its names, masks (`*_mask.*`) passed over; only they are opened.
 
     Raises:
-        SamplesMissing: the folder is missing or holds no picture.
+        SamplesMissing: the folder is missing or holds no picture, or one that was taken is none.
     """
     paths = sorted(directory.glob("*")) if directory.is_dir() else []
-    pictures = []
-    for path in paths:
-        if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask"):
-            try:
-                pictures.append(Image.open(path).convert("RGB"))
-            except (UnidentifiedImageError, OSError) as error:
-                raise SamplesMissing(f"{path}: not a picture ({error}); remove it from {directory}") from error
-    if not pictures:
+    named = [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask")]
+    if not named:
         raise SamplesMissing(f"{directory}: no pictures to compare the graphs on; give a folder of them with --images")
-    return _spread(pictures)
+    return [_read(path) for path in _spread(named)]
 
 
-def _spread(pictures: list[Image.Image]) -> list[Image.Image]:
-    step = max(1, len(pictures) // _MOST_PICTURES)
-    return pictures[::step][:_MOST_PICTURES]
+def _spread(paths: list[Path]) -> list[Path]:
+    step = max(1, len(paths) // _MOST_PICTURES)
+    return paths[::step][:_MOST_PICTURES]
+
+
+def _read(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except (OSError, Image.DecompressionBombError) as error:
+        raise SamplesMissing(f"{path}: not a picture that can be decoded ({error}); take it out of there") from error
 
 
 def make_samples(interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator) -> Iterator[Sample]:

@@ -72,6 +72,21 @@ def test_pictures_are_spread_over_a_large_folder(tmp_path):
     assert [picture.getpixel((0, 0))[0] for picture in find_pictures(tmp_path)] == [0, 3, 6]
 
 
+def test_only_the_pictures_that_are_taken_are_decoded(tmp_path):
+    for value in range(9):
+        Image.new("L", (2, 2), value).save(tmp_path / f"{value}.png")
+    for value in (1, 2, 4, 5, 7, 8):
+        (tmp_path / f"{value}.png").write_bytes(b"no picture")
+    assert [picture.getpixel((0, 0))[0] for picture in find_pictures(tmp_path)] == [0, 3, 6]
+
+
+def test_picture_of_more_pixels_than_pillow_decodes_is_named(tmp_path, monkeypatch):
+    Image.new("L", (30, 30)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(SamplesMissing, match=r"a\.png: .*exceeds limit"):
+        find_pictures(tmp_path)
+
+
 def test_folders_without_pictures_are_refused(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SamplesMissing, match=r"no pictures .* --images"):
