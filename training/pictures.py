@@ -16,6 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from training.config import DataConfig
 from training.errors import DataMissing
@@ -156,12 +157,18 @@ def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
 
 
 def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
-    """Both halves at `load_side` squared by cubics, as upstream does for its jitter; what goes in first."""
-    middle, side = picture.shape[1] // 2, (data.load_side, data.load_side)
+    """Both halves at `load_side` squared by Pillow's cubics, as upstream and the service do it; what goes in first."""
+    middle = picture.shape[1] // 2
     halves = [picture[:, :middle], picture[:, middle : 2 * middle]]
     if data.direction == "BtoA":
         halves.reverse()
-    return np.concatenate([_resized(half, side, cv2.INTER_CUBIC) for half in halves], axis=2)
+    return np.concatenate([_squared(half, data.load_side) for half in halves], axis=2)
+
+
+def _squared(picture: Picture, side: int) -> Picture:
+    """Pillow widens its filter where it shrinks; OpenCV's cubics skip pixels there."""
+    resized = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BICUBIC)
+    return np.asarray(resized)
 
 
 def _resized(picture: Picture, size: tuple[int, int], method: int) -> Picture:

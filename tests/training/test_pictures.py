@@ -10,6 +10,10 @@ import cv2
 import numpy as np
 import pytest
 
+from engines.manifest import FixedSize, TensorSpec
+from service.crops import plan_whole
+from service.items import Picture, Size
+from service.preprocess import translate_sample
 from training.config import DataConfig
 from training.errors import DataMissing
 from training.pictures import load_pictures, validation_pictures
@@ -75,6 +79,25 @@ def test_pairs_are_split_and_the_direction_says_what_goes_in(tmp_path: Path) -> 
         [pair] = load(tmp_path, layout="pairs", direction=direction)
         assert pair.shape == (32, 32, 6)
         assert pair[0, 0].tolist() == [first] * 3 + [210 - first] * 3
+
+
+class ManifestOfPictures:
+    """As much of a manifest as the service's first stage looks at."""
+
+    image_channels = 3
+
+    def input(self, name: str) -> TensorSpec | None:
+        return None
+
+
+def test_pairs_are_scaled_as_the_service_scales_what_it_translates(tmp_path: Path) -> None:
+    both = RNG.integers(0, 256, (150, 260, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / "1.png"), both[..., ::-1])
+    [pair] = load(tmp_path, layout="pairs")
+    crop = plan_whole(Size(150, 130), FixedSize(height=32, width=32))
+    for half, pixels in ((pair[..., :3], both[:, :130]), (pair[..., 3:], both[:, 130:])):
+        served = translate_sample(Picture(np.ascontiguousarray(pixels)), crop, ManifestOfPictures())
+        np.testing.assert_array_equal(half, served.arrays["image"])
 
 
 @pytest.mark.parametrize("listed", ["list_eval_partition.txt", "list_eval_partition.csv"])
