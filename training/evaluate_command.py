@@ -25,9 +25,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
     ] = None,
-    baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; none for pairs")] = "telea,ns",
-    size: Annotated[int, typer.Option(help="side of centre crops in pixels")] = 256,
-    width: Annotated[int | None, typer.Option(help="measure whole pictures of that longer side instead")] = None,
+    baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; always nothing for pairs")] = "telea,ns",
+    size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256,
+    width: Annotated[
+        int | None, typer.Option(min=16, help="measure whole pictures of that longer side instead")
+    ] = None,
     seed: Annotated[int, typer.Option(help="of the generated holes")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="only the first so many pictures")] = None,
     lpips_features: Annotated[
@@ -94,9 +96,12 @@ def _coverage(text: str) -> tuple[float, float]:
 def _baselines(text: str) -> tuple[Baseline, ...]:
     from training.evaluate.painters import BASELINES  # noqa: PLC0415
 
+    if text in ("both", "nothing"):
+        return BASELINES if text == "both" else ()
     wanted = {name for name in text.split(",") if name}
     if unknown := wanted - set(BASELINES):
-        raise typer.BadParameter(f"{sorted(unknown)}: known are {', '.join(BASELINES)}", param_hint="--baselines")
+        known = f"known are {', '.join(BASELINES)}, both and nothing"
+        raise typer.BadParameter(f"{sorted(unknown)}: {known}", param_hint="--baselines")
     return tuple(name for name in BASELINES if name in wanted)
 
 

@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask, bands, draw_hole
+from training.rgb import to_rgb
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
@@ -59,16 +60,16 @@ class Case(NamedTuple):
 
 
 def read_cases(protocol: Protocol) -> Iterator[Case]:
-    """The protocol's cases, in the order of their files' names.
+    """The protocol's cases, in the order of their files' names; masks (`*_mask.*`) beside the pictures are passed over.
 
     Raises:
-        DataMissing: a folder holds no picture, or a file is none; the message names it.
+        DataMissing: a folder holds no picture, a file is none, or a mask marks nothing; the message names it.
     """
-    paths = list_pictures(protocol.data)[: protocol.limit]
+    paths = _list(protocol.data, masks=False)[: protocol.limit]
     if protocol.pairs:
         yield from (_pair(path, protocol.pairs) for path in paths)
         return
-    masks = list_pictures(protocol.masks) if protocol.masks else []
+    masks = _list(protocol.masks, masks=True) if protocol.masks else []
     for index, path in enumerate(paths):
         truth = _framed(_read(path), protocol)
         given = masks[index % len(masks)] if masks else None
@@ -76,13 +77,10 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
         yield Case(path.stem, truth, truth, hole, band)
 
 
-def list_pictures(folder: Path) -> list[Path]:
-    """The folder's pictures by name.
-
-    Raises:
-        DataMissing: there are none.
-    """
-    found = sorted(path for path in folder.glob("*") if path.suffix.lower() in _SUFFIXES)
+def _list(folder: Path, *, masks: bool) -> list[Path]:
+    """The folder's pictures by name, those called masks only where they are wanted."""
+    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in _SUFFIXES)
+    found = [path for path in pictures if masks or not path.stem.endswith("_mask")]
     if not found:
         raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")
     return found
@@ -90,9 +88,10 @@ def list_pictures(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> Pixels:
     try:
-        return np.asarray(Image.open(path).convert("RGB"))
-    except (OSError, UnidentifiedImageError) as error:
-        raise DataMissing(f"{path}: not a picture ({error}); remove it") from error
+        with Image.open(path) as image:
+            return to_rgb(image)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error
 
 
 def _pair(path: Path, direction: Direction) -> Case:
@@ -133,5 +132,10 @@ def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, st
     grey = cv2.cvtColor(_read(path), cv2.COLOR_RGB2GRAY)
     hole: Mask = cv2.resize(grey, truth.shape[1::-1], interpolation=cv2.INTER_NEAREST) >= _HOLE
     covered = float(hole.mean())
+    if not covered:
+        height, width = hole.shape
+        raise DataMissing(
+            f"{path}: marks nothing to fill at {width}×{height}; a mask needs pixels of {_HOLE} and more, or remove it"
+        )
     choice = bands(protocol.coverage)
     return hole, next((str(band) for band in choice if band.low <= covered < band.high), "other")

@@ -49,10 +49,15 @@ class FeatureNet:
 
 
 def frechet_distance(one: Features, other: Features) -> float:
-    """|m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^½) of the two sets' means and covariances; each needs at least two rows.
+    """|m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^½) of the two sets' means and covariances.
 
     The trace of the root is the sum of the roots of C1 C2's eigenvalues, which are those of a symmetric product.
+
+    Raises:
+        DataMissing: a set has fewer than two rows, and so no covariance.
     """
+    if (fewest := min(len(one), len(other))) < 2:
+        raise DataMissing(f"FID needs at least two pictures, here are {fewest}; give more, or no --fid-features")
     means = one.mean(0) - other.mean(0)
     first, second = np.atleast_2d(np.cov(one, rowvar=False)), np.atleast_2d(np.cov(other, rowvar=False))
     values, vectors = np.linalg.eigh(first)

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(rule: SizeRule, height: int, width: int) -> Layout:
-    """The smallest tile that holds a picture, which is scaled down where none does, or resized where that is the rule."""
+    """The smallest tile that holds a picture, which is scaled down where none does, or resized where models do so."""
     heights, widths = (sorted(sides) for sides in zip(*rule.buckets(), strict=True))
     if rule.fit == "resize":
         tile = _first_from(heights, height), _first_from(widths, width)

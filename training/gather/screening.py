@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from training.gather.recipe import Recipe
+from training.rgb import to_rgb
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
@@ -55,7 +56,7 @@ def decode(data: bytes, wanted: int) -> Pixels | None:
             warnings.simplefilter("ignore")  # of odd metadata; the pixels are judged below
             with Image.open(io.BytesIO(data)) as image:
                 image.draft("RGB", (2 * wanted, 2 * wanted))
-                return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+                return to_rgb(ImageOps.exif_transpose(image))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
 

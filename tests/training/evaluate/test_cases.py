@@ -56,6 +56,33 @@ def test_masks_of_a_folder_take_turns_and_count_in_the_band_they_cover(folder, t
     assert (cases[1].hole == ~cases[0].hole).all()
 
 
+def test_mask_that_marks_nothing_is_named(folder, tmp_path):
+    (tmp_path / "masks").mkdir()
+    Image.new("L", (16, 16)).save(tmp_path / "masks/black.png")
+    with pytest.raises(DataMissing, match=r"black\.png: marks nothing to fill at 32×32"):
+        list(read_cases(Protocol(data=folder, size=32, masks=tmp_path / "masks")))
+
+
+def test_masks_beside_the_pictures_are_not_measured_but_may_be_the_masks(folder, tmp_path):
+    Image.new("L", (80, 60), 255).save(folder / "a_mask.png")
+    assert [case.name for case in read_cases(Protocol(data=folder, size=32))] == list("abcde")
+    (tmp_path / "masks").mkdir()
+    (folder / "a_mask.png").rename(tmp_path / "masks/a_mask.png")
+    (case, *_) = read_cases(Protocol(data=folder, size=32, masks=tmp_path / "masks"))
+    assert case.hole.all()
+
+
+def test_sixteen_bits_are_scaled_to_eight(folder, tmp_path):
+    Image.fromarray(np.full((60, 80), 1966, np.uint16)).save(folder / "a.png")  # 3 % of white
+    (tmp_path / "masks").mkdir()
+    dark_and_bright = np.repeat(np.uint16([[1966, 50000]]), 2, axis=0)
+    Image.fromarray(dark_and_bright).save(tmp_path / "masks/1.png")
+    (case, *_) = read_cases(Protocol(data=folder, size=32, masks=tmp_path / "masks"))
+    assert set(np.unique(case.truth)) == {8}
+    assert case.hole[:, 16:].all()
+    assert not case.hole[:, :16].any()
+
+
 @pytest.mark.parametrize(("direction", "source_is_left"), [("AtoB", True), ("BtoA", False)])
 def test_pairs_are_cut_in_the_middle(direction, source_is_left, tmp_path):
     left, right = np.full((8, 8, 3), 10, np.uint8), np.full((8, 8, 3), 200, np.uint8)
@@ -72,5 +99,11 @@ def test_empty_folders_small_pictures_and_broken_files_are_named(folder, tmp_pat
     with pytest.raises(DataMissing, match="80×60 is smaller than --size 256"):
         list(read_cases(Protocol(data=folder)))
     (folder / "a.png").write_bytes(b"nothing")
-    with pytest.raises(DataMissing, match=r"a\.png: not a picture"):
+    with pytest.raises(DataMissing, match=r"a\.png: not a picture that can be decoded"):
+        list(read_cases(Protocol(data=folder, size=32)))
+
+
+def test_picture_of_more_pixels_than_pillow_decodes_is_named(folder, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(DataMissing, match=r"a\.png: .*exceeds limit"):
         list(read_cases(Protocol(data=folder, size=32)))

@@ -98,6 +98,17 @@ def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("wanted", "measured"),
+    [("telea", ["telea"]), ("both", ["telea", "ns"]), ("ns,telea", ["telea", "ns"]), ("nothing", []), ("", [])],
+)
+def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, models, tmp_path):
+    flags = ["--size", 64, "--limit", 1, "--baselines", wanted, "--json", tmp_path / "r.json"]
+    done = _evaluate(models / "holes/1", "--data", models / "pictures", *flags)
+    assert done.exit_code == 0, done.output
+    assert list(json.loads((tmp_path / "r.json").read_text())["figures"]) == ["model", *measured]
+
+
+@pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         pytest.param(["pairs/1"], 2, "pairs/1 is for translate", id="another task"),
@@ -113,6 +124,9 @@ def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_pat
         pytest.param(["holes/1", "--coverage", "0.5"], 2, "write LOW-HIGH", id="coverage"),
         pytest.param(["holes/1", "--coverage", "0.5-0.2"], 2, "the smaller first", id="coverage the wrong way"),
         pytest.param(["holes/1", "--baselines", "telea,best"], 2, "known are telea, ns", id="baseline"),
+        pytest.param(["holes/1", "--size", "8"], 2, "Invalid value for '--size'", id="small crops"),
+        pytest.param(["holes/1", "--size", "0"], 2, "Invalid value for '--size'", id="no crops"),
+        pytest.param(["holes/1", "--width", "8"], 2, "Invalid value for '--width'", id="small pictures"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_a_line(models, arguments, code, message):

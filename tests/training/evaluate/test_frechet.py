@@ -30,6 +30,12 @@ def test_fewer_pictures_than_features_still_give_a_number():
     assert 0 < frechet_distance(one, other) < 1000
 
 
+def test_one_picture_has_no_distance():
+    two = np.random.default_rng(3).standard_normal((2, 4))
+    with pytest.raises(DataMissing, match="FID needs at least two pictures, here are 1"):
+        frechet_distance(two[:1], two)
+
+
 def test_net_file_is_asked_for_features_of_8_bit_pictures(feature_net):
     net = FeatureNet(feature_net)
     black, white = np.zeros((8, 8, 3), np.uint8), np.full((12, 6, 3), 255, np.uint8)

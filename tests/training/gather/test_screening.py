@@ -90,6 +90,12 @@ def test_grey_and_transparent_pictures_become_rgb():
         assert decode(file.getvalue(), wanted=288).shape == (40, 40, 3)
 
 
+def test_sixteen_bits_are_scaled_to_eight():
+    file = io.BytesIO()
+    Image.fromarray(_scene(40, 40)[..., 0].astype(np.uint16) * 257).save(file, "PNG")
+    assert (decode(file.getvalue(), wanted=288) == _scene(40, 40)[..., :1]).all()
+
+
 def test_fingerprint_survives_scale_and_compression_and_tells_pictures_apart():
     pixels = _scene(600, 800)
     again = decode(_encoded(resize(pixels, 100, 150), quality=60), wanted=288)
