@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -53,12 +54,23 @@ def _files(directory: Path) -> list[str]:
 
 
 def _git(git_directory: Path) -> list[str]:
-    return ["git", "--git-dir", str(git_directory), "-c", "safe.directory=*"]
+    """A repository comes from strangers, its config too: what that could run is switched off here and in `_safe`."""
+    switched_off = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never")
+    settings = [part for setting in switched_off for part in ("-c", setting)]
+    return ["git", "--no-pager", "--git-dir", str(git_directory), *settings]
+
+
+def _safe() -> dict[str, str]:
+    """The environment in which git fetches nothing: what a partial clone lacks would come by its remote's command.
+
+    No protocol is called "none"; the variable is stronger than `protocol.ext.allow` of the repository's config.
+    """
+    return os.environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def _committed(git_directory: Path) -> list[str]:
     command = [*_git(git_directory), "ls-tree", "-r", "-z", "--name-only", "HEAD"]
-    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 -- no shell, our arguments
+    done = subprocess.run(command, capture_output=True, check=False, env=_safe())  # noqa: S603 -- no shell, our arguments
     if done.returncode:
         raise DataMissing(f"{git_directory}: git cannot list it: {done.stderr.decode(errors='replace').strip()}")
     return sorted(done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1])
@@ -68,7 +80,7 @@ def _blobs(git_directory: Path, names: list[str]) -> Iterator[Encoded]:
     """One `git cat-file` answers for all, so that a repository without a work tree costs no process per picture."""
     command = [*_git(git_directory), "cat-file", "--batch"]
     with subprocess.Popen(  # noqa: S603 -- no shell, our arguments
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_safe()
     ) as process:
         questions, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         for name in names:

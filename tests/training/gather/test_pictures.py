@@ -67,6 +67,39 @@ def test_blob_that_a_partial_clone_lacks_is_empty_and_the_rest_is_read(tmp_path)
     assert found == {"1.jpg": b"1.jpg", "2.jpg": b"", "3.jpg": b"3.jpg"}
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"remote.evil.url": "ext::sh -c touch% {mark}"}, id="ext"),
+        pytest.param({"remote.evil.url": "ext::sh -c touch% {mark}", "protocol.ext.allow": "always"}, id="ext allowed"),
+        pytest.param({"remote.evil.url": "{bare}", "remote.evil.uploadpack": "touch {mark};"}, id="upload-pack"),
+        pytest.param({"remote.evil.url": "ssh://nowhere/x", "core.sshCommand": "touch {mark};"}, id="ssh"),
+    ],
+)
+def test_repository_runs_no_command_that_its_config_names(settings, tmp_path, monkeypatch):
+    _write(tmp_path / "clone", "1.jpg", "2.jpg")
+    _commit_all(tmp_path / "clone")
+    bare, mark = tmp_path / "bare", tmp_path / "was-run"
+    subprocess.run(["git", "clone", "-q", "--bare", "clone", "bare"], cwd=tmp_path, check=True)
+    for name, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "evil",
+        "remote.evil.promisor": "true",
+        "remote.evil.partialCloneFilter": "blob:none",
+        **settings,
+    }.items():
+        command = ["git", "--git-dir", str(bare), "config", name, value.format(mark=mark, bare=bare)]
+        subprocess.run(command, check=True)
+    blob = subprocess.run(
+        ["git", "--git-dir", str(bare), "rev-parse", "HEAD:2.jpg"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    (bare / "objects" / blob[:2] / blob[2:]).unlink()
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext:file:ssh")  # whatever the user allows for work of their own
+    found = {file.path: file.data for file in read_pictures(_source("bare"), tmp_path, 0)}
+    assert found == {"1.jpg": b"1.jpg", "2.jpg": b""}
+    assert not mark.exists()
+
+
 def test_missing_and_empty_sources_are_named(tmp_path):
     with pytest.raises(DataMissing, match="source some is not there"):
         list(read_pictures(_source("nowhere"), tmp_path, 0))
