@@ -52,7 +52,8 @@ def _spread(paths: list[Path]) -> list[Path]:
 def _read(path: Path) -> Image.Image:
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            rgb: Image.Image = image.convert("RGB")
+            return rgb
     except (OSError, Image.DecompressionBombError) as error:
         raise SamplesMissing(f"{path}: not a picture that can be decoded ({error}); take it out of there") from error
 

@@ -72,7 +72,7 @@ def _rows_by_maximum(values: NDArray[np.uint8], height: int) -> NDArray[np.uint8
     have = values.shape[0]
     first = np.arange(height) * have // height
     last = -(-np.arange(1, height + 1) * have // height) - 1
-    scaled = values[first]
+    scaled: NDArray[np.uint8] = values[first]
     for step in range(1, int((last - first).max()) + 1):
         np.maximum(scaled, values[np.minimum(first + step, last)], out=scaled)
     return scaled
