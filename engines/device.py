@@ -10,11 +10,14 @@ _NODES = ("nvidiactl", "nvidia0", "dxg")  # the driver's own, and WSL's
 
 
 def visible_gpus(environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
-    """The GPUs of this process, each as CUDA_VISIBLE_DEVICES names it; empty without any (Linux)."""
+    """The GPUs of this process, each as CUDA_VISIBLE_DEVICES names it; empty without any (Linux).
+
+    CUDA counts from 0 what is there, whichever numbers the nodes have: a container's only GPU may be `nvidia3`.
+    """
     if (chosen := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [gpu for name in chosen.split(",") if (gpu := name.strip()) and gpu != "-1"]
-    nodes = (node.name.removeprefix("nvidia") for node in dev.glob("nvidia[0-9]*"))
-    return sorted((number for number in nodes if number.isdecimal()), key=int)
+    nodes = [node for node in dev.glob("nvidia[0-9]*") if node.name.removeprefix("nvidia").isdecimal()]
+    return [str(index) for index in range(len(nodes))]
 
 
 def has_nvidia_gpu(dev: Path = Path("/dev"), platform: str = sys.platform) -> bool:

@@ -36,9 +36,9 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     for node in ("nvidia1", "nvidia0", "nvidia10", "nvidiactl", "nvidia-uvm"):
         (tmp_path / node).touch()
     auto = Settings(workers=2)
-    assert devices(auto, {}, tmp_path) == ["0", "1", "10"]
+    assert devices(auto, {}, tmp_path) == ["0", "1", "2"], "CUDA counts the GPUs that are there"
     assert devices(auto, {"CUDA_VISIBLE_DEVICES": "3, GPU-a1"}, tmp_path) == ["3", "GPU-a1"]
     assert devices(auto, {"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == [""]
     assert devices(auto, {}, tmp_path / "none") == [""]
     assert devices(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
-    assert devices(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "10", "0"]
+    assert devices(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
