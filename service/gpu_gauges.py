@@ -7,7 +7,7 @@ without the package nvidia-ml-py (extra `gpu`), they are simply not there.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -46,15 +46,23 @@ class GpuGauges(Collector):
         self._nvml = nvml
 
     def collect(self) -> Iterable[Metric]:
-        """Read now; what a GPU cannot tell (power, on some) is left out."""
-        nvml = self._nvml
-        gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        """Read now; what a GPU cannot tell (power, on some; anything, when it is lost) is left out."""
+        nvml, gpus = self._nvml, dict(self._gpus())
         for name, (documentation, read) in _GAUGES.items():
             family = GaugeMetricFamily(name, documentation, labels=["gpu"])
-            for index, gpu in enumerate(gpus):
+            for index, gpu in gpus.items():
                 with suppress(nvml.NVMLError):
                     family.add_metric([str(index)], read(nvml, gpu))
             yield family
+
+    def _gpus(self) -> Iterator[tuple[int, Any]]:
+        """Number and handle of each GPU that has one."""
+        nvml, count = self._nvml, 0
+        with suppress(nvml.NVMLError):
+            count = nvml.nvmlDeviceGetCount()
+        for index in range(count):
+            with suppress(nvml.NVMLError):
+                yield index, nvml.nvmlDeviceGetHandleByIndex(index)
 
 
 def add_gpu_gauges(registry: CollectorRegistry) -> bool:

@@ -26,15 +26,21 @@ class FakeNvml:
 
     def __init__(self, *, driver: bool = True) -> None:
         self.driver = driver
+        self.lost: set[int] = set()
+        """GPUs that have fallen off the bus."""
 
     def nvmlInit(self) -> None:  # noqa: N802 -- NVIDIA's name
         if not self.driver:
             raise NVMLError("driver not loaded")
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        if not self.driver:
+            raise NVMLError("driver not loaded")
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        if index in self.lost:
+            raise NVMLError("GPU is lost")
         return index
 
     def nvmlDeviceGetUtilizationRates(self, gpu: int) -> Utilisation:  # noqa: N802

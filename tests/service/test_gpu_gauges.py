@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_nvml import FakeNvml
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from service.gpu_gauges import add_gpu_gauges
 from service.metrics import Metrics, gathered
@@ -25,6 +25,27 @@ def test_every_gpu_is_read_when_it_is_asked_for_and_what_it_does_not_tell_is_lef
     assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in text
     assert 'retouch_gpu_power_watts{gpu="1"}' not in text
     assert 'retouch_gpu_temperature_celsius{gpu="1"} 61.0' in text
+
+
+def test_a_lost_gpu_is_left_out_and_the_others_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, registry = FakeNvml(), CollectorRegistry()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert add_gpu_gauges(registry)
+    nvml.lost.add(0)
+    text = generate_latest(registry).decode()
+    assert 'gpu="0"' not in text
+    assert 'retouch_gpu_temperature_celsius{gpu="1"} 61.0' in text
+
+
+def test_a_driver_that_goes_away_takes_its_gauges_along_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml, registry = FakeNvml(), CollectorRegistry()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    Gauge("retouch_ready", "Beside them", registry=registry).set(1)
+    assert add_gpu_gauges(registry)
+    nvml.driver = False
+    text = generate_latest(registry).decode()
+    assert "retouch_ready 1.0" in text
+    assert 'gpu="' not in text
 
 
 @pytest.mark.parametrize("module", [None, FakeNvml(driver=False)])
