@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engines.cuda import Cuda, open_cuda
 from engines.device import has_nvidia_gpu
 from engines.errors import EngineError
 from engines.trt_library import TensorRt, load_tensorrt
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module could be imported; it is not."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # its parent package is missing
-        return False
+from service.gpu_pixels import load_cvcuda
 
 
 class GpuHost(NamedTuple):
@@ -26,7 +18,7 @@ class GpuHost(NamedTuple):
     is_here: Callable[[], bool] = has_nvidia_gpu
     open_cuda: Callable[[], Cuda] = open_cuda
     load_tensorrt: Callable[[], TensorRt] = load_tensorrt
-    has_module: Callable[[str], bool] = is_installed
+    load_cvcuda: Callable[[], Any] = load_cvcuda
 
 
 class GpuFact(NamedTuple):
@@ -41,11 +33,7 @@ def gpu_facts(host: GpuHost) -> list[GpuFact]:
     """GPU, driver, TensorRT and CV-CUDA: what the server uses. Nothing of CUDA is imported on a host without a GPU."""
     if not host.is_here():
         return [GpuFact("GPU", True, "no NVIDIA GPU here; the processor computes")]
-    return [
-        _device(host),
-        _tensorrt(host),
-        _optional(host, "CV-CUDA", "cvcuda", "pictures are prepared on the processor"),
-    ]
+    return [_device(host), _tensorrt(host), _cvcuda(host)]
 
 
 def _device(host: GpuHost) -> GpuFact:
@@ -65,7 +53,8 @@ def _tensorrt(host: GpuHost) -> GpuFact:
         return GpuFact("TensorRT", False, str(error))
 
 
-def _optional(host: GpuHost, title: str, module: str, without: str) -> GpuFact:
-    if host.has_module(module):
-        return GpuFact(title, True, "installed")
-    return GpuFact(title, False, f"not installed: {without}; pip install -e '.[gpu]'")
+def _cvcuda(host: GpuHost) -> GpuFact:
+    try:
+        return GpuFact("CV-CUDA", True, f"CV-CUDA {host.load_cvcuda().__version__}")
+    except EngineError as error:
+        return GpuFact("CV-CUDA", False, f"{error} (without it pictures are prepared on the processor)")
