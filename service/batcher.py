@@ -74,9 +74,9 @@ class BatchPolicy:
 
     max_batch_size: int
 
-    def pick(self, waiting: Sequence[Waiting]) -> Key | None:
-        """The queue whose first entry's turn is next: no tile size starves another."""
-        return min(waiting, key=lambda queue: queue.turn).key if waiting else None
+    def order(self, waiting: Sequence[Waiting]) -> list[Key]:
+        """The queues in the order of their first entries' turns: no tile size starves another."""
+        return [queue.key for queue in sorted(waiting, key=lambda queue: queue.turn)]
 
     def size(self, model_max_batch: int, samples: int = 1) -> int:
         """Most rows in one batch of a model; each of `samples` pictures, which take memory like rows."""
@@ -181,7 +181,7 @@ class Batcher:
 
         Args:
             timeout_s: how long to wait.
-            rows: how many to take; 0 to wait on.
+            rows: how many to take; 0 where their device cannot take them now.
             until: ends the wait once it is true. Asked first, and after each `wake`.
         """
         with self._changed:
@@ -237,13 +237,22 @@ class Batcher:
         return batch or self._form(rows)
 
     def _pick(self, rows: Rows) -> tuple[Key, int]:
-        """Whose turn it is, and how many of them."""
-        key = self._policy.pick([Waiting(key, queue[0].turn) for key, queue in self._queues.items()])
-        if key is None:
-            return None, 0
-        first = self._queues[key][0]
-        most = self._policy.size(first.model.manifest.max_batch, first.sample.samples)
-        return key, rows(first.model.current.engine, first.sample, most, sum(map(len, self._queues.values())))
+        """Whose turn it is, and how many of them.
+
+        Who waits for a device is passed by those of others, keeps the turn, and is overtaken by nobody of its own.
+        """
+        waited_for: set[str] = set()
+        waiting = sum(map(len, self._queues.values()))
+        for key in self._policy.order([Waiting(key, queue[0].turn) for key, queue in self._queues.items()]):
+            first = self._queues[key][0]
+            engine = first.model.current.engine
+            if engine.device in waited_for:
+                continue
+            most = self._policy.size(first.model.manifest.max_batch, first.sample.samples)
+            if size := rows(engine, first.sample, most, waiting):
+                return key, size
+            waited_for.add(engine.device)
+        return None, 0
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:

@@ -48,6 +48,8 @@ class Device(ABC):
     """How many batches may be launched and not yet collected."""
     look_s: float = 0.0002
     """While one computes and another could be launched: how long to wait for one before asking whether it is done."""
+    in_company: bool = False
+    """Whether whoever launches looks after another device, too, which stands still while `launch` computes."""
 
     def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
         """How many samples to launch now in one batch, at most; 0 where nothing may be launched.
@@ -145,19 +147,24 @@ class RoutingDevice(Device):
     open_overlapping: Callable[[Engine], Device | None]
     open_lanes: Callable[[Device], Device]
     _opened: dict[str, Device] = field(default_factory=dict, init=False)
+    _overlapping: dict[str, Device] = field(default_factory=dict, init=False)
+    """Those of them that are not `serial`."""
 
     @property
     def depth(self) -> int:  # type: ignore[override] # of what is open by now
-        return max(device.depth for device in (self.serial, *self._opened.values()))
+        at: dict[str, int] = {}  # engines of one place share its depth, and no place waits for another
+        for key, device in self._overlapping.items():
+            place = key.partition(" ")[0]
+            at[place] = max(at.get(place, 0), device.depth)
+        return sum(at.values()) or self.serial.depth
 
     @property
     def look_s(self) -> float:  # type: ignore[override] # as above
         return min((device.look_s for device in self._opened.values()), default=self.serial.look_s)
 
     def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        device = self._opened.get(self._key_of(engine), self.serial)
-        if device is self.serial:  # or not open yet: launching opens it
-            device = self._opened.get(_LANES, self.serial)  # whose threads it would take
+        key = self._key_of(engine)
+        device = self._opened.get(key or _LANES, self.serial)  # not open yet: launching opens it
         return device.rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
@@ -184,6 +191,10 @@ class RoutingDevice(Device):
         device = self._opened.get(key)
         if device is None:
             device = self._opened[key] = self._open(engine, key)
+            if device is not self.serial:
+                self._overlapping[key] = device
+            for overlapping in self._overlapping.values():
+                overlapping.in_company = len(self._overlapping) > 1
         return device
 
     def _open(self, engine: Engine, key: str) -> Device:

@@ -52,6 +52,8 @@ class LaneTicket:
 class LaneDevice(Device):
     """The lanes of one CPU, whichever engine is on them. A sample that is alone has all threads, and nothing beside it.
 
+    In company it goes on a lane, too: a GPU would stand still as long as the caller waits.
+
     Args:
         alone: computes a batch while the caller waits.
         wake: called when a batch was computed, on any thread.
@@ -88,7 +90,7 @@ class LaneDevice(Device):
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         assert isinstance(engine, LaneEngine)  # noqa: S101 -- whoever routes batches has looked
-        if len(samples) == self._waiting == 1 and not self._taken:
+        if len(samples) == self._waiting == 1 and not self._taken and not self.in_company:
             return self._alone.launch(engine, samples)
         lane = next((lane for lane in range(engine.lanes) if lane not in self._taken), None)
         if lane is None:

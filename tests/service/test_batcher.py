@@ -34,8 +34,13 @@ class StubManifest:
     onnx_sha256: str = ""
 
 
-def model(key: str = "photos/1", max_batch: int = 8) -> ServedModel:
-    return ServedModel(cast("Manifest", StubManifest(key, max_batch)), cast("Any", object()))
+@dataclass(eq=False)
+class StubEngine:
+    device: str = "cpu"
+
+
+def model(key: str = "photos/1", max_batch: int = 8, device: str = "cpu") -> ServedModel:
+    return ServedModel(cast("Manifest", StubManifest(key, max_batch)), cast("Any", StubEngine(device)))
 
 
 def sample(side: int = 64) -> Sample:
@@ -55,15 +60,15 @@ async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float])
 @pytest.mark.parametrize(
     ("waiting", "expected"),
     [
-        pytest.param([], None, id="nothing waits"),
+        pytest.param([], [], id="nothing waits"),
         pytest.param(
-            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], "b", id="the next turn is first"
+            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], ["b", "a"], id="the next turn is first"
         ),
-        pytest.param([Waiting("a", Turn(1.0, -5, 1))], "a", id="a lone request does not wait for company"),
+        pytest.param([Waiting("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
     ],
 )
-def test_the_queue_whose_first_entry_is_next_is_served(waiting: list[Waiting], expected: str | None) -> None:
-    assert BatchPolicy(8).pick(waiting) == expected
+def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[Waiting], expected: list[str]) -> None:
+    assert BatchPolicy(8).order(waiting) == expected
 
 
 @pytest.mark.parametrize(("server", "of_model", "size"), [(8, 32, 8), (8, 4, 4)])
@@ -194,7 +199,7 @@ async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
 
 async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacement() -> None:
     batcher, dead = Batcher(BatchPolicy(8), FakeClock()), model()
-    fresh = ServedModel(dead.manifest, cast("Any", object()))
+    fresh = ServedModel(dead.manifest, cast("Any", StubEngine()))
     tasks = await queued(batcher, (sample(), dead, 1.0), (sample(), dead, 1.0))
     dead.replace_by(fresh)
     tasks += await queued(batcher, (sample(), fresh, 1.0))
@@ -290,6 +295,23 @@ async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_
     answer_all(computed(batch))
     batcher.close()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_that_device() -> None:
+    batcher, busy = Batcher(BatchPolicy(8), FakeClock()), True
+    on_cpu, also_on_cpu, on_gpu = model("a/1"), model("b/1"), model("c/1", device="cuda:0")
+    tasks = await queued(batcher, *((sample(), served, 9.0) for served in (on_cpu, also_on_cpu, on_gpu)))
+
+    def rows(engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
+        return 0 if busy and engine is on_cpu.engine else most
+
+    taken = [batcher.take(0, rows), batcher.take(0, rows)]
+    assert taken[1] is None, "the second model of the CPU would overtake the first"
+    busy = False
+    taken = [taken[0], batcher.take(0, rows), batcher.take(0, rows)]
+    assert [batch[0].model for batch in taken if batch] == [on_gpu, on_cpu, also_on_cpu]
+    answer_all(answer for batch in taken if batch for answer in computed(batch))
+    await asyncio.gather(*tasks)
 
 
 async def test_waiting_ends_when_there_is_something_else_to_do() -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from waiting import until
 
 from engines.base import BatchShape, Engine
 from engines.cuda import Cuda
 from engines.errors import EngineUnavailable
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
+from engines.served import ServedModel
+from service.batcher import Batcher, BatchPolicy
 from service.device import CpuDevice
 from service.devices import Device, RoutingDevice, SerialDevice
 from service.gpu_device import GpuDevice, open_gpu_device
 from service.gpu_pixels import GpuPixels
-from service.items import Sample, Size
+from service.items import Computed, Sample, Size
 from service.lane_device import LaneDevice
+from service.worker import DeviceWorker
 
 from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 from .fake_lanes import FakeLaneEngine
@@ -98,6 +104,78 @@ def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
     device.close()
 
 
+class Beside:
+    """A worker for a model with lanes and one on a GPU, both of them open."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        runtime = RacingRuntime()
+        self.cuda, self.batcher = Cuda(runtime), Batcher(BatchPolicy(8), time.monotonic)
+        self.lanes = FakeLaneEngine(manifest.model_copy(update={"name": "slow"}))
+        self.gpu = FakeStreamEngine(manifest, self.cuda, BatchShape(8, 64, 64))
+        self.device = RoutingDevice(
+            SerialDevice(CpuDevice()),
+            lambda _: GpuDevice(self.cuda, GpuPixels(FakeCvCuda(runtime))),
+            lambda alone: LaneDevice(alone, self.batcher.wake, lambda: 1e3 * time.monotonic()),
+        )
+        self.worker = DeviceWorker(self.batcher, self.device, self, time.monotonic)
+
+    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
+        """Nobody asks."""
+
+    def submit(self, engine: Engine, sample: Sample) -> asyncio.Task[Computed]:
+        return asyncio.create_task(self.batcher.submit(sample, ServedModel(engine.manifest, engine), 1e12))
+
+    async def open(self, sample: Sample) -> None:
+        await self.submit(self.gpu, sample)
+        first = self.submit(self.lanes, sample)
+        await self.compute(0)
+        await first
+
+    async def compute(self, lane: int) -> None:
+        await until(lambda: lane in self.lanes.begun)
+        await asyncio.to_thread(self.lanes.compute, lane)
+
+
+@pytest.fixture
+def beside(manifest: Manifest) -> Iterator[Beside]:
+    made = Beside(manifest)
+    made.worker.start()
+    yield made
+    made.batcher.close()
+    made.worker.join(5)
+
+
+@pytest.mark.parametrize("on_lanes", [1, 2, 5])
+async def test_a_gpu_is_not_kept_waiting_by_what_the_cpu_computes(
+    beside: Beside, samples: list[Sample], on_lanes: int
+) -> None:
+    await beside.open(samples[0])
+    slow = [beside.submit(beside.lanes, samples[0]) for _ in range(on_lanes)]
+    await until(lambda: len(beside.lanes.begun) == min(on_lanes, 2))
+    for _ in range(8):  # more than the device has slots
+        await asyncio.wait_for(beside.submit(beside.gpu, samples[0]), 5)
+    assert not any(task.done() for task in slow)
+    while not all(task.done() for task in slow):
+        for lane in sorted(beside.lanes.begun.keys() - beside.lanes.finished.keys()):
+            await asyncio.to_thread(beside.lanes.compute, lane)
+        await asyncio.sleep(0.001)
+
+
+def test_devices_of_a_gpu_and_the_cpu_have_their_depths_side_by_side_and_two_of_one_gpu_share_theirs(
+    beside: Beside, samples: list[Sample], manifest: Manifest
+) -> None:
+    class AnotherEngine(FakeStreamEngine):
+        """Of another kind."""
+
+    another = AnotherEngine(manifest, beside.cuda, BatchShape(8, 64, 64))
+    depths = []
+    for engine in (beside.gpu, another, beside.lanes):
+        beside.device.launch(engine, samples)
+        depths.append(beside.device.depth)
+    assert depths == [3, 3, 6]
+    beside.lanes.compute(0)
+
+
 def no_streams(_engine: Engine) -> Device | None:
     raise AssertionError("none of these engines is on a GPU")
 
@@ -114,11 +192,19 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
             raise EngineUnavailable("CV-CUDA does not load")
         return None
 
-    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, no_lanes)
-    engine = FakeStreamEngine(manifest, Cuda(RacingRuntime()), BatchShape(1, 64, 64))
+    device = RoutingDevice(
+        SerialDevice(CpuDevice()), open_overlapping, lambda alone: LaneDevice(alone, lambda: None, lambda: 0.0)
+    )
+    engine, on_lanes = (
+        FakeStreamEngine(manifest, Cuda(RacingRuntime()), BatchShape(1, 64, 64)),
+        FakeLaneEngine(manifest),
+    )
+    device.launch(on_lanes, samples * 2)
     with capture_logs() as logs:
         for _ in range(2):
+            assert device.rows(engine, samples[0], 8, 8) == 8, "nobody on a lane is in its way"
             assert device.collect(device.launch(engine, samples))[0] is not None
+    assert device.depth == 3, "of the lanes"
     assert len(asked) == 1
     assert [line["reason"] for line in logs] == (["CV-CUDA does not load"] if missing else [])
 

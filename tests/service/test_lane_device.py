@@ -145,6 +145,19 @@ def test_one_sample_alone_has_the_whole_device(device: LaneDevice, engine: FakeL
     assert tile[0, 0, 0] == 245
 
 
+def test_one_sample_alone_goes_on_a_lane_where_another_device_would_wait_for_it(
+    device: LaneDevice, engine: FakeLaneEngine
+) -> None:
+    device.in_company = True
+    assert device.rows(engine, ONE, 8, 1) == 1
+    ticket = device.launch(engine, samples(10))
+    assert not ticket.done
+    engine.compute(0)
+    (tile,) = device.collect(ticket)
+    assert tile is not None
+    assert tile[0, 0, 0] == 245
+
+
 def test_more_batches_than_lanes_are_refused(device: LaneDevice, engine: FakeLaneEngine) -> None:
     for _ in range(2):
         device.launch(engine, samples(1, 2))
