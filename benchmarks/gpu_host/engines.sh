@@ -5,7 +5,9 @@ set -x
 main() {
   . "$(dirname "$0")/env.sh"
   OUT=${RESULTS:-/tmp/results}/engines; mkdir -p $OUT
-  local work=${ENGINES:-/tmp/engines} words=(--run-s 0.15 --trt-env /tmp/trt86/env.sh --trt-level 2 --trt-at-once 3 --seconds 1500)
+  work=${ENGINES:-/tmp/engines}
+  trap keep EXIT; trap 'exit 143' TERM
+  local words=(--run-s 0.15 --trt-env /tmp/trt86/env.sh --trt-level 2 --trt-at-once 3 --seconds 1500)
   local fast="onnxrt-cuda inductor" all="eager inductor onnxrt-cuda trt" rows="pconv_256 unet_256 pconv_512 resnet_9blocks"
   words+=(--work $work --json $OUT/engines.json)
   use_onnxruntime_cuda
@@ -15,8 +17,8 @@ main() {
     plans) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines trt --steps prepare ;;
     measure) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
-  local code=$?
+}
+keep() { # also when its time is up: gpu_engines.py writes engines.json at its end, but a line for each figure at once
   tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
-  return $code
 }
 main "$@"; exit

@@ -27,13 +27,14 @@ sanitizer() { # batches in flight together against one at a time, every access t
   [ -e $tiny ] || PYTHONPATH=.:benchmarks:$PYTHONPATH python3 -c "from pathlib import Path
 from tests.gpu.test_devices import graph_model
 graph_model(Path('/tmp/sanitizer'))"
-  timeout 100 python3 $run --engine inductor --model $small --out $OUT/unsanitized-inductor.json
   local code=0
+  timeout 100 python3 $run --engine inductor --model $small --out $OUT/unsanitized-inductor.json || code=1
   timeout 180 $check python3 $run --engine inductor --model $small --out $OUT/sanitized-inductor.json || code=1
   (
     use_tensorrt86
-    timeout 100 $PY310 $run --engine trt --model $tiny --out $OUT/unsanitized-trt.json
-    timeout 180 $check $PY310 $run --engine trt --model $tiny --out $OUT/sanitized-trt.json
+    timeout 100 $PY310 $run --engine trt --model $tiny --out $OUT/unsanitized-trt.json || code=1
+    timeout 180 $check $PY310 $run --engine trt --model $tiny --out $OUT/sanitized-trt.json || code=1
+    exit $code
   ) || code=1
   return $code
 }

@@ -24,10 +24,11 @@ step() { # NAME LIMIT_S COMMAND...
   echo "$name: exit $code, $((SECONDS - began)) s, at $SECONDS s" >> $RESULTS/steps.txt
   done_with $name
 }
-trt() { # STOP|CONT those who build plans
-  local process
+trt() { # STOP|CONT those who build plans; without a process of its own, as it is called beside what is measured
+  local process words IFS=$'\n'
   for process in /proc/[0-9]*; do
-    if tr '\0' ' ' 2> /dev/null < $process/cmdline | grep -q 'gpu_engine_jobs.py .* trt prepare'; then kill -$1 ${process#/proc/}; fi
+    { mapfile -d '' -t words < $process/cmdline; } 2> /dev/null || continue
+    if [[ "${words[*]}" == *gpu_engine_jobs.py$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
   done
 }
 
@@ -54,23 +55,26 @@ lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
    step compile 400 $low bash $here/engines.sh compile) &
   step prepare 400 $low bash $here/prepare.sh
   after warm_256 speed_pconv compile
+  need ray
   both
   export CUDA_VISIBLE_DEVICES=1 PIN="taskset -c 16-31"
   step serve_one_gpu 320 bash $here/serve.sh pconv_512 pconv_256 fake
   step tests_312 400 $PIN bash $here/tests.sh 312
-  step pipeline 320 bash $here/pipeline.sh
+  step pipeline 480 bash $here/pipeline.sh
   need trt86
-  step sanitizer 560 $PIN bash $here/tests.sh sanitizer
+  step sanitizer 620 $PIN bash $here/tests.sh sanitizer
 }
 both() { # GPUs and all cores; plans are built beside other work, but not beside this
   unset CUDA_VISIBLE_DEVICES
-  touch $have/both; trt STOP
+  touch $have/both
+  while [ -e $have/both ]; do trt STOP; sleep 1; done & # again and again: lane 0 may be about to begin with them
+  local stopping=$!
   step scaling 260 $training scaling
   step two_gpus 110 bash $here/serve.sh two_gpus
-  need ray
   step ray 185 bash $here/ray.sh
   step two_gpus_pconv_512 110 bash $here/serve.sh two_gpus_pconv_512
-  trt CONT; rm $have/both
+  rm $have/both; wait $stopping
+  trt CONT
 }
 SECONDS=0
 lane_0 &
