@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +70,24 @@ class Engine(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.manifest.key} {self.precision} on {self.device}>"
+
+
+WarmUpShapes = Callable[[Engine], Iterable[BatchShape]]
+"""The shapes that an engine runs once before it serves."""
+
+
+def warmed_up(engine: Engine, shapes: WarmUpShapes) -> Engine:
+    """The same engine once it has run its shapes; one that cannot is closed.
+
+    Raises:
+        EngineFailed, EngineDead: as its `infer`.
+    """
+    try:
+        engine.warm_up(shapes(engine))
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 def blank_feed(manifest: Manifest, shape: BatchShape) -> Feed:

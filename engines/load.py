@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import structlog
 
-from engines.base import Engine
+from engines.base import Engine, WarmUpShapes, warmed_up
 from engines.choice import EngineChoice
 from engines.cuda import open_cuda
 from engines.device import has_nvidia_gpu
-from engines.errors import EngineError, EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.inductor import InductorEngine
 from engines.manifest import ONNX_FILE, Manifest
@@ -122,9 +122,11 @@ def candidates(choice: EngineChoice) -> tuple[Candidate, ...]:
     return tuple(c for c in CANDIDATES if (c.automatic if choice == "auto" else c.name == choice))
 
 
-def open_engine(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def open_engine(
+    directory: Path, manifest: Manifest, options: EngineOptions, warm_up_shapes: WarmUpShapes = lambda _: ()
+) -> Engine:
     """The best engine that works here, as `choose` finds it."""
-    return choose(directory, manifest, options).engine
+    return choose(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
 
 
 def choose(
@@ -133,8 +135,9 @@ def choose(
     options: EngineOptions,
     among: tuple[Candidate, ...] | None = None,
     gpu_is_here: Callable[[], bool] = has_nvidia_gpu,
+    warm_up_shapes: WarmUpShapes = lambda _: (),
 ) -> Opened:
-    """Open the first runtime that works, and say why the better ones did not.
+    """Open and warm up the first runtime that works, and say why the better ones did not.
 
     Args:
         directory: the model's version directory.
@@ -142,23 +145,30 @@ def choose(
         options: what the operator decided.
         among: the runtimes to try; the table's by default.
         gpu_is_here: spares hosts without a GPU the import of every GPU library.
+        warm_up_shapes: the shapes to run once: an engine that has no room for them is passed over, too.
 
     Raises:
         ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for.
         EngineUnavailable: none works; the message has every reason.
+        EngineOutOfMemory: none works, and one of them for want of memory only: it may work later.
+        DeviceLost: the process must end; the next engine would compute beside a dead context, or on the CPU in silence.
     """
     to_try = candidates(options.choice) if among is None else among
     if any(candidate.reads_onnx for candidate in to_try):
         verify_onnx(directory, manifest)
     passed_over: dict[str, str] = {}
+    failure: type[EngineError] = EngineUnavailable
     for candidate in to_try:
         if candidate.needs_gpu and not gpu_is_here():
             passed_over[candidate.name] = "no NVIDIA GPU here"
             continue
         try:
-            engine = candidate.open(directory, manifest, options)
+            engine = warmed_up(candidate.open(directory, manifest, options), warm_up_shapes)
+        except DeviceLost:
+            raise
         except (EngineError, ParityTooLow) as error:
             passed_over[candidate.name] = str(error)
+            failure = EngineOutOfMemory if isinstance(error, EngineOutOfMemory) else failure
             continue
         except Exception as error:  # whatever a runtime raises, it must not keep the next one from serving
             _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
@@ -174,7 +184,7 @@ def choose(
         )
         return Opened(engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
-    raise EngineUnavailable(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
+    raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
 
 
 def verify_onnx(directory: Path, manifest: Manifest) -> None:

@@ -7,15 +7,15 @@ out and counts, so that an engine is closed only after its last user. listing.py
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
 import structlog
 
-from engines.base import BatchShape, Engine
-from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
+from engines.base import Engine
+from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound, RetouchError
 from engines.listing import Key, Known, Listed, gone, list_versions, next_to_load, read_manifest_of, unreadable
 from engines.manifest import Manifest
 from engines.served import Change, Entry, Holder, ModelStatus, ServedModel
@@ -30,8 +30,7 @@ class ModelRepository:
 
     Args:
         root: the folder of NAME/VERSION directories.
-        open_engine: loads a model; blocks for as long as that takes.
-        warm_up_shapes: the shapes to run once before a model is served.
+        open_engine: loads a model and warms it up; blocks for as long as that takes.
         wall_clock: seconds since the epoch, as file times are.
         only: the names of the models to follow; None for all that are there.
         settle_s: a version whose files are younger than this is not called broken yet: it may be half-written.
@@ -42,14 +41,14 @@ class ModelRepository:
         root: Path,
         open_engine: Callable[[Path, Manifest], Engine],
         *,
-        warm_up_shapes: Callable[[Engine], Iterable[BatchShape]] = lambda _: (),
         wall_clock: Callable[[], float] = time.time,
         only: Collection[str] | None = None,
         settle_s: float = 2.0,
     ) -> None:
+        self.device_lost: DeviceLost | None = None
+        """Met while a model was loaded; the process must end."""
         self._root = root
         self._open_engine = open_engine
-        self._warm_up_shapes = warm_up_shapes
         self._wall_clock = wall_clock
         self._only = only
         self._settle_s = settle_s
@@ -61,7 +60,11 @@ class ModelRepository:
         self._closed = False
 
     def scan(self) -> list[Change]:
-        """Look at the folder and follow it; blocks while models load, readers go on meanwhile."""
+        """Look at the folder and follow it; blocks while models load, readers go on meanwhile.
+
+        Raises:
+            DeviceLost: as `device_lost` says.
+        """
         with self._scanning:
             found = self._look()
             changes: list[Change] = []
@@ -147,7 +150,7 @@ class ModelRepository:
 
     def _known(self) -> dict[Key, Known]:
         with self._lock:
-            return {key: Known(entry.state, entry.listed.files) for key, entry in self._entries.items()}
+            return {key: entry.known(self._wall_clock()) for key, entry in self._entries.items()}
 
     def _load_newest(self, name: str, found: dict[Key, Listed]) -> list[Change]:
         """Load the newest version that works, unless it is loaded; the loaded ones older than it are set aside."""
@@ -159,6 +162,8 @@ class ModelRepository:
                 served = self._open(key, found[key])
             except RetouchError as error:
                 changes += self._refuse(key, found[key], error)
+                if self.device_lost is not None:
+                    raise
                 continue
             if not self._install(self._entry(key, found[key], served.manifest), found[key], served):
                 return changes
@@ -169,20 +174,15 @@ class ModelRepository:
         return changes
 
     def _open(self, key: Key, listed: Listed) -> ServedModel:
-        """Open and warm up an engine; anything that goes wrong is a RetouchError."""
+        """Open an engine; anything that goes wrong is a RetouchError."""
         try:
             manifest = read_manifest_of(key, listed.directory)
-            engine = self._open_engine(listed.directory, manifest)
-            try:
-                engine.warm_up(self._warm_up_shapes(engine))
-            except BaseException:
-                engine.close()
-                raise
-        except RetouchError:
+            return ServedModel(manifest, self._open_engine(listed.directory, manifest))
+        except RetouchError as error:
+            self.device_lost = error if isinstance(error, DeviceLost) else self.device_lost
             raise
         except Exception as error:  # a broken model must not end the loader, whatever its runtime raises
             raise EngineUnavailable(f"{key} cannot be loaded: {type(error).__name__}: {error}") from error
-        return ServedModel(manifest, engine)
 
     def _entry(self, key: Key, listed: Listed, manifest: Manifest | None) -> Entry:
         """The entry of that version, made if it is new; a closed repository takes in nothing."""
@@ -200,7 +200,8 @@ class ModelRepository:
         with self._lock:
             there = self._entries.get(entry.key) is entry
             old, entry.holder = entry.holder, holder
-            entry.listed, entry.state, entry.manifest, entry.reason = listed, "ready", served.manifest, ""
+            entry.accept(listed, served.manifest)
+            entry.state = "ready"
         if old:
             old.retire(holder if old.served.manifest == served.manifest else None)
         if not there:
@@ -213,9 +214,7 @@ class ModelRepository:
             return []
         entry = self._entry(key, listed, None)
         with self._lock:
-            entry.listed, entry.reason = listed, str(error)
-            if entry.holder is None:
-                entry.state = "refused"
+            entry.refuse(listed, error, self._wall_clock())
         _log.warning("model refused", model=str(key), reason=str(error))
         return [Change("refused", key, str(error))]
 
@@ -232,7 +231,7 @@ class ModelRepository:
             return []  # a newest version whose files are still being written: the next scan decides
         noted = self._entry(key, listed, manifest)
         with self._lock:
-            noted.listed, noted.manifest, noted.reason = listed, manifest, ""
+            noted.accept(listed, manifest)
         return [self._set_aside(key)]
 
     def _set_aside(self, key: Key) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal
@@ -9,8 +10,12 @@ from typing import Literal
 import structlog
 
 from engines.base import Engine
-from engines.listing import Key, Listed, State
+from engines.errors import EngineOutOfMemory, RetouchError
+from engines.listing import Key, Known, Listed, State
 from engines.manifest import Manifest
+
+_RETRY_S = 30.0
+"""Until a model that had no room on the device is tried again: the room may be there by then."""
 
 _log = structlog.get_logger(__name__)
 
@@ -145,8 +150,25 @@ class Entry:
     manifest: Manifest | None = None
     reason: str = ""
     holder: Holder | None = None
+    retry_at: float = math.inf
+    """When files that were refused may be tried again, by the repository's clock; never, if the fault is theirs."""
     loading: Lock = field(default_factory=Lock)
     """Held while an engine is being opened, so that two leases do not open two."""
+
+    def accept(self, listed: Listed, manifest: Manifest) -> None:
+        """Note that these files can be served."""
+        self.listed, self.manifest, self.reason, self.retry_at = listed, manifest, "", math.inf
+
+    def refuse(self, listed: Listed, error: RetouchError, now: float) -> None:
+        """Note why these files cannot be served; a device without room is no fault of theirs. A loaded engine stays."""
+        self.listed, self.reason = listed, str(error)
+        self.retry_at = now + _RETRY_S if isinstance(error, EngineOutOfMemory) else math.inf
+        if self.holder is None:
+            self.state = "refused"
+
+    def known(self, now: float) -> Known:
+        """What decides whether to load it: once it may be tried again, it is as if its files were others."""
+        return Known(self.state, self.listed.files if now < self.retry_at else ())
 
     def status(self) -> ModelStatus:
         engine = self.holder.served.engine if self.holder else None

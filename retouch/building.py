@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,11 +72,9 @@ def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engi
         trt_level=settings.trt_level,
     )
     try:
-        opened = choose(directory, manifest, options).engine
-        try:
-            opened.warm_up(warm_up_shapes(settings, opened))  # what a server compiles as it starts
-        finally:
-            opened.close()
+        # with what a server compiles as it starts
+        opened = choose(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
+        opened.close()
     except RetouchError as error:
         return Built(engine, str(error), failed=True)
     why = f" ({opened.note})" if opened.note else ""

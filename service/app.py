@@ -16,9 +16,10 @@ from typing import Any
 
 import structlog
 
+from engines.errors import DeviceLost
 from service.admission import Admission
 from service.appointments import Appointments
-from service.background import cancelled
+from service.background import cancelled, first_of
 from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.cores import usable_cores
@@ -148,9 +149,15 @@ async def open_service(settings: Settings, open_room: OpenRoom = open_engine_roo
 
 @asynccontextmanager
 async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_room) -> AsyncIterator[Pipeline]:
-    """The pipeline with its models loaded, to be used without a server."""
+    """The pipeline with its models loaded, to be used without a server.
+
+    Raises:
+        DeviceLost: while they were loaded.
+    """
     async with open_service(settings, open_room) as service:
-        await service.room.loaded.wait()
+        await first_of(service.room.loaded, service.room.lost)
+        if service.room.lost.is_set():
+            raise DeviceLost("the GPU was lost while models were loaded; start the process again")
         yield service.pipeline
 
 

@@ -19,6 +19,20 @@ async def cancelled(task: asyncio.Task[None]) -> None:
         await task
 
 
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.create_task(_set(event)) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            await cancelled(wait)
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
 @asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run them beside the block, and cancel them at its end. One that fails is logged, and takes nothing else along."""

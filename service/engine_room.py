@@ -16,7 +16,8 @@ from pathlib import Path
 
 import structlog
 
-from engines.base import BatchShape, Engine
+from engines.base import BatchShape, Engine, WarmUpShapes, warmed_up
+from engines.errors import DeviceLost
 from engines.lanes import LaneEngine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
@@ -76,13 +77,19 @@ class EngineRoom:
         while True:
             try:
                 await self.scan()
+            except DeviceLost:  # `supervise` sees to the end
+                log.exception("device lost while a model was loaded")
+                return
             except Exception:  # a folder that cannot be read now may be readable later; what is loaded serves on
                 log.exception("model repository could not be read")
             await asyncio.sleep(self.settings.model_poll_s)
 
     async def supervise(self) -> None:
-        """Replace workers that die or hang, until the device is lost."""
-        while not self.lost.is_set():
+        """Replace workers that die or hang, until the device is lost to the worker.
+
+        Where the loader found it lost, the worker may have batches that are still to be answered.
+        """
+        while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
             state = self.supervisor.state  # read once: the worker may begin to hang between two looks
             if self.own_process and self.supervisor.beyond_repair(state):
@@ -90,7 +97,7 @@ class EngineRoom:
                 return
             if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
                 self.metrics.worker_restarts.inc()
-            if self.supervisor.device_lost is not None:
+            if (self.supervisor.device_lost or self.models.device_lost) is not None:
                 self.lost.set()
 
 
@@ -109,7 +116,7 @@ async def open_engine_room(
     Args:
         settings: all knobs.
         metrics: told of every batch.
-        open_model: loads an engine; by default the one that the settings choose.
+        open_model: loads an engine, which is then warmed up; by default the one that the settings choose.
         open_device: what computes batches; by default whatever suits each engine.
         only: the names of the models to load; None for all.
         own_process: `lost` is set when the device hangs, too.
@@ -118,8 +125,9 @@ async def open_engine_room(
     async with AsyncExitStack() as stack:
         models = ModelRepository(
             settings.models_dir,
-            open_model or engine_opener(settings),
-            warm_up_shapes=partial(warm_up_shapes, settings),
+            _warming(settings, open_model)
+            if open_model
+            else engine_opener(settings, partial(warm_up_shapes, settings)),
             only=only,
         )
         stack.callback(models.close)
@@ -140,8 +148,8 @@ async def open_engine_room(
         yield room
 
 
-def engine_opener(settings: Settings) -> OpenEngine:
-    """Loads the engines that the settings choose."""
+def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
+    """Loads the engines that the settings choose, of those that have room for the shapes."""
     options = EngineOptions(
         choice=settings.engine,
         threads=settings.engine_threads,
@@ -151,7 +159,12 @@ def engine_opener(settings: Settings) -> OpenEngine:
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
     )
-    return lambda directory, manifest: open_engine(directory, manifest, options)
+    return lambda directory, manifest: open_engine(directory, manifest, options, shapes)
+
+
+def _warming(settings: Settings, open_model: OpenEngine) -> OpenEngine:
+    shapes = partial(warm_up_shapes, settings)
+    return lambda directory, manifest: warmed_up(open_model(directory, manifest), shapes)
 
 
 def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:

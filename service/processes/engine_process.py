@@ -21,7 +21,7 @@ import structlog
 from engines.errors import RetouchError
 from service.background import cancelled
 from service.drain import EXIT_DEVICE_LOST
-from service.engine_room import EngineRoom, engine_opener, open_engine_room
+from service.engine_room import EngineRoom, open_engine_room
 from service.metrics import Metrics
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Row
@@ -151,7 +151,7 @@ async def serve(assignment: Assignment) -> int:
     metrics = Metrics(device=assignment.device)
     if replaces:  # counted here, as one that hangs or is killed can count nothing any more
         metrics.worker_restarts.inc()
-    open_room = partial(open_engine_room, settings, metrics, engine_opener(settings), own_process=True)
+    open_room = partial(open_engine_room, settings, metrics, own_process=True)
     async with open_room() as room, _desk(room, row, open_page_locks(settings.engine)) as desk:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, ending.set)

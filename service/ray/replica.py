@@ -9,6 +9,7 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import Service
+from service.background import first_of
 from service.engine_room import open_engine_room
 from service.http import App
 from service.ray.tries import job_id_of
@@ -84,7 +85,7 @@ class Replica:
         async def sent(message: Message) -> None:
             service = self._app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
-                await service.room.loaded.wait()
+                await first_of(service.room.loaded, service.room.lost)
             await send(message)
 
         return sent

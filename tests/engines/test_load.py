@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from engines import load
-from engines.base import Engine
+from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda import Cuda
-from engines.errors import EngineUnavailable, ModelCorrupt, ParityTooLow
+from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose, open_engine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
@@ -108,6 +109,77 @@ def test_engine_under_the_bar_is_passed_over(directory, options):
     engine, passed_over = choose(directory, read_manifest(directory), options, among)
     assert isinstance(engine, FakeEngine)
     assert passed_over == {"openvino": "31 dB, the bar is 45 dB"}
+
+
+class FailsItsWarmUp(FakeEngine):
+    """Raises what it is told to at the first batch, and counts how often it is closed."""
+
+    error: Exception
+    closes = 0
+
+    def infer(self, feed: Feed) -> Outputs:
+        raise self.error
+
+    def close(self) -> None:
+        self.closes += 1
+        super().close()
+
+
+def failing(manifest: Manifest, error: Exception) -> FailsItsWarmUp:
+    engine = FailsItsWarmUp(manifest)
+    engine.error = error
+    return engine
+
+
+def one_shape(_engine: Engine) -> list[BatchShape]:
+    return [BatchShape(2, 16, 16)]
+
+
+def test_engine_runs_its_shapes_before_it_is_chosen(directory):
+    engine = open_engine(directory, read_manifest(directory), EngineOptions(choice="fake"), one_shape)
+    assert isinstance(engine, FakeEngine)
+    assert (engine.batches, engine.samples) == (1, 2)
+
+
+def test_engine_without_room_for_its_shapes_is_closed_and_passed_over(directory, options):
+    manifest = read_manifest(directory)
+    full = failing(manifest, EngineOutOfMemory("the GPU is out of memory"))
+    among = (Candidate("trt", lambda *_: full), Candidate("openvino", lambda *_: FakeEngine(manifest)))
+    engine, passed_over = choose(directory, manifest, options, among, warm_up_shapes=one_shape)
+    assert type(engine) is FakeEngine
+    assert passed_over == {"trt": "the GPU is out of memory"}
+    assert full.closes == 1
+
+
+@pytest.mark.parametrize("when", ["opening", "warming up"])
+def test_lost_device_is_not_hidden_behind_the_next_engine(directory, options, when):
+    manifest = read_manifest(directory)
+    lost = DeviceLost("the GPU context is lost")
+
+    def lose(*_: object) -> Engine:
+        if when == "opening":
+            raise lost
+        return failing(manifest, lost)
+
+    among = (Candidate("trt", lose), Candidate("openvino", lambda *_: FakeEngine(manifest)))
+    with pytest.raises(DeviceLost, match="context is lost"):
+        choose(directory, manifest, options, among, warm_up_shapes=one_shape)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_that_only_memory_is_missing_can_be_told_from_what_cannot_change(directory, options, order):
+    def opener(error: EngineError) -> Callable[..., Engine]:
+        def fail(*_: object) -> Engine:
+            raise error
+
+        return fail
+
+    among = (
+        Candidate("trt", opener(EngineOutOfMemory("the GPU is full"))),
+        Candidate("openvino", opener(EngineUnavailable("not installed"))),
+    )[::order]
+    with pytest.raises(EngineOutOfMemory, match=r"no engine can run tiny/1 here.*trt: the GPU is full"):
+        choose(directory, read_manifest(directory), options, among)
 
 
 def test_when_none_works_every_reason_is_given(directory, options, monkeypatch):

@@ -13,7 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from engines.base import BatchShape
-from engines.errors import EngineUnavailable, ManifestInvalid, ModelCorrupt, ModelNotFound
+from engines.errors import (
+    DeviceLost,
+    EngineOutOfMemory,
+    EngineUnavailable,
+    ManifestInvalid,
+    ModelCorrupt,
+    ModelNotFound,
+)
 from engines.fake import FakeEngine
 from engines.listing import Key
 from engines.manifest import MANIFEST_FILE, Manifest
@@ -276,21 +283,97 @@ def test_files_that_break_under_the_loaded_version_leave_it_serving(repository, 
         assert served.manifest.licence == "CC0-1.0"
 
 
-def test_warm_up_runs_the_shapes_before_a_model_is_served(tmp_path, workshop, publish):
-    shapes = [BatchShape(1, 16, 16), BatchShape(4, 32, 16)]
-    repository = ModelRepository(tmp_path / "models", workshop.open, warm_up_shapes=lambda _: shapes)
+def test_lost_device_ends_the_scan_and_is_not_the_fault_of_a_model(repository, workshop, publish):
+    publish(name="photos")
+    publish(name="zebra")
+    workshop.broken["photos/1"] = DeviceLost("the GPU context is lost")
+    with pytest.raises(DeviceLost, match="context is lost"):
+        repository.scan()
+    assert isinstance(repository.device_lost, DeviceLost)
+    assert workshop.opened == []
+    with pytest.raises(ModelNotFound, match="photos/1 is refused: the GPU context is lost"):
+        leased(repository, "photos")
+
+
+@pytest.mark.parametrize("load", ["lease", "reload"])
+def test_device_that_is_lost_over_a_lease_or_a_reload_is_noted_too(repository, workshop, publish, load: str):
     publish(version=1)
+    publish(version=2)
     repository.scan()
-    assert (workshop.opened[0].batches, workshop.opened[0].samples) == (2, 5)
+    workshop.broken = dict.fromkeys(("tiny/1", "tiny/2"), DeviceLost("the GPU context is lost"))
+    with pytest.raises(DeviceLost):
+        leased(repository, "tiny", 1) if load == "lease" else repository.reload("tiny")
+    assert isinstance(repository.device_lost, DeviceLost)
 
 
-def test_model_that_fails_its_warm_up_is_refused_and_closed(tmp_path, workshop, publish):
-    repository = ModelRepository(
-        tmp_path / "models", workshop.open, warm_up_shapes=lambda _: [BatchShape(1, 17, 17)], settle_s=0
-    )
+class Clock:
+    """Seconds since the epoch, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = time.time() + LATER_S
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, workshop: Workshop, clock: Clock) -> ModelRepository:
+    return ModelRepository(tmp_path / "models", workshop.open, wall_clock=clock)
+
+
+def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed, workshop, publish, clock):
     publish(version=1)
-    assert [change.kind for change in repository.scan()] == ["refused"]
-    assert workshop.opened[0].closes == 1
+    workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
+    assert timed.scan() == [Change("refused", Key("tiny", 1), "the GPU is out of memory")]
+    workshop.broken.clear()
+    clock.now += 29
+    assert timed.scan() == []
+    clock.now += 2
+    assert timed.scan() == [Change("loaded", Key("tiny", 1))]
+    clock.now += LATER_S
+    assert timed.scan() == []
+    assert [status.reason for status in timed.statuses()] == [""]
+
+
+def test_model_that_is_broken_is_not_tried_again_however_long_it_waits(timed, workshop, publish, clock):
+    publish(version=1)
+    workshop.broken["tiny/1"] = EngineUnavailable("no such operator")
+    timed.scan()
+    workshop.broken.clear()
+    clock.now += LATER_S
+    assert timed.scan() == []
+
+
+def test_newest_version_takes_over_from_an_older_one_once_there_is_room(timed, workshop, publish, clock):
+    publish(version=1)
+    publish(version=2)
+    workshop.broken["tiny/2"] = EngineOutOfMemory("the GPU is out of memory")
+    timed.scan()
+    assert states(timed) == {"tiny/1": "ready", "tiny/2": "refused"}
+    clock.now += 31
+    assert [change.kind for change in timed.scan()] == ["refused"]
+    workshop.broken.clear()
+    clock.now += 31
+    assert timed.scan() == [Change("loaded", Key("tiny", 2)), Change("available", Key("tiny", 1))]
+
+
+def test_older_version_that_had_no_room_is_offered_again_a_while_later(timed, workshop, publish, clock):
+    publish(version=1)
+    publish(version=2)
+    timed.scan()
+    workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
+    with pytest.raises(EngineOutOfMemory):
+        leased(timed, "tiny", 1)
+    assert states(timed) == {"tiny/1": "refused", "tiny/2": "ready"}
+    workshop.broken.clear()
+    clock.now += 31
+    assert timed.scan() == [Change("available", Key("tiny", 1))]
+    assert leased(timed, "tiny", 1).version == 1
 
 
 def test_reload_puts_a_fresh_engine_in_place_and_the_old_lease_ends_in_peace(repository, workshop, publish):

@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from service.background import running
+from service.background import first_of, running
 
 
 async def fails() -> None:
@@ -28,3 +28,10 @@ async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
             await asyncio.sleep(0)
     assert ended == ["lasts"]
     assert [line["work"] for line in lines] == ["fails"]
+
+
+async def test_the_first_of_several_events_is_enough_and_nothing_goes_on_waiting_for_the_others() -> None:
+    early, never = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().call_later(0.01, early.set)
+    await asyncio.wait_for(first_of(never, early), 10)
+    assert len(asyncio.all_tasks()) == 1

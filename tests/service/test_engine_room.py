@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from engines.base import BatchShape, Feed, Outputs
+from engines.errors import DeviceLost
+from engines.fake import FakeEngine, Raise
 from engines.feeds import batch_shape
 from engines.repository import ModelRepository
+from service.app import open_pipeline
 from service.batcher import Batcher, BatchPolicy
 from service.engine_room import EngineRoom, open_engine_room
 from service.metrics import Metrics
@@ -77,3 +81,35 @@ async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models
             assert served.manifest is not None
             buckets = served.manifest.size.buckets()
             assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]
+
+
+LOST = DeviceLost("the GPU context is lost; start the process again")
+
+
+def fails_its_warm_up(error: Exception) -> Any:
+    return lambda _, manifest: FakeEngine(manifest, fault=lambda _feed: Raise(error))
+
+
+@pytest.mark.parametrize("own_process", [True, False])
+async def test_a_device_that_is_lost_while_a_model_warms_up_ends_the_process(
+    models_dir: Path, tmp_path: Path, own_process: bool
+) -> None:
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    room_of = partial(open_engine_room, settings, Metrics(), fails_its_warm_up(LOST), own_process=own_process)
+    async with room_of() as room:
+        await asyncio.wait_for(room.lost.wait(), 30)
+        assert not room.loaded.is_set()
+
+
+async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_was_lost(
+    models_dir: Path, tmp_path: Path
+) -> None:
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    room = partial(open_engine_room, open_model=fails_its_warm_up(LOST))
+
+    async def use() -> None:
+        async with open_pipeline(settings, room):
+            pass
+
+    with pytest.raises(DeviceLost, match="start the process again"):
+        await asyncio.wait_for(use(), 30)

@@ -136,6 +136,27 @@ async def test_a_drain_that_takes_too_long_answers_503_and_exits_1(
     assert time.monotonic() - started < 8
 
 
+LOSES_IT_WHILE_LOADING = """
+import sys
+from functools import partial
+from engines.errors import DeviceLost
+from engines.fake import FakeEngine, Raise
+from service.engine_room import open_engine_room
+from service.server import run
+from service.settings import load_settings
+
+sys.exit(run(load_settings(), partial(open_engine_room, open_model=lambda _, manifest: FakeEngine(
+    manifest, fault=lambda _: Raise(DeviceLost("the GPU context is lost"))))))
+"""
+
+
+async def test_a_server_that_loses_its_device_while_models_load_exits_with_that_status_too(
+    models_dir: Path, tmp_path: Path
+) -> None:
+    with process(models_dir, tmp_path, command=[sys.executable, "-c", LOSES_IT_WHILE_LOADING]) as (server, _):
+        assert await asyncio.to_thread(server.wait, 60) == EXIT_DEVICE_LOST
+
+
 LOSES_ITS_DEVICE = """
 import sys
 from functools import partial
