@@ -42,6 +42,7 @@ class TrtEngine(Engine):
 
     Raises:
         EngineUnavailable: the plan can neither be loaded nor built here.
+        EngineOutOfMemory: there is no room for it.
         ParityTooLow: the outputs are too far from ONNX Runtime's, or not finite.
     """
 
@@ -91,6 +92,7 @@ class TrtEngine(Engine):
 
         Raises:
             EngineFailed: the shape is in no profile, or TensorRT refuses it.
+            EngineOutOfMemory: TensorRT has no room for it.
         """
         self._runtime.enqueue(shape, self._io.addresses, stream)
 

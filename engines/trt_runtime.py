@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 from engines.base import BatchShape
 from engines.cuda import Cuda, DeviceBuffer, Graph, Stream
-from engines.errors import EngineFailed, EngineUnavailable
+from engines.errors import EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from engines.trt_build import profiles
@@ -40,6 +41,7 @@ class TrtRuntime:
 
     Raises:
         EngineUnavailable: the plan is damaged, or was built for another GPU or version.
+        EngineOutOfMemory: there is no room for it.
     """
 
     max_shapes = 64
@@ -68,7 +70,7 @@ class TrtRuntime:
             raise EngineUnavailable(f"{library.name} does not start: {'; '.join(library.take_errors())}") from error
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
-            raise EngineUnavailable(f"{library.name} cannot load the plan: {'; '.join(library.take_errors())[:500]}")
+            raise _error(EngineUnavailable, f"{library.name} cannot load the plan: ", library.take_errors())
         self._context_config = _context_config(library, self._engine, runtime_cache)
         self._scratch = cuda.device_buffer(max(_scratch_bytes(self._engine), _SCRATCH_AT_LEAST))
 
@@ -83,6 +85,7 @@ class TrtRuntime:
 
         Raises:
             EngineFailed: no profile holds the shape, or TensorRT refuses it.
+            EngineOutOfMemory: TensorRT has no room for it.
         """
         launch = self._launches.get(shape)
         if launch is None:
@@ -114,7 +117,7 @@ class TrtRuntime:
             raise EngineFailed(f"no profile of the plan holds {shape.batch} tiles of {shape.width}×{shape.height}")
         context = _create_context(self._library, self._engine, self._context_config)
         if context is None:
-            raise EngineFailed(self._said(shape, "no execution context"))
+            raise self._failed(shape, "no execution context")
         _set_scratch(context, self._scratch)
         ok = context.set_optimization_profile_async(index, stream.handle)
         stream.synchronise()
@@ -123,12 +126,12 @@ class TrtRuntime:
         for name, address in addresses.items():
             ok = ok and context.set_tensor_address(name, address)
         if not ok:
-            raise EngineFailed(self._said(shape, "the shape is refused"))
+            raise self._failed(shape, "the shape is refused")
         return context
 
     def _execute(self, context: Any, shape: BatchShape, stream: Stream) -> None:
         if not context.execute_async_v3(int(stream.handle)):
-            raise EngineFailed(self._said(shape, "the batch is refused"))
+            raise self._failed(shape, "the batch is refused")
 
     def _capture(self, launch: _Launch, shape: BatchShape, stream: Stream) -> None:
         """Record the batch as a graph; a shape that cannot be recorded goes on without one."""
@@ -152,9 +155,17 @@ class TrtRuntime:
         if launch.graph is not None:
             launch.graph.close()
 
-    def _said(self, shape: BatchShape, what: str) -> str:
-        heard = "; ".join(("", *self._library.take_errors()))[:500]
-        return f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}{heard}"
+    def _failed(self, shape: BatchShape, what: str) -> EngineError:
+        said = f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}"
+        return _error(EngineFailed, said, ["", *self._library.take_errors()])
+
+
+def _error(otherwise: type[EngineError], said: str, heard: list[str]) -> EngineError:
+    """TensorRT only says None or False: whether memory is what is missing is in what its logger heard."""
+    reasons = "; ".join(heard)
+    if re.search("out ?of ?memory", reasons, re.IGNORECASE):
+        return EngineOutOfMemory(f"{said}{reasons[:500]}; use smaller batches or free some GPU memory")
+    return otherwise(f"{said}{reasons[:500]}")
 
 
 def _scratch_bytes(engine: Any) -> int:

@@ -270,6 +270,33 @@ def test_shape_that_cannot_be_set_up_fails_alone_and_can_be_tried_again(bench, d
     assert engine.infer(feed_of(engine, 3))["output"].shape == (3, 3, 16, 16)
 
 
+@pytest.mark.parametrize("flag", ["refuse_contexts", "refuse_shapes", "refuse_execution"])
+@pytest.mark.parametrize(
+    "heard", ["Error Code 2: OutOfMemory (Requested size was 1207959552 bytes.)", "Cuda failure: out of memory"]
+)
+def test_batch_that_the_device_has_no_room_for_can_be_told_from_one_that_fails(bench, directory, flag, heard):
+    engine = bench.open(directory)
+    setattr(bench.trt, flag, True)
+    bench.trt.logger.errors.append(heard)
+    with pytest.raises(EngineOutOfMemory, match="for 3 tiles of 16×16"):
+        engine.infer(feed_of(engine, 3))
+    with pytest.raises(EngineFailed) as failed:
+        engine.infer(feed_of(engine, 3))
+    assert not isinstance(failed.value, EngineOutOfMemory)
+    setattr(bench.trt, flag, False)
+    assert engine.infer(feed_of(engine, 3))["output"].shape == (3, 3, 16, 16)
+
+
+def test_plan_that_there_is_no_room_for_is_kept(ten, directory, monkeypatch):
+    ten.open(directory).close()
+    with monkeypatch.context() as patched:
+        patched.setattr(ten.trt, "_deserialise", lambda _: ten.trt.logger.errors.append("cudaMalloc: out of memory"))
+        with pytest.raises(EngineOutOfMemory, match="cannot load the plan: cudaMalloc: out of memory"):
+            ten.open(directory)
+    ten.open(directory)
+    assert ten.trt.builds == 1
+
+
 def test_batch_beyond_the_plan_fails_alone(ten, directory):
     engine = ten.open(directory)
     with pytest.raises(EngineFailed, match="no profile of the plan holds 5 tiles of 16×16"):
