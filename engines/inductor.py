@@ -33,7 +33,7 @@ from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import Manifest, TensorSpec
 from engines.plan_cache import PlanCache
-from engines.tensors import largest_batch, tensor_shape
+from engines.tensors import largest_batch, most_rows, tensor_shape
 
 if TYPE_CHECKING:
     import torch
@@ -91,8 +91,7 @@ class InductorEngine(Engine):
         stat = _stat(directory / PROGRAM_FILE)  # before torch is imported, which takes seconds
         self._torch = _import_torch(device)
         self._backend = backend
-        self._largest = min(max_batch, manifest.max_batch)
-        self.most = largest_batch(manifest, max_batch)
+        self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
         self._memory = {spec.name: self._zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)}
         self._graphs = True
         self._pool: Any = None
@@ -103,7 +102,7 @@ class InductorEngine(Engine):
         if (kept := self._artifacts.get(self._facts)) is not None:
             self._torch.compiler.load_cache_artifacts(kept)
         self._program: Any = _load_program(self._torch, directory / PROGRAM_FILE, manifest, device)
-        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self._largest)
+        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self.most_rows)
 
     @property
     def addresses(self) -> Mapping[str, int]:
@@ -169,7 +168,7 @@ class InductorEngine(Engine):
             compiled.run()
 
     def _compiled(self, shape: BatchShape) -> _Compiled:
-        most = max(min(self._largest, self.most.batch // shape.samples), shape.batch)
+        most = max(min(self.most_rows, self.most.batch // shape.samples), shape.batch)
         padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
         return self._shapes.get(padded) or self._compile(padded)
 

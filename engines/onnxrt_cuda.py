@@ -25,7 +25,7 @@ from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMem
 from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import ONNX_FILE, Manifest
-from engines.tensors import largest_batch, tensor_shape
+from engines.tensors import largest_batch, most_rows, tensor_shape
 
 _CUDA = "CUDAExecutionProvider"
 _NO_GRAPH = "-1"
@@ -73,7 +73,7 @@ class OnnxRuntimeCudaEngine(Engine):
         self.precision = manifest.precision
         self._on_gpu = provider == _CUDA
         self.device = f"cuda:{cuda.index}" if self._on_gpu else "cpu"
-        self.most = largest_batch(manifest, max_batch)
+        self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
         self._cuda = cuda
         self._graphs = True
         self._bound: dict[tuple[BatchShape, bool], _Bound] = {}
@@ -90,9 +90,7 @@ class OnnxRuntimeCudaEngine(Engine):
             self._ort: Any = ort
             options = self._provider_options() if self._on_gpu else {}
             self._session = _open_session(ort, directory / ONNX_FILE, manifest, provider, options)
-            self.note = require_parity(
-                self, directory, facts, DecisionCache(cache_dir / "precision"), min(max_batch, manifest.max_batch)
-            )
+            self.note = require_parity(self, directory, facts, DecisionCache(cache_dir / "precision"), self.most_rows)
         except BaseException:
             self.close()
             raise

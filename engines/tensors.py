@@ -12,8 +12,13 @@ MOST_SAMPLES = 8
 def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:
     """What a GPU engine's memory holds: that many rows of the largest tile, and all the samples of one row."""
     height, width = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
-    rows = min(max_batch, manifest.max_batch)
+    rows = most_rows(manifest, max_batch)
     return BatchShape(max(rows, MOST_SAMPLES) if manifest.samples_together else rows, height, width)
+
+
+def most_rows(manifest: Manifest, max_batch: int) -> int:
+    """The most rows of one sample each in a batch: what the service sends, within the model's own limit."""
+    return min(max_batch, manifest.max_batch)
 
 
 def tensor_shape(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:

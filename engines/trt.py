@@ -20,7 +20,7 @@ from engines.feeds import batch_shape
 from engines.gate import require_parity
 from engines.manifest import Manifest
 from engines.plan_cache import PlanCache
-from engines.tensors import largest_batch
+from engines.tensors import largest_batch, most_rows
 from engines.trt_build import BuildOptions
 from engines.trt_library import TensorRt
 from engines.trt_plans import PlanSource, plan_facts
@@ -70,10 +70,13 @@ class TrtEngine(Engine):
             source = PlanSource(library, directory, manifest, options, cache_dir, self._facts)
             self._runtime = self._resources.enter_context(closing(self._load(source)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
-            self.most = largest_batch(manifest, options.max_batch)
+            self.most, self.most_rows = (
+                largest_batch(manifest, options.max_batch),
+                most_rows(manifest, options.max_batch),
+            )
             self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
-            verdicts, rows = DecisionCache(cache_dir / "precision"), min(options.max_batch, manifest.max_batch)
-            self.note = require_parity(self, directory, self._facts, verdicts, rows)
+            verdicts = DecisionCache(cache_dir / "precision")
+            self.note = require_parity(self, directory, self._facts, verdicts, self.most_rows)
         except BaseException:
             self.close()
             raise

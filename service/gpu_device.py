@@ -34,6 +34,8 @@ class StreamEngine(Protocol):
     manifest: Manifest
     most: BatchShape
     """The largest batch that its memory holds."""
+    most_rows: int
+    """Of a batch that is sent to it, where each has one sample; the memory may hold more."""
 
     @property
     def addresses(self) -> Mapping[str, int]:
@@ -95,7 +97,7 @@ class GpuDevice(Device):
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- whoever routes batches has looked
         shape = batch_shape_of(samples)
-        layout = lay_out(engine.manifest, padded(shape, max(1, engine.most.batch // shape.samples)))
+        layout = lay_out(engine.manifest, padded(shape, max(1, engine.most_rows // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
             raise EngineFailed(f"all {self.depth} slots are on their way; collect one first")

@@ -147,6 +147,7 @@ class FakeStreamEngine(Engine):
     def __init__(self, manifest: Manifest, cuda: Cuda, most: BatchShape) -> None:
         self.manifest = manifest
         self.most = most
+        self.most_rows = most.batch
         self.refuse: list[Exception] = []
         """Raised by the next calls of `enqueue`."""
         self.largest_batch: int | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,24 @@ import pytest
 from engines.base import BatchShape
 from engines.cuda import Cuda
 from engines.errors import EngineDead, EngineFailed, EngineOutOfMemory
-from engines.manifest import Manifest
+from engines.manifest import ONNX_FILE, Manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.trt import TrtEngine
+from engines.trt_build import BuildOptions
+from service.batcher import BatchPolicy
 from service.device import CpuDevice
 from service.devices import Tiles
+from service.engine_room import warm_up_shapes
 from service.gpu_device import GpuDevice, StreamEngine
 from service.gpu_layout import padded_sizes
 from service.gpu_pixels import GpuPixels
 from service.items import Sample, Size
 from service.processes.slots import Memory, SlotLayouts
+from service.settings import Settings
 
+from ..engines.conftest import SEVERAL_SAMPLES, several_samples_graph, tiny_manifest
 from ..engines.fake_cuda import FakeRuntime, Status
+from ..engines.fake_tensorrt import FakeTensorRt
 from .fake_gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 
 MOST = BatchShape(8, 64, 64)
@@ -346,3 +356,27 @@ def test_only_bytes_cross_the_bus(gpu: Gpu, fake_manifest: MakeManifest) -> None
     gpu.device.collect(gpu.device.launch(engine, samples))
     pixels = 2 * 64 * 64
     assert copied == [pixels * 4, pixels * 3 + 2 * 256 * 4]
+
+
+@pytest.mark.parametrize("max_batch", range(1, 10))
+def test_every_batch_of_a_model_with_several_samples_a_row_fits_its_plan_and_was_warmed_up(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_batch: int
+) -> None:
+    graph = several_samples_graph()
+    (tmp_path / ONNX_FILE).write_bytes(graph)
+    manifest = tiny_manifest(onnx_sha256=hashlib.sha256(graph).hexdigest(), max_batch=32, **SEVERAL_SAMPLES)
+    library, options = FakeTensorRt(gpu.runtime).library(), BuildOptions(max_batch=max_batch)
+    engine = TrtEngine(tmp_path, manifest, library=library, cuda=gpu.cuda, cache_dir=tmp_path, options=options)
+    reference = OnnxRuntimeEngine(tmp_path, manifest, threads=1)
+    enqueued: list[BatchShape] = []
+    enqueue = engine.enqueue
+    monkeypatch.setattr(engine, "enqueue", lambda shape, stream: (enqueued.append(shape), enqueue(shape, stream)))
+    rng, tile = np.random.default_rng(0), Size(16, 16)
+    for several in range(1, 9):
+        for rows in range(1, BatchPolicy(max_batch).size(manifest.max_batch, several) + 1):
+            samples = [Sample(tile, _arrays(manifest, rng, tile, several), several) for _ in range(rows)]
+            tiles = gpu.device.collect(gpu.device.launch(engine, samples))
+            assert_same(tiles, CpuDevice().compute(reference, samples))
+    warmed = warm_up_shapes(Settings(max_batch_size=max_batch), engine)
+    assert {shape for shape in enqueued if shape.samples == 1} <= set(warmed)
+    engine.close()
