@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from engines.whole_files import write_whole
 
 _log = structlog.get_logger(__name__)
 
@@ -52,11 +52,7 @@ class DecisionCache:
     def put(self, key: str, decision: Decision) -> None:
         """Remember it; a cache that cannot be written costs time at the next start and nothing else."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._directory, suffix=".partial")
-            with os.fdopen(handle, "w") as file:
-                file.write(decision.model_dump_json())
-            Path(name).replace(self._path(key))
+            write_whole(self._path(key), decision.model_dump_json().encode())
         except OSError as error:
             _log.warning("decision not kept", path=str(self._path(key)), reason=error.strerror)
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 
 from engines.decisions import fingerprint
+from engines.whole_files import write_whole
 
 _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")
@@ -49,17 +48,17 @@ class PlanCache:
         """Keep it; a cache that cannot be written costs time at the next start and nothing else."""
         path = self.path(facts)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._directory, suffix=".partial")
-            with os.fdopen(handle, "wb") as file:
-                file.write(_pack(facts, content))
-            Path(name).replace(path)
+            write_whole(path, _pack(facts, content))
         except OSError as error:
             _log.warning("plan not kept", path=str(path), reason=error.strerror)
 
     def discard(self, facts: Mapping[str, object]) -> None:
-        """Forget a plan that the runtime refused."""
-        self.path(facts).unlink(missing_ok=True)
+        """Forget a plan that the runtime refused; one that cannot be removed is refused again at the next start."""
+        path = self.path(facts)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("plan not removed", path=str(path), reason=error.strerror)
 
 
 def _pack(facts: Mapping[str, object], content: bytes) -> bytes:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +45,22 @@ def publish(tmp_path: Path) -> PublishModel:
         return directory
 
     return write
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files can be made, and nothing can be written to them."""
+    fdopen = os.fdopen
+
+    @contextmanager
+    def full(handle: int, mode: str) -> Iterator[Any]:
+        def write(_content: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with fdopen(handle, mode):
+            yield SimpleNamespace(write=write)
+
+    monkeypatch.setattr(os, "fdopen", full)
 
 
 def tiny_manifest(task: str = "inpaint", **fields: Any) -> Manifest:

@@ -42,3 +42,10 @@ def test_cache_that_cannot_be_written_is_only_a_warning(tmp_path):
         cache.put("k", DECISION)
         assert cache.get("k") is None
     assert [line["event"] for line in logs] == ["decision not kept", "decision ignored"]
+
+
+def test_full_disk_is_only_a_warning_and_leaves_nothing_behind(tmp_path, full_disk):
+    with capture_logs() as logs:
+        DecisionCache(tmp_path).put("k", DECISION)
+    assert [(line["event"], line["reason"]) for line in logs] == [("decision not kept", "No space left on device")]
+    assert list(tmp_path.iterdir()) == []

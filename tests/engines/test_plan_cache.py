@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -76,3 +79,20 @@ def test_cache_that_cannot_be_written_is_only_a_warning(tmp_path):
     with capture_logs() as logs:
         PlanCache(tmp_path / "file").put(FACTS, CONTENT)
     assert [line["event"] for line in logs] == ["plan not kept"]
+
+
+def test_full_disk_is_only_a_warning_and_leaves_nothing_behind(tmp_path, full_disk):
+    with capture_logs() as logs:
+        PlanCache(tmp_path).put(FACTS, CONTENT)
+    assert [(line["event"], line["reason"]) for line in logs] == [("plan not kept", "No space left on device")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_plan_that_cannot_be_removed_is_only_a_warning(cache, monkeypatch):
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with capture_logs() as logs:
+        cache.discard(FACTS)
+    assert [(line["event"], line["reason"]) for line in logs] == [("plan not removed", "Read-only file system")]

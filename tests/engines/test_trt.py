@@ -163,6 +163,19 @@ def test_plan_that_the_runtime_refuses_is_built_anew(ten, directory, monkeypatch
     assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
 
 
+def test_plan_that_is_refused_on_a_read_only_disk_is_built_anew_all_the_same(ten, directory, monkeypatch):
+    ten.open(directory)
+    monkeypatch.setattr("engines.plan_cache.PlanCache.get", lambda *_: b"foreign")
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    engine = ten.open(directory)
+    assert ten.trt.builds == 2
+    assert engine.infer(feed_of(engine))["output"].shape == (1, 3, 16, 16)
+
+
 def test_timing_cache_of_the_first_build_serves_the_next(ten, directory):
     ten.open(directory)
     ten.open(directory, max_batch=2)
