@@ -242,6 +242,17 @@ class PinnedBuffer:
             self.cuda.call("cudaFreeHost", address)
 
 
+def driver_version() -> int:
+    """The CUDA version that the driver speaks, such as 13000, on hosts without cuda-python too; 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    version = ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    return version.value
+
+
 def open_cuda(index: int = 0) -> Cuda:
     """The CUDA device of this host.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from engines.base import BatchShape, Engine, Feed, Outputs
-from engines.cuda import Stream
+from engines.cuda import Stream, driver_version
 from engines.decisions import DecisionCache
 from engines.errors import (
     DeviceLost,
@@ -225,6 +225,7 @@ class InductorEngine(Engine):
             "program": [stat.st_size, stat.st_mtime_ns],
             "runtime": f"torch {self._torch.__version__}",
             "gpu": self._torch.cuda.get_device_name(self.device) if on_gpu else "cpu",
+            "driver": driver_version() if on_gpu else 0,
             "backend": self._backend,
         }
 

@@ -81,7 +81,14 @@ class OnnxRuntimeCudaEngine(Engine):
         self._resources = ExitStack()
         self._session: Any = None
         ort = import_onnxruntime(provider)
-        facts = {"onnx": manifest.onnx_sha256, "runtime": f"onnxruntime {ort.__version__}", "provider": provider}
+        facts = {
+            "onnx": manifest.onnx_sha256,
+            "runtime": f"onnxruntime {ort.__version__}",
+            "provider": provider,
+            "gpu": cuda.device.name,
+            "capability": list(cuda.device.capability),
+            "driver": cuda.device.driver,
+        }
         try:
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self._handed_in = self._resources.enter_context(closing(cuda.event()))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engines.cuda import Cuda, open_cuda
+from engines.cuda import Cuda, driver_version, open_cuda
 from engines.errors import EngineDead, EngineUnavailable
 
 from .fake_cuda import FakeRuntime, Status
@@ -141,3 +142,22 @@ def test_missing_library_is_named(monkeypatch):
 def test_library_that_is_there_is_used(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", FakeRuntime())
     assert open_cuda(0).device.name == "Fake GPU"
+
+
+def test_driver_is_asked_for_its_version_without_the_runtime(monkeypatch):
+    class Driver:
+        @staticmethod
+        def cuDriverGetVersion(version: Any) -> int:  # noqa: N802 -- the library's name
+            version._obj.value = 13000
+            return 0
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: Driver())
+    assert driver_version() == 13000
+
+
+def test_host_without_a_driver_has_version_0(monkeypatch):
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", missing)
+    assert driver_version() == 0

@@ -318,6 +318,13 @@ def test_a_pipeline_fills_the_memory_and_computes_on_its_own_stream(gpu, directo
     assert sorted(shape.batch for shape in engine._shapes) == [2, 4, 6]
 
 
+def test_parity_under_one_driver_says_nothing_of_another(gpu, directory, tmp_path, monkeypatch):
+    for version, verdicts in ((12080, 1), (12080, 1), (13000, 2)):
+        monkeypatch.setattr("engines.inductor.driver_version", lambda version=version: version)
+        open_it(directory, tmp_path, device="cuda:0").close()
+        assert len(list((tmp_path / "precision").iterdir())) == verdicts
+
+
 def test_graphs_can_be_left_out(gpu, directory, tmp_path):
     engine = open_it(directory, tmp_path, device="cuda:0")
     feed = feed_of(engine.manifest, 4)

@@ -86,6 +86,17 @@ def test_parity_is_in_the_note_and_remembered_by_what_it_depends_on(publish, tmp
     assert open_bound(directory, tmp_path).note == engine.note
 
 
+@pytest.mark.parametrize("changed", [{"name": "NVIDIA L40"}, {"capability": (9, 0)}, {"driver": 12080}], ids=str)
+def test_parity_on_one_gpu_says_nothing_of_another_or_of_another_driver(publish, tmp_path, changed):
+    directory, cuda = publish(onnx_model=conv_graph()), Cuda(FakeRuntime())
+    open_bound(directory, tmp_path, cuda=cuda)
+    open_bound(directory, tmp_path, cuda=cuda)
+    assert len(list((tmp_path / "precision").iterdir())) == 1
+    cuda.device = cuda.device._replace(**changed)
+    open_bound(directory, tmp_path, cuda=cuda)
+    assert len(list((tmp_path / "precision").iterdir())) == 2
+
+
 def test_engine_under_the_bar_is_refused(publish, tmp_path, monkeypatch):
     monkeypatch.setattr("engines.gate.compare", lambda *_: Verdict(31.0, finite=True, inputs="full"))
     with pytest.raises(ParityTooLow, match=r"tiny/1 on onnxrt: fp32 .* 31\.0 dB on full inputs, the bar is 45 dB"):
