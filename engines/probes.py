@@ -6,7 +6,7 @@ there because a partial convolution divides by the mask's sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,29 @@ _PROBE_BATCH = 2
 
 def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
     """Named feeds of the smallest bucket: `ordinary`, and for a model with a mask also `empty` and `full`."""
-    height, width = next(manifest.size.buckets())
-    rng = np.random.default_rng(_SEED)
-    sizes = {"batch": min(_PROBE_BATCH, manifest.max_batch), "samples": 1, "height": height, "width": width}
-    feed: dict[str, Array] = {spec.name: _array(spec, sizes, rng) for spec in manifest.inputs}
+    feed = _ordinary(manifest, min(_PROBE_BATCH, manifest.max_batch), next(manifest.size.buckets()))
     yield "ordinary", feed
     if "mask" in feed:
         yield "empty", {**feed, "mask": np.zeros_like(feed["mask"])}
         yield "full", {**feed, "mask": np.ones_like(feed["mask"])}
+
+
+def lone_probe_feeds(manifest: Manifest, tiles: Iterable[tuple[int, int]]) -> Iterator[tuple[str, Feed]]:
+    """Named ordinary feeds of one row, one for each tile, (height, width): `lone 256×256`."""
+    for height, width in tiles:
+        yield f"lone {width}×{height}", _ordinary(manifest, 1, (height, width))
+
+
+def outermost_tiles(manifest: Manifest) -> list[tuple[int, int]]:
+    """The smallest and the largest (height, width) that the service sends; one where there is no other."""
+    tiles = list(manifest.size.buckets())
+    return list(dict.fromkeys((tiles[0], max(tiles, key=lambda size: size[0] * size[1]))))
+
+
+def _ordinary(manifest: Manifest, batch: int, tile: tuple[int, int]) -> dict[str, Array]:
+    sizes = {"batch": batch, "samples": 1, "height": tile[0], "width": tile[1]}
+    rng = np.random.default_rng(_SEED)
+    return {spec.name: _array(spec, sizes, rng) for spec in manifest.inputs}
 
 
 def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) -> Array:

@@ -64,7 +64,8 @@ def test_unparsable_graph_is_unavailable_by_name(publish, tmp_path):
 
 
 def test_size_that_the_graph_does_not_take_fails_the_batch_only(publish, tmp_path):
-    engine = open_bound(publish(onnx_model=conv_graph(size=(16, 16))), tmp_path)
+    sizes = {"kind": "multiple", "multiple_of": 8, "sides": [16]}
+    engine = open_bound(publish(onnx_model=conv_graph(size=(16, 16)), size=sizes), tmp_path)
     with pytest.raises(EngineFailed, match="tiny/1 on onnxrt cpu"):
         engine.infer(blank_feed(engine.manifest, BatchShape(1, 32, 32)))
     assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
