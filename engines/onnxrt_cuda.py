@@ -1,7 +1,8 @@
 """ONNX Runtime on an NVIDIA GPU, for hosts with neither TensorRT nor torch.
 
 The session runs on a stream of its own, on memory that is bound to it; a CUDA graph of its own is replayed for each
-shape, as ONNX Runtime records it.
+shape, as ONNX Runtime records it. The provider keeps its graphs by thread (PerThreadContext): what the loader's thread
+recorded at the warm-up, the worker's records again at the first batch of each shape.
 """
 
 from __future__ import annotations
