@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from service.devices import Tiles
 from service.gpu_layout import batch_shape_of, lay_out, padded_sizes
 from service.gpu_pixels import GpuPixels, View, load_cvcuda
 from service.items import Sample, Size
+
+_LEAST_PIECE = 8 * 2**20
+"""Bytes that `fill` still asks for; what is free may be more than the room by that much."""
 
 
 def arithmetic(bench: Bench) -> None:
@@ -189,7 +193,8 @@ def rss_mb() -> float:
 def halving(bench: Bench) -> None:
     """With the GPU's memory almost full a batch is refused as too large, and its parts are computed.
 
-    Every size has been computed before, as the service does when it starts.
+    Every size has been computed before, as the service does when it starts. A batch should take 128 MiB or more: of
+    less the GPU's own rounding decides what fits.
     """
     cuda = open_cuda()
     tile = Size(*bench.largest_tile)
@@ -197,10 +202,8 @@ def halving(bench: Bench) -> None:
     samples = random_samples(bench.manifest, np.random.default_rng(2), bench.arguments.max_batch, tile)
     wanted = CpuDevice().compute(bench.engine, samples)
     made = bench.device(1)
-    free, _ = cuda.call("cudaMemGetInfo")
-    needed = sum(lay_out(bench.manifest, batch_shape_of(samples)).sizes[:3])
+    needed = sum(lay_out(bench.manifest, batch_shape_of(samples)).sizes)
     room = min(96 * 2**20, needed // 2)
-    ballast = cuda.device_buffer(free - room)
     refused: list[int] = []
 
     def compute(part: Sequence[Sample]) -> Tiles:
@@ -213,10 +216,25 @@ def halving(bench: Bench) -> None:
             return [*compute(part[: len(part) // 2]), *compute(part[len(part) // 2 :])]
 
     try:
-        worst = differs(compute(samples), wanted)
+        with fill(cuda, room):
+            worst = differs(compute(samples), wanted)
     finally:
-        ballast.close()
         made.close()
-    bench.say("halving", free_mb=room >> 20, refused=refused, worst_level=worst)
+    bench.say("halving", needed_mb=needed >> 20, free_mb=room >> 20, refused=refused, worst_level=worst)
     assert refused
     assert worst <= 1
+
+
+@contextmanager
+def fill(cuda: Any, room: int) -> Iterator[None]:
+    """Take the GPU's memory but for about that many bytes, in pieces where it is not to be had at once."""
+    with ExitStack() as taken:
+        wanted = cuda.call("cudaMemGetInfo")[0] - room
+        while wanted >= _LEAST_PIECE:
+            try:
+                taken.enter_context(closing(cuda.device_buffer(wanted)))
+            except EngineOutOfMemory:  # noqa: PERF203 -- the loop is about it
+                wanted //= 2
+            else:
+                wanted = min(wanted, cuda.call("cudaMemGetInfo")[0] - room)
+        yield
