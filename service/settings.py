@@ -6,6 +6,7 @@ Order: flag, environment, `--config` file (TOML), default. A misspelt or unknown
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 KEY_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
 """A client's, and no settings of the server; on one machine both may be set."""
+_SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+"""What Kubernetes puts into every pod for a Service called retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
 
 
 class SettingsInvalid(RetouchError):
@@ -161,6 +164,13 @@ def load_settings(
     known = {PREFIX + name.upper(): name for name in Settings.model_fields}
     expected = {*known, CONFIG_VARIABLE, *KEY_VARIABLES}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in expected)
+    links = [name for name in unknown if _SERVICE_LINK.fullmatch(name)]
+    links += [name for name in known if environ.get(name, "").startswith(("tcp://", "udp://", "sctp://"))]
+    if links:
+        raise SettingsInvalid(
+            f"Kubernetes sets {', '.join(links)} for a Service whose name begins with retouch; "
+            "set enableServiceLinks: false in the pod's spec"
+        )
     if unknown:
         raise SettingsInvalid(
             f"unknown environment settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"

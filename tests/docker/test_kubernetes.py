@@ -16,7 +16,7 @@ from compose_file import DOCKER
 
 from service.drain import FLUSH_AT_LEAST_S
 from service.metrics import Metrics
-from service.settings import load_settings
+from service.settings import SettingsInvalid, load_settings
 
 FOLDER = DOCKER / "kubernetes"
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
@@ -95,6 +95,14 @@ def test_its_settings_exist_and_it_is_given_more_time_to_end_than_it_takes() -> 
     assert grace_s >= settings.drain_delay_s + settings.drain_timeout_s + 2 + 2 * FLUSH_AT_LEAST_S
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert ports == {"http": settings.port, "metrics": settings.metrics_port}
+
+
+@pytest.mark.parametrize("kind", sorted({one["kind"] for one in RESOURCES if "template" in one.get("spec", {})}))
+def test_a_services_own_variables_are_kept_from_pods_whose_settings_they_would_be(kind: str) -> None:
+    service = only("Service")["metadata"]["name"].upper()
+    with pytest.raises(SettingsInvalid, match="enableServiceLinks"):
+        load_settings(environ={f"{service}_SERVICE_HOST": "10.0.0.1", f"{service}_PORT": "tcp://10.0.0.1:80"})
+    assert only(kind)["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
 def test_the_containers_are_confined_and_write_only_to_volumes() -> None:

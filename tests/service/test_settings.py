@@ -43,6 +43,29 @@ def test_a_wrong_or_misspelt_environment_setting_stops_the_start(environ: dict[s
         load_settings({}, environ)
 
 
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param(
+            {
+                "RETOUCH_SERVICE_HOST": "10.0.0.1",
+                "RETOUCH_SERVICE_PORT": "80",
+                "RETOUCH_SERVICE_PORT_HTTP": "80",
+                "RETOUCH_PORT": "tcp://10.0.0.1:80",
+                "RETOUCH_PORT_80_TCP": "tcp://10.0.0.1:80",
+                "RETOUCH_PORT_80_TCP_ADDR": "10.0.0.1",
+            },
+            id="of a Service called retouch",
+        ),
+        pytest.param({"RETOUCH_CPU_SERVICE_HOST": "10.0.0.1"}, id="called retouch-cpu"),
+        pytest.param({"RETOUCH_PORT": "tcp://10.0.0.1:80"}, id="the port alone"),
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_told_from_a_misspelt_setting(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"Kubernetes .* set enableServiceLinks: false in the pod's spec$"):
+        load_settings({}, environ)
+
+
 @pytest.mark.parametrize("content", ["prot = 1", "port = ", 'port = "x"'])
 def test_a_wrong_config_file_stops_the_start(tmp_path: Path, content: str) -> None:
     config = tmp_path / "retouch.toml"
