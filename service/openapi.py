@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi.responses import Response
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from service.errors import ServiceError
 from service.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
@@ -57,6 +58,12 @@ _PARAMETERS = [
         "description": "the same key gives the same answer, computed once",
     },
 ]
+_JOB_HEADERS = {"Location": "where the job is polled", "Preference-Applied": "`respond-async`"}
+_RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
+_RETRIED = (409, 429, 503, 504)
+"""Errors that pass, some of which say when."""
+_REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
+"""Named beside media types that FastAPI would give no schema, so that it does not know of them."""
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -66,30 +73,34 @@ _SECURITY_SCHEMES = {
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Responses that are RFC 9457 problems."""
     titles = {error.status: error.title for error in ServiceError.__subclasses__()}
+    content = {PROBLEM_TYPE: {"schema": _ref(Problem)}}
     return {
-        status: {"model": Problem, "description": titles[status], "content": {PROBLEM_TYPE: {}}} for status in statuses
+        status: {
+            "description": titles[status],
+            "content": content,
+            **({"headers": _headers(_RETRY_HEADERS)} if status in _RETRIED else {}),
+        }
+        for status in statuses
     }
 
 
 def secured(document: dict[str, Any], public: Collection[str]) -> dict[str, Any]:
-    """The document, with how keys are sent and what a call without a good one is answered.
+    """The document, with how keys are sent, what a call without a good one is answered, and all that it refers to.
 
     Args:
         document: as FastAPI makes it.
         public: paths that need no key.
     """
-    refusals = {
-        str(status): {
-            "description": answer["description"],
-            "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
-        for status, answer in problems(401, 403, 429).items()
-    }
+    refusals = {str(status): answer for status, answer in problems(401, 403, 429).items()}
     paths = {
         path: calls if path in public else {method: _refusable(call, refusals) for method, call in calls.items()}
         for path, calls in document["paths"].items()
     }
-    components = {**document["components"], "securitySchemes": _SECURITY_SCHEMES}
+    _, referred = models_json_schema(
+        [(model, "serialization") for model in _REFERRED], ref_template="#/components/schemas/{model}"
+    )
+    schemas = {**document["components"]["schemas"], **referred["$defs"]}
+    components = {**document["components"], "schemas": schemas, "securitySchemes": _SECURITY_SCHEMES}
     return {**document, "paths": paths, "components": components}
 
 
@@ -119,13 +130,12 @@ def image_call(
         "additionalProperties": False,
         "properties": {**parts, **{name: _text_field(field) for name, field in schema["properties"].items()}},
     }
-    headers = {name: {"description": text, "schema": {"type": "string"}} for name, text in _HEADERS.items()}
-    found = {"content": _image_content(several), "headers": headers, "model": ImagesReply if several else ImageReply}
+    found = {"content": _image_content(several), "headers": _headers(_HEADERS)}
     return {
         "response_class": Response,
         "responses": {
             200: {"description": "The picture, or the pictures", **found},
-            202: {"description": "Accepted as a job", "model": JobReply},
+            202: {"description": "Accepted as a job", "model": JobReply, "headers": _headers(_JOB_HEADERS)},
             **problems(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
@@ -152,7 +162,7 @@ def stored_result() -> dict[str, Any]:
         "responses": {
             200: {"description": "The image, or its sidecar as JSON", "content": content, "headers": {"ETag": tag}},
             304: {"description": "The client has it already"},
-            **problems(404, 503),
+            **problems(404, 422, 503),
         },
         "openapi_extra": {"parameters": [known]},
     }
@@ -163,6 +173,10 @@ def _text_field(field: dict[str, Any]) -> dict[str, Any]:
     choices = [choice for choice in field.get("anyOf", []) if choice != {"type": "null"}]
     kept = {key: value for key, value in field.items() if key not in ("anyOf", "title") and value is not None}
     return {**kept, **(choices[0] if choices else {})}
+
+
+def _headers(texts: dict[str, str]) -> dict[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in texts.items()}
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:

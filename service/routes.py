@@ -56,14 +56,14 @@ def image_calls() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
 
-@router.get("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404))
+@router.get("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404, 422, 503))
 async def get_job(request: Request, job_id: str) -> Response:
     """The state of an asynchronous request."""
     service: Service = request.state.service
     return job_response(await service.jobs.get(job_id))
 
 
-@router.delete("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404))
+@router.delete("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404, 422, 503))
 async def cancel_job(request: Request, job_id: str) -> Response:
     """Cancel an asynchronous request; what has not begun is not computed."""
     service: Service = request.state.service

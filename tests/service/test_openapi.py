@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,6 +49,62 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     form = translate["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert (form["required"], "instance" in form["properties"]) == (["image"], True)
     assert "multipart/mixed" not in translate["responses"]["200"]["content"]
+
+
+@pytest.mark.parametrize(("count", "reply"), [(1, "ImageReply"), (2, "ImagesReply")])
+def test_what_is_answered_as_json_is_what_the_document_says(
+    serve: Serve, models_dir: Path, add_model: Callable[..., Path], count: int, reply: str
+) -> None:
+    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
+    size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
+    add_model(models_dir, "faces", "generate", inputs=[latent], size=size)
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+        fields = {"count": (None, str(count)), "model": (None, "faces")}
+        answer = client.post("/v1/generate", files=fields, headers={"Accept": "application/json"})
+    assert answer.status_code == 200, answer.text
+    schema = document["paths"]["/v1/generate"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    _validator(document, schema).validate(answer.json())
+    _validator(document, {"$ref": f"#/components/schemas/{reply}"}).validate(answer.json())
+    assert not _validator(document, schema).is_valid({})
+
+
+def test_errors_are_documented_as_they_are_sent(serve: Serve) -> None:
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+        answer = client.get("/v1/jobs/nothing")
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    assert answer.headers["Content-Type"] in problem
+    _validator(document, problem["application/problem+json"]["schema"]).validate(answer.json())
+    calls = [call for path in document["paths"].values() for call in path.values()]
+    errors = [answer for call in calls for status, answer in call["responses"].items() if status >= "4"]
+    health = document["paths"]["/readyz"]["get"]["responses"]["503"]
+    assert {str(error["content"]) for error in errors if error != health} == {str(problem)}
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_headers_that_say_where_and_when_to_ask_again_are_documented(serve: Serve) -> None:
+    with serve().client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    inpaint = paths["/v1/inpaint"]["post"]["responses"]
+    assert {"Location", "Preference-Applied"} <= set(inpaint["202"]["headers"])
+    for call in (paths["/v1/inpaint"]["post"], paths["/v1/jobs/{job_id}"]["get"], paths["/v1/jobs/{job_id}"]["delete"]):
+        for status in ("429", "503"):
+            assert "Retry-After" in call["responses"][status]["headers"]
+    assert "Retry-After" in inpaint["504"]["headers"]
+
+
+def test_every_reference_of_the_document_leads_somewhere(serve: Serve) -> None:
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+    named = set(re.findall(r"'#/components/schemas/(\w+)'", str(document)))
+    assert named == set(document["components"]["schemas"])
+
+
+def _validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """Of JSON Schema 2020-12, which OpenAPI 3.1 is made of; the document's own parts can be named."""
+    jsonschema = pytest.importorskip("jsonschema")
+    return jsonschema.Draft202012Validator({**schema, "components": document["components"]})
 
 
 @pytest.mark.slow
