@@ -31,13 +31,15 @@ def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest
     """Directory and manifest of the newest version of each model, or of those named.
 
     Raises:
-        ModelNotFound: a name is of no model here.
+        ModelNotFound: a name is of no model here, or there are no models at all.
         ManifestInvalid: a manifest cannot be read.
     """
     found = list_versions(root)
     newest = {key.name: key for key in sorted(found)}
     if missing := sorted(set(names) - set(newest)):
         raise ModelNotFound(f"no {', '.join(missing)} in {root}; there are {', '.join(newest) or 'none'}")
+    if not newest:
+        raise ModelNotFound(f"no models in {root}; export one, or name their repository with --models-dir")
     keys = [newest[name] for name in (names or newest)]
     return [(found[key].directory, read_manifest_of(key, found[key].directory)) for key in keys]
 

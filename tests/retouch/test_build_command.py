@@ -15,7 +15,7 @@ import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from engines.errors import EngineUnavailable
+from engines.errors import EngineUnavailable, ModelNotFound
 from engines.trt_library import load_tensorrt
 from retouch.build_command import build
 
@@ -72,6 +72,15 @@ def test_unknown_model_is_an_error_that_names_those_there(models):
     assert result.exit_code != 0
     assert "no surely_not in" in str(result.exception)
     assert "there are facades, maps" in str(result.exception)
+
+
+@pytest.mark.parametrize("repository", ["empty", "missing"])
+def test_a_repository_without_models_is_an_error_and_no_success(tmp_path, repository):
+    (tmp_path / "empty").mkdir()
+    result = run(tmp_path / repository)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ModelNotFound)
+    assert f"no models in {tmp_path / repository}; " in str(result.exception)
 
 
 def test_engine_that_cannot_be_had_fails_with_its_reason(models):
