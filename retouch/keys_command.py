@@ -28,7 +28,9 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     per_day: Annotated[
         int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")
     ] = None,
-    expires_days: Annotated[float | None, typer.Option(min=0, help="days until it holds no more; else never")] = None,
+    expires_days: Annotated[
+        float | None, typer.Option(min=0, max=36500, help="days until it holds no more; else never")
+    ] = None,
 ) -> None:
     """Make a key and print it, once: the file keeps its digest alone."""
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without

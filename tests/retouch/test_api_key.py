@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from retouch.api_key import KeyFileUnreadable, key_headers
+from retouch.api_key import KeyFileUnreadable, KeyUnusable, key_headers
 from service.settings import load_settings
 
 
@@ -17,6 +17,16 @@ def test_the_key_comes_from_the_environment_or_from_a_file(tmp_path: Path) -> No
     assert key_headers({"RETOUCH_API_KEY": "rtk_1", **by_file}) == {"X-API-Key": "rtk_1"}
     with pytest.raises(KeyFileUnreadable, match="RETOUCH_API_KEY_FILE"):
         key_headers({"RETOUCH_API_KEY_FILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "rtk_1\nrtk_2", "rtk_\udcff"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
+    with pytest.raises(KeyUnusable, match=r"RETOUCH_API_KEY holds .* as `retouch keys create` printed it") as refused:
+        key_headers({"RETOUCH_API_KEY": key})
+    assert key not in str(refused.value)
+    (tmp_path / "key").write_bytes(key.encode("utf-8", "replace") + b"\x00")
+    with pytest.raises(KeyUnusable, match="RETOUCH_API_KEY_FILE holds"):
+        key_headers({"RETOUCH_API_KEY_FILE": str(tmp_path / "key")})
 
 
 def test_a_clients_key_in_the_environment_does_not_stop_a_server() -> None:
