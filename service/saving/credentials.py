@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
+from service.settings import SettingsInvalid
+
 _READ_AGAIN_AFTER = timedelta(minutes=10)
 
 
@@ -37,7 +39,7 @@ class SharedCredentials:
         """The keys of now.
 
         Raises:
-            OSError, KeyError: the file is gone or has no such profile any more.
+            OSError, KeyError, SettingsInvalid: the file is gone, has no such profile any more, or is damaged.
         """
         section = _read(self.path)[self.profile]
         return Credentials(
@@ -49,19 +51,39 @@ class SharedCredentials:
 
 
 def shared_credentials(environ: Mapping[str, str], now: Callable[[], datetime]) -> SharedCredentials | None:
-    """The file's keys, or None where the environment has keys of its own or the file has none for the profile."""
+    """The file's keys; None where the environment has keys of its own, or nobody named a file and there are none in it.
+
+    Raises:
+        SettingsInvalid: the file that `AWS_SHARED_CREDENTIALS_FILE` names cannot be read or has no keys of the profile,
+            or either file is damaged; the message repeats none of it.
+    """
     if "AWS_ACCESS_KEY_ID" in environ:
         return None
-    path = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")
+    named = environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    path = Path(named or Path.home() / ".aws" / "credentials")
     profile = environ.get("AWS_PROFILE", "default")
     try:
-        found = profile in _read(path)
-    except OSError:
-        return None
-    return SharedCredentials(path, profile, now) if found else None
+        parser = _read(path)
+        wrong = None if _has_keys(parser, profile) else f"has no keys of the profile {profile!r}"
+    except OSError as error:
+        wrong = f"cannot be read ({error.strerror})"
+    if wrong is None:
+        return SharedCredentials(path, profile, now)
+    if named:
+        raise SettingsInvalid(
+            f"AWS_SHARED_CREDENTIALS_FILE {path} {wrong}; mend it, or unset that for other credentials of this machine"
+        )
+    return None
+
+
+def _has_keys(parser: configparser.ConfigParser, profile: str) -> bool:
+    return all(parser.has_option(profile, name) for name in ("aws_access_key_id", "aws_secret_access_key"))
 
 
 def _read(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read_string(path.read_text("utf-8"), source="the credentials file")
+    try:
+        parser.read_string(path.read_text("utf-8"))
+    except (configparser.Error, UnicodeDecodeError) as error:  # whose messages repeat the line
+        raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
     return parser

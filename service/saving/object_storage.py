@@ -7,8 +7,10 @@ store of results decides, which has the result on disk meanwhile.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,6 +22,7 @@ from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar
 from service.settings import SettingsInvalid
 
 _DEFAULT_REGION = "us-east-1"
+_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,15 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
     """The storage at a URL; nothing is sent yet.
 
     Raises:
-        SettingsInvalid: the URL is no `s3://BUCKET/PREFIX`, or the client is not installed.
+        SettingsInvalid: the URL is no `s3://BUCKET/PREFIX`, the endpoint no `http(s)://HOST:PORT`, the client is not
+            installed, or a credentials file is wrong.
     """
     parts = urlsplit(location.url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
         raise SettingsInvalid(f"results_url {location.url!r} is not s3://BUCKET/PREFIX; keys belong in the environment")
     endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        raise SettingsInvalid(f"the S3 endpoint {endpoint.rpartition('@')[2]!r} is not http(s)://HOST:PORT")
     region = location.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
     try:
         s3_store = importlib.import_module("obstore.store").S3Store
@@ -115,8 +121,8 @@ def _told(call: Callable[[], Any]) -> Any:
     """
     try:
         return call()
-    except FileNotFoundError:
+    except (FileNotFoundError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
         raise
-    except Exception as error:  # the client's tree of errors, and those of its credentials
+    except BaseException as error:  # the client's tree of errors, those of its credentials, and PanicException, a bug's
         line = str(error).partition("\n")[0].partition(": <")[0]
         raise OSError(f"{type(error).__name__}: {line}") from None

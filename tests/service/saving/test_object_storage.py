@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import obstore
 import pytest
+from obstore.store import S3Store
 from structlog.testing import capture_logs
 
 from service.errors import NotReady, ServiceError
@@ -99,6 +102,60 @@ def test_keys_may_come_from_the_shared_file(bucket: Any, tmp_path: Path, monkeyp
 def test_a_url_that_is_no_bucket_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"s3://BUCKET/PREFIX"):
         open_object_storage(ObjectLocation(url))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["minio:9000", "minio", "ftp://minio", "http://", "http://a b", "http://minio:x", "http://me:secret@minio"],
+)
+def test_an_endpoint_that_is_no_address_stops_the_start(endpoint: str) -> None:
+    for location, environ in (
+        (ObjectLocation("s3://results", endpoint), {}),
+        (ObjectLocation("s3://results"), {"AWS_ENDPOINT_URL": endpoint}),
+    ):
+        with pytest.raises(SettingsInvalid, match=r"is not http\(s\)://HOST:PORT") as refused:
+            open_object_storage(location, environ)
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("endpoint", ["http://minio:9000", "https://s3.example.com/", "http://[::1]:9000/under/a/path"])
+def test_an_endpoint_may_have_a_port_and_a_path(endpoint: str) -> None:
+    open_object_storage(ObjectLocation("s3://results", endpoint))
+
+
+def test_a_panic_of_the_client_is_an_error_like_others_and_ends_no_thread_that_saves() -> None:
+    client = S3Store("results", endpoint="minio:9000", region="us-east-1", retry_config={"max_retries": 0})
+    storage = ObjectStorage(client, obstore)
+    for call in (
+        lambda: storage.write(BODY, SIDECAR),
+        lambda: storage.load("x"),
+        lambda: storage.delete("x"),
+        lambda: list(storage.entries()),
+    ):
+        with pytest.raises(OSError, match="PanicException"):
+            call()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+def test_what_ends_a_process_or_a_task_goes_through_the_client_unchanged(kind: type[BaseException]) -> None:
+    class Interrupted:
+        def put(self, *_: object, **__: object) -> None:
+            raise kind
+
+    with pytest.raises(kind):
+        ObjectStorage(None, Interrupted()).write(BODY, SIDECAR)
+
+
+def test_a_credentials_file_that_is_damaged_later_fails_a_save_and_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = hush\n")
+    storage = open_object_storage(
+        ObjectLocation("s3://results", "http://127.0.0.1:1"), {"AWS_SHARED_CREDENTIALS_FILE": str(path)}
+    )
+    path.write_text("aws_secret_access_key = hush\n")
+    with pytest.raises(OSError, match="no credentials file") as failed:
+        storage.write(BODY, SIDECAR)
+    assert "hush" not in str(failed.value)
 
 
 def test_a_missing_client_stops_the_start_and_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
