@@ -20,7 +20,7 @@ from service.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady,
 from service.fairness import Flow
 from service.items import Call
 from service.jobs.building import destinations_of
-from service.negotiation import asked_priority, asked_timeout_s, joined, wanted_format, wants_job
+from service.negotiation import asked_priority, asked_timeout_s, joined, single, wanted_format, wants_job
 from service.orders import Order
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.replies import image_response, job_response
@@ -46,9 +46,9 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     service: Service = request.state.service
     settings, received_at = service.settings, service.clock()
     later = wants_job(joined(request.headers, "prefer"))
-    asked_s = asked_timeout_s(request.headers.get("x-request-timeout-ms"))
+    asked_s = asked_timeout_s(single(request.headers, "X-Request-Timeout-Ms"))
     allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
-    flow = Flow(request.state.client.id, asked_priority(request.headers.get("x-priority")))
+    flow = Flow(request.state.client.id, asked_priority(single(request.headers, "X-Priority")))
     job_id = request.scope["state"].get("job_id")
     if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:
         return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
@@ -75,7 +75,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
 async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
     """The answer of `work`, or the one that an earlier request with the same Idempotency-Key got."""
     service: Service = request.state.service
-    key = request.headers.get("idempotency-key")
+    key = single(request.headers, "Idempotency-Key")
     if key is None:
         return await work()
     name = key_name(key, request.state.client.id, order.task)

@@ -59,6 +59,18 @@ def joined(headers: Headers, name: str) -> str:
     return ",".join(headers.getlist(name))
 
 
+def single(headers: Headers, name: str) -> str | None:
+    """The value of a header that is no list; None where it is not sent.
+
+    Raises:
+        InvalidOption: it is sent more than once: which one was meant?
+    """
+    values = headers.getlist(name)
+    if len(values) > 1:
+        raise InvalidOption(f"{name} is sent {len(values)} times; send it once")
+    return values[0] if values else None
+
+
 def matches(if_none_match: str, etag: str) -> bool:
     """Whether an If-None-Match header names the entity tag (RFC 9110 §13.1.2: compared weakly); `*` names any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]

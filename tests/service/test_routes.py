@@ -350,6 +350,16 @@ def test_a_deadline_that_has_no_chance_is_answered_504(serve: Serve, files: File
         check_problem(response, 422, "invalid_option")
 
 
+@pytest.mark.parametrize("name", ["Idempotency-Key", "X-Request-Timeout-Ms", "X-Priority"])
+def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(serve: Serve, files: Files, name: str) -> None:
+    with serve().client() as client:
+        once = client.post("/v1/inpaint", files=files, headers=[(name, "9")])
+        assert once.status_code in (200, 504), once.text
+        twice = client.post("/v1/inpaint", files=files, headers=[(name, "9"), (name.lower(), "8")])
+        check_problem(twice, 422, "invalid_option")
+        assert f"{name} is sent 2 times" in twice.json()["detail"]
+
+
 def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> None:
     running = serve(metrics_port=free_port)
     assert "retouch_ready 1.0" in httpx.get(f"http://127.0.0.1:{free_port}/metrics").text
