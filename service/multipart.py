@@ -23,6 +23,7 @@ class Part:
 
     name: str = ""
     is_file: bool = False
+    file_name: str = ""
     size: int = 0
     slices: list[bytes] = field(default_factory=list)
     charset: str = "utf-8"
@@ -113,7 +114,7 @@ class PartsReader:
         if not segment.name:
             raise InvalidRequest('malformed multipart body: a part has no name; send Content-Disposition with "name"')
         name = _decoded(segment.name.encode("latin-1"), self._charset)
-        part = Part(name, segment.filename is not None, charset=self._charset)
+        part = Part(name, segment.filename is not None, segment.filename or "", charset=self._charset)
         self.parts.append(part)
         if sum(other.is_file == part.is_file for other in self.parts) > MAX_PARTS:
             raise InvalidRequest(f"the body has more than {MAX_PARTS} files, or fields; send fewer")

@@ -127,7 +127,8 @@ def _put(form: Form, part: Part, files: Collection[str]) -> None:
             raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
         form.fields[name] = part.text
     elif name in files:
-        form.files[name] = part.data
+        if part.file_name or part.size:  # a browser sends neither for a file that nobody chose
+            form.files[name] = part.data
     else:
         known = f"file parts are {', '.join(files)}" if files else "this call takes no files"
         raise InvalidRequest(f"unexpected file part {name[:80]!r}; {known}")

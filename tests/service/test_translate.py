@@ -134,6 +134,25 @@ def test_what_is_wrong_with_maps_is_named(serve: Serve) -> None:
             assert said in reply.json()["detail"]
 
 
+def test_a_file_that_nobody_chose_in_a_browsers_form_is_not_sent(serve: Serve) -> None:
+    field = 'Content-Disposition: form-data; name="{}"{}\r\n{}\r\n'
+    chosen, empty = '; filename="a.png"', '; filename=""'
+    kind = "Content-Type: application/octet-stream\r\n"
+    fields = [("model", "", "", b"labels"), ("image", chosen, kind, png(np.zeros((64, 64, 1), np.uint8)))]
+    left = [("instance", empty, kind, b""), ("reference", empty, kind, b"")]
+
+    def body(parts: list[tuple[str, str, str, bytes]]) -> bytes:
+        pieces = [b"--b\r\n" + field.format(*head).encode() + data + b"\r\n" for *head, data in parts]
+        return b"".join(pieces) + b"--b--\r\n"
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    with serve().client() as client:
+        reply = client.post("/v1/translate", content=body(fields + left), headers=headers)
+        assert reply.status_code == 200, reply.text
+        without = client.post("/v1/translate", content=body([fields[0], ("image", empty, kind, b"")]), headers=headers)
+        assert (without.status_code, without.json()["code"]) == (400, "missing_part")
+
+
 def test_a_one_channel_model_takes_any_picture_as_grey_and_gives_grey(serve: Serve) -> None:
     grey = RANDOM.integers(0, 256, (64, 64, 1), np.uint8)
     with serve().client() as client:
