@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Endpoint = Literal["inpaint", "translate"]
 _CLOSED_BY_DEFAULT = "1,4,16"
 _STDOUT = Path("-")
-_PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 bench_app = typer.Typer(add_completion=False)
 bench_app.command("pipeline")(bench_pipeline)
@@ -64,11 +63,12 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     """
     if ctx.invoked_subcommand:
         return
-    from retouch.bench.session import Plan  # noqa: PLC0415 -- loads hdrh and numpy
+    from retouch.bench.report_files import refuse_unwritable  # noqa: PLC0415 -- loads hdrh and numpy
+    from retouch.bench.session import Plan  # noqa: PLC0415 -- the same
 
     if not image:
         raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
-    _refuse_unwritable(json_file, plot)
+    refuse_unwritable(json_file, plot)
     rates = _numbers(rate, "--rate")
     clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
     plan = Plan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
@@ -93,17 +93,6 @@ def _numbers(text: str, flag: str) -> list[float]:
     if any(not 0 < number < 1e6 or (flag == "--concurrency" and number % 1) for number in numbers):
         raise typer.BadParameter(f"{text!r} must be positive numbers, whole ones for clients", param_hint=flag)
     return numbers
-
-
-def _refuse_unwritable(json_file: Path | None, plot: Path | None) -> None:
-    """Raises BenchFailed: a report could not be written in the end; better to know before the runs."""
-    from retouch.bench.session import BenchFailed  # noqa: PLC0415 -- loads hdrh and numpy
-
-    for path in (json_file, plot):
-        if path and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise BenchFailed(f"{path} cannot be written: name a file in a folder that exists")
-    if plot and plot.suffix not in _PLOT_SUFFIXES:
-        raise BenchFailed(f"{plot} must end in one of {', '.join(_PLOT_SUFFIXES)}")
 
 
 def _payloads(endpoint: Endpoint, images: list[Path], masks: list[Path], fields: dict[str, str]) -> list[Payload]:

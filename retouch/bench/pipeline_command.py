@@ -35,8 +35,10 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
 
     from retouch.bench.pipeline_report import print_rows, save_rows_plot  # noqa: PLC0415 -- loads matplotlib
+    from retouch.bench.report_files import refuse_unwritable  # noqa: PLC0415 -- loads hdrh
     from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
+    refuse_unwritable(json_file, plot)
     flags: dict[str, Any] = {
         "max_batch_size": max_batch_size,
         "models_dir": models_dir,
@@ -79,7 +81,7 @@ def _measure_all(settings: Settings, job: Job, console: Any) -> tuple[str, list[
     configure_logs(settings)
     name, _, version = job.model.partition("/")
     found = list_versions(settings.models_dir)
-    keys = sorted(key for key in found if key.name == name and (not version or key.version == int(version)))
+    keys = sorted(key for key in found if key.name == name and (not version or str(key.version) == version))
     if not keys:
         raise ModelNotFound(f"no model {job.model} in {settings.models_dir}; export one, or name another with --model")
     directory = found[keys[-1]].directory

@@ -16,7 +16,7 @@ _WARM_UP_CLIENTS = 4
 
 
 class BenchFailed(RetouchError):
-    """There is nothing to measure: the first request failed."""
+    """There is nothing to measure, as the first request failed, or no place for the report."""
 
 
 @dataclass(frozen=True, slots=True)

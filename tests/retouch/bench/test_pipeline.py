@@ -226,11 +226,31 @@ def test_the_command_measures_a_folder_and_writes_its_reports(
     assert plot.stat().st_size > 1000
 
 
-def test_a_model_that_is_not_there_is_named(models_dir: Path, pictures: Path) -> None:
-    command = ["bench", "pipeline", "--images", str(pictures), "--models-dir", str(models_dir), "--model", "nobody/3"]
+@pytest.mark.parametrize("model", ["nobody/3", "photos/2", "photos/x", "photos/1/1"])
+def test_a_model_that_is_not_there_is_named(models_dir: Path, pictures: Path, model: str) -> None:
+    command = ["bench", "pipeline", "--images", str(pictures), "--models-dir", str(models_dir), "--model", model]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
-    assert "no model nobody/3" in result.output
+    assert f"no model {model}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["--json", "gone/rows.json"], "name a file in a folder that exists", id="no folder"),
+        pytest.param(["--plot", "pictures"], "pictures cannot be written", id="a folder as plot"),
+        pytest.param(["--plot", "rows.gif"], "must end in one of .png", id="unknown kind of plot"),
+    ],
+)
+def test_a_report_that_could_not_be_written_is_refused_before_anything_is_measured(
+    models_dir: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(pictures.parent)
+    common = ["--models-dir", str(models_dir), "--model", "facades", "--engine", "fake", "--count", "1"]
+    result = CliRunner().invoke(app, ["bench", "pipeline", "--images", str(pictures), *common, *arguments])
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert "images/s" not in result.output
 
 
 def test_load_for_a_server_needs_an_image() -> None:
