@@ -29,18 +29,14 @@ from service.engine_room import open_engine_room
 from service.health import Outage, Vitals, unready_reasons
 from service.interpreter import switch_often
 from service.items import Call, Reply
-from service.jobs import deliveries
-from service.jobs import table as jobs_table
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
 from service.lag import LoopLag
-from service.ledger.database import LEDGER_FILE, Database
 from service.memory import keep_freed_memory
 from service.metrics import Metrics
 from service.orders import Order
 from service.pace import Pace
 from service.pipeline import Pipeline
-from service.repeats import keys, known_results
 from service.repeats.building import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
@@ -50,6 +46,7 @@ from service.saving.owners import Owner
 from service.saving.reading import ResultReader
 from service.saving.store import ResultStore
 from service.settings import Settings
+from service.shared_ledger import shared_ledger
 from service.tracing import RequestTracer, open_request_tracer
 
 log = structlog.get_logger(__name__)
@@ -174,11 +171,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(
-        Database(
-            settings.results_dir / LEDGER_FILE, [one.SCHEMA for one in (jobs_table, deliveries, keys, known_results)]
-        )
-    )
+    ledger = stack.enter_context(shared_ledger(settings))
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner))
     results = ResultReader(store)
     stack.callback(results.close)

@@ -43,8 +43,7 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: so
         started again because it has lost its GPU, else 1.
 
     Raises:
-        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
-        KeysInvalid: the key file cannot be read.
+        SettingsInvalid, KeysInvalid: as `prepare` says.
     """
     prepare(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from service.edge.authorisation import check_exposure
 from service.edge.keys import read_keys
+from service.jobs.webhooks import read_secrets
 from service.logs import configure_logs
 from service.saving.building import open_storage
 from service.settings import Settings
+from service.shared_ledger import shared_ledger
 from service.tracing import check_tracing
 
 _OPEN_FILES = 65_536
@@ -19,17 +21,21 @@ def prepare(settings: Settings) -> None:
     """Check the settings against this machine, and make this process ready.
 
     Raises:
-        SettingsInvalid: results cannot be saved as the settings say, strangers could use the server, or a package that
-            the settings need is missing.
+        SettingsInvalid: results cannot be saved as the settings say, strangers could use the server, a package that the
+            settings need is missing, the file of webhook secrets is wrong, or the ledger is damaged.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
     check_tracing(settings)
     if settings.keys_file:
         read_keys(Path(settings.keys_file))
+    if settings.webhook_secret_file:
+        read_secrets(Path(settings.webhook_secret_file))
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
+    with shared_ledger(settings):  # opened, and closed again: each process opens its own
+        pass
 
 
 def _raise_open_files_limit() -> None:

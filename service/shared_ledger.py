@@ -1,0 +1,15 @@
+"""The ledger with the tables of every room that writes to it: the one file beside the results."""
+
+from __future__ import annotations
+
+from service.jobs import deliveries
+from service.jobs import table as jobs_table
+from service.ledger.database import LEDGER_FILE, Database
+from service.repeats import keys, known_results
+from service.settings import Settings
+
+
+def shared_ledger(settings: Settings) -> Database:
+    """The ledger that the settings choose; opened with `with`, which raises what `Database.__enter__` does."""
+    schemas = [one.SCHEMA for one in (jobs_table, deliveries, keys, known_results)]
+    return Database(settings.results_dir / LEDGER_FILE, schemas)
