@@ -13,7 +13,7 @@ from engines.errors import RetouchError
 
 
 class ExportError(RetouchError):
-    """A checkpoint was not turned into a model."""
+    """A checkpoint was not turned into a model; itself where the output cannot be written."""
 
 
 class CheckpointRefused(ExportError):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from torch import nn
 
 from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, read_manifest
 from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
-from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
+from export.errors import CheckpointRefused, ExportError, OptionInvalid, ParityFailed
 from export.generators.family import Translation
 from export.lowering import halved
 from export.onnx_graph import OPSET, write_graph
@@ -66,15 +67,18 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
         ExportError: a subclass says which step failed and why; the repository is as it was before.
     """
     _check_name(request.name)
+    with _writing_to(request.output):  # all else takes minutes: better to know before
+        request.output.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
     notify("reading the checkpoint")
     checkpoints = [read_checkpoint(path) for path in request.checkpoints]
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
     notify(f"building {found.family.name}: {found.options}")
     translation = found.family.translate(found.state, found.options)
     net = _loaded(found, translation)
-    request.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
-        graphs = _write_graphs(found, net, Path(staging), notify)
+        with _writing_to(request.output):
+            graphs = _write_graphs(found, net, Path(staging), notify)
         notify("comparing the graphs with torch")
         bars = found.family.bars(found.options)
         backends = {name: onnx_backend(path) for name, path in graphs.items()}
@@ -86,9 +90,10 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
         notify("publishing")
         manifest = _manifest(request, found, checkpoints, cases, sha256_of(files[ONNX_FILE]))
-        directory, manifest = publish(
-            files, request.output, lambda version: manifest.model_copy(update={"version": version})
-        )
+        with _writing_to(request.output):
+            directory, manifest = publish(
+                files, request.output, lambda version: manifest.model_copy(update={"version": version})
+            )
     return Exported(directory, manifest, (*found.notes, *_translation_notes(translation)))
 
 
@@ -128,6 +133,16 @@ def _check_name(name: str) -> None:
         TypeAdapter(ModelName).validate_python(name)
     except ValidationError as error:
         raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
+
+
+@contextmanager
+def _writing_to(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(
+            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
+        ) from error
 
 
 def _loaded(found: Recognised, translation: Translation) -> nn.Module:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 from dataclasses import replace
 
@@ -116,6 +117,25 @@ def test_a_half_graph_that_overflows_is_not_published(tmp_path, make_net, pictur
 def test_names_that_are_no_model_names_are_refused_before_any_work(request_, name):
     with pytest.raises(OptionInvalid, match="lower-case letters"):
         export_model(replace(request_, name=name, checkpoints=()), _ignore)
+
+
+@pytest.mark.parametrize("output", ["a_file", "a_file/models", "/proc/models"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_checkpoint_is_read(tmp_path, request_, output):
+    (tmp_path / "a_file").touch()
+    steps = []
+    with pytest.raises(ExportError, match=r"cannot be written.*--output"):
+        export_model(replace(request_, output=tmp_path / output), steps.append)
+    assert steps == []
+
+
+def test_a_disk_that_is_full_is_an_error_of_the_export_and_leaves_nothing(request_, monkeypatch):
+    def write_to_a_full_disk(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("export.pipeline.write_graph", write_to_a_full_disk)
+    with pytest.raises(ExportError, match="No space left on device"):
+        export_model(request_, _ignore)
+    assert _files(request_.output) == []
 
 
 def test_a_checkpoint_of_another_shape_is_refused_naming_the_keys(request_):
