@@ -86,7 +86,8 @@ async def open_embedded_filler(
             "generate": settings.generate_model,
         }
         name, _, _ = (model or defaults[task]).partition("/")
-        async with open_pipeline(settings, partial(open_engine_room, only={name})) as pipeline:
+        open_room = partial(open_engine_room, only={name}, warm_up=False)  # which costs more than a picture
+        async with open_pipeline(settings, open_room) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 
 

@@ -102,7 +102,7 @@ class EngineRoom:
 
 
 @asynccontextmanager
-async def open_engine_room(
+async def open_engine_room(  # noqa: PLR0913 -- each is a choice of its own
     settings: Settings,
     metrics: Metrics,
     open_model: OpenEngine | None = None,
@@ -110,6 +110,7 @@ async def open_engine_room(
     only: Collection[str] | None = None,
     *,
     own_process: bool = False,
+    warm_up: bool = True,
 ) -> AsyncIterator[EngineRoom]:
     """A room in this process; models are loading when it is handed out.
 
@@ -120,14 +121,14 @@ async def open_engine_room(
         open_device: what computes batches; by default whatever suits each engine.
         only: the names of the models to load; None for all.
         own_process: `lost` is set when the device hangs, too.
+        warm_up: whether engines on a CPU are warmed up; those on a GPU always are, which keep what they compile then.
     """
     clock = time.monotonic
+    shapes = partial(warm_up_shapes if warm_up else _shapes_on_a_gpu, settings)
     async with AsyncExitStack() as stack:
         models = ModelRepository(
             settings.models_dir,
-            _warming(settings, open_model)
-            if open_model
-            else engine_opener(settings, partial(warm_up_shapes, settings)),
+            _warming(open_model, shapes) if open_model else engine_opener(settings, shapes),
             only=only,
         )
         stack.callback(models.close)
@@ -162,8 +163,7 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
     return lambda directory, manifest: open_engine(directory, manifest, options, shapes)
 
 
-def _warming(settings: Settings, open_model: OpenEngine) -> OpenEngine:
-    shapes = partial(warm_up_shapes, settings)
+def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
     return lambda directory, manifest: warmed_up(open_model(directory, manifest), shapes)
 
 
@@ -180,6 +180,10 @@ def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     if isinstance(engine, LaneEngine) and engine.lanes > 1:
         return [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, engine.lanes)]
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
+
+
+def _shapes_on_a_gpu(settings: Settings, engine: Engine) -> list[BatchShape]:
+    return [] if engine.device == "cpu" else warm_up_shapes(settings, engine)
 
 
 def any_device(

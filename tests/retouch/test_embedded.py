@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 import structlog
 
+from engines.base import Feed, Outputs
+from engines.fake import FakeEngine
+from engines.load import Candidate, EngineOptions
+from engines.manifest import Manifest
 from retouch.client import Filled, Task
 from retouch.embedded import open_embedded_filler
 from service.errors import DeadlineExceeded, NotFound
@@ -55,6 +59,25 @@ def make(
 def test_only_the_model_that_is_needed_is_loaded(flags, task, model, needed):
     filled, loaded = make(flags, task, model)
     assert (filled.model, loaded) == (f"{needed}/1", [needed])
+
+
+@pytest.mark.parametrize(("device", "warmed"), [("cpu", False), ("cuda:0", True)])
+def test_one_picture_pays_for_no_servers_warm_up_on_a_cpu(flags, monkeypatch, device, warmed):
+    computed: list[str] = []
+
+    class Counting(FakeEngine):
+        def infer(self, feed: Feed) -> Outputs:
+            computed.append(self.manifest.name)
+            return super().infer(feed)
+
+    def open_counting(_directory: Path, manifest: Manifest, _options: EngineOptions) -> FakeEngine:
+        engine = Counting(manifest)
+        engine.device = device
+        return engine
+
+    monkeypatch.setattr("engines.load.candidates", lambda _choice: (Candidate("fake", open_counting, False),))
+    make(flags, "translate")
+    assert (len(computed) > 1) == warmed
 
 
 def test_picture_that_takes_too_long_is_given_up(flags):
