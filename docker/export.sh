@@ -1,15 +1,27 @@
 #!/bin/sh
 # export.sh CHECKPOINT... --name NAME [flags of `retouch export`]: the model into /models, then its engines into /cache.
+# With --program-only or --help, what `retouch export` makes of it and no more.
 set -eu
 name=
+models=$RETOUCH_MODELS_DIR
+alone=
 previous=
 for argument in "$@"; do
-    [ "$previous" = --name ] && name=$argument
+    case $previous in
+        --name) name=$argument ;;
+        --output) models=$argument ;;
+    esac
+    case $argument in
+        --name=*) name=${argument#--name=} ;;
+        --output=*) models=${argument#--output=} ;;
+        --help | --program-only | --program-only=*) alone=yes ;;
+    esac
     previous=$argument
 done
-if [ -z "$name" ]; then
-    echo "say --name NAME: where the model goes, /models/NAME" >&2
+if [ -z "$name$alone" ]; then
+    echo "say --name NAME: where the model goes, $models/NAME" >&2
     exit 2
 fi
-retouch export "$@" --images /source/tests/data --output "$RETOUCH_MODELS_DIR"
-retouch build "$name"
+# Before the flags that were given: the last one wins.
+retouch export --images /source/tests/data --output "$RETOUCH_MODELS_DIR" "$@"
+[ -n "$alone" ] || retouch build "$name" --models-dir "$models"
