@@ -96,14 +96,21 @@ class Service:
 
     def unready_reasons(self) -> list[str]:
         """Why /readyz would answer 503 now; empty when ready."""
-        draining, loaded = self.admission.draining.is_set(), self.room.loaded.is_set()
-        return unready_reasons(Vitals(draining, loaded, self.room.ready, self.models.statuses()))
+        return self._reasons(draining=self.drain.announced or self.admission.draining.is_set())
+
+    def outage_reasons(self) -> list[str]:
+        """Why nothing can be computed now: as `unready_reasons`, but an end that is only announced is none."""
+        return self._reasons(draining=self.admission.draining.is_set())
 
     def ready_in_s(self) -> float:
         """Seconds until work should be taken again; of a server that drains: until the next one in its place does."""
         if self.admission.draining.is_set():
             return self.admission.retry_after_s() + self.outage.startup_s
         return self.outage.remaining_s(self.clock())
+
+    def announce_end(self) -> None:
+        """Let /readyz answer 503 from now on, for proxies to see it; work is still taken."""
+        self.drain.announced = True
 
     def begin_draining(self) -> None:
         """Refuse new work from now on; what is inside is finished."""
@@ -119,7 +126,7 @@ class Service:
     async def watch_outage(self) -> None:
         """Learn how long it takes to become ready."""
         while True:
-            self.outage.observe(not self.unready_reasons(), self.clock())
+            self.outage.observe(not self.outage_reasons(), self.clock())
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_without_device(self) -> None:
@@ -127,6 +134,10 @@ class Service:
         await self.room.lost.wait()
         self.begin_draining()
         self.cut_short()
+
+    def _reasons(self, *, draining: bool) -> list[str]:
+        loaded = self.room.loaded.is_set()
+        return unready_reasons(Vitals(draining, loaded, self.room.ready, self.models.statuses()))
 
 
 @asynccontextmanager

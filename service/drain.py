@@ -18,6 +18,8 @@ class Drain:
 
     timeout_s: float
     clock: Callable[[], float]
+    announced: bool = False
+    """Whether the first signal came; the drain begins when proxies have had time to see it."""
     began_at: float | None = None
     cut: int = 0
     """Requests that were answered 503 because the time was over."""
@@ -27,7 +29,7 @@ class Drain:
     """Done once the drain begins, for those who must not wait any longer then."""
 
     def begin(self) -> None:
-        """The first signal came."""
+        """Nothing new is taken from now on."""
         if self.began_at is None:
             self.began_at = self.clock()
             if self.begun is not None:

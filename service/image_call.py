@@ -55,7 +55,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     with ExitStack() as house:
         ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
         place = house.enter_context(service.admission.admit(ask))
-        if not service.outage.over and (reasons := service.unready_reasons()):
+        if not service.outage.over and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
         form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
         service.admission.arrive(place)

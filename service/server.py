@@ -57,7 +57,9 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: so
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn, but a first signal drains (/readyz 503, new work refused, the rest finished) before the socket closes.
+    """uvicorn, but a first signal drains before the socket closes: /readyz 503, new work refused, the rest finished.
+
+    Work is still taken for `drain_delay_s` after /readyz has turned; `drain_timeout_s` runs from there on.
 
     A second signal ends at once.
     """
@@ -93,11 +95,14 @@ class DrainingServer(uvicorn.Server):
         self._signalled = True
         self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
 
-    @staticmethod
-    def _drain(service: Service, name: str) -> None:
+    def _drain(self, service: Service, name: str) -> None:
         """On the loop: the handler may have interrupted the very line that holds the log's lock."""
         log.info("draining", signal=name, in_flight=service.admission.inside)
-        service.begin_draining()
+        service.announce_end()
+        if self._settings.drain_delay_s and self._loop is not None:
+            self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
+        else:
+            service.begin_draining()
 
     async def on_tick(self, counter: int) -> bool:
         """Leave the main loop once everything inside is answered, or the drain took too long."""
@@ -107,9 +112,9 @@ class DrainingServer(uvicorn.Server):
         service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
-        waited_s = service.drain.waited_s
         if service.admission.inside == 0:
-            return waited_s >= self._settings.drain_delay_s
+            return True
+        waited_s = service.drain.waited_s
         if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:
             service.cut_short()
             self._cut_at_s = waited_s

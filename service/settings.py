@@ -130,10 +130,10 @@ class Settings(BaseModel):
     webhook_private: bool = Field(False, description="let them go to private addresses and over http://")
 
     drain_delay_s: float = Field(
-        0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before the socket closes"
+        0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before new work is refused"
     )
     drain_timeout_s: float = Field(
-        60.0, gt=0, description="after SIGTERM: longest wait for requests and saves in flight"
+        60.0, gt=0, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
     )
 
     otlp_endpoint: str = Field(

@@ -36,7 +36,7 @@ _LOOK_EVERY_S = 0.2
 _START_TIMEOUT_S = 600.0
 """An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
 _GRACE_S = 20.0
-"""Beyond the drain's own time."""
+"""Beyond the drain and its delay."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +171,8 @@ class Launcher:
             if (status := child.reap(now)) is not None:
                 self._ended(child, status)
         alive = any(child.running for child in self._front_ends)
-        overdue = self._signalled and now - self._drained_at > self._settings.drain_timeout_s + _GRACE_S
+        allowed_s = self._settings.drain_delay_s + self._settings.drain_timeout_s + _GRACE_S
+        overdue = self._signalled and now - self._drained_at > allowed_s
         if overdue:
             self._kill(self._children)
         if self._signalled and not alive:

@@ -11,10 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from service.drain import EXIT_DEVICE_LOST
 
@@ -56,6 +57,16 @@ async def ready(session: aiohttp.ClientSession) -> None:
     while True:
         async with session.get("/readyz") as response:
             if response.status == 200:
+                return
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def unready(session: aiohttp.ClientSession) -> None:
+    end = time.monotonic() + 20
+    while True:
+        async with session.get("/readyz") as response:
+            if response.status == 503:
                 return
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
@@ -117,6 +128,29 @@ def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path:
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+async def test_work_is_taken_until_the_delay_has_passed_while_readyz_says_503(
+    models_dir: Path, tmp_path: Path, files: Files, workers: str
+) -> None:
+    with process(models_dir, tmp_path, drain_delay_s="2", workers=workers) as (server, url):
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(force_close=True)) as session:
+            await ready(session)
+            signalled = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            await unready(session)
+            assert time.monotonic() < signalled + 2
+            answers = []
+            with suppress(aiohttp.ClientError):  # the socket closed before somebody was refused
+                while not answers or answers[-1][0] == 200:
+                    answers.append(await post(session, files))
+                    await asyncio.sleep(0.1)
+            refused = time.monotonic()
+        assert await asyncio.to_thread(server.wait, 60) == 0
+    assert answers[0][0] == 200
+    assert {code for status, code in answers if status != 200} <= {"shutting_down"}
+    assert refused >= signalled + 2
 
 
 async def test_a_drain_that_takes_too_long_answers_503_and_exits_1(
