@@ -172,8 +172,7 @@ class Launcher:
                 self._ended(child, status)
         alive = any(child.running for child in self._front_ends)
         allowed_s = self._settings.drain_delay_s + self._settings.drain_timeout_s + _GRACE_S
-        overdue = self._signalled and now - self._drained_at > allowed_s
-        if overdue:
+        if self._signalled and now - self._drained_at > allowed_s:
             self._kill(self._children)
         if self._signalled and not alive:
             for child in self._engines:
