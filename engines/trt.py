@@ -70,10 +70,8 @@ class TrtEngine(Engine):
             source = PlanSource(library, directory, manifest, options, cache_dir, self._facts)
             self._runtime = self._resources.enter_context(closing(self._load(source)))
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
-            self.most, self.most_rows = (
-                largest_batch(manifest, options.max_batch),
-                most_rows(manifest, options.max_batch),
-            )
+            self.most = largest_batch(manifest, options.max_batch)
+            self.most_rows = most_rows(manifest, options.max_batch)
             self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
             verdicts = DecisionCache(cache_dir / "precision")
             self.note = require_parity(self, directory, self._facts, verdicts, self.most_rows)

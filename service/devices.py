@@ -147,15 +147,14 @@ class RoutingDevice(Device):
     open_overlapping: Callable[[Engine], Device | None]
     open_lanes: Callable[[Device], Device]
     _opened: dict[str, Device] = field(default_factory=dict, init=False)
-    _overlapping: dict[str, Device] = field(default_factory=dict, init=False)
-    """Those of them that are not `serial`."""
 
     @property
     def depth(self) -> int:  # type: ignore[override] # of what is open by now
         at: dict[str, int] = {}  # engines of one place share its depth, and no place waits for another
-        for key, device in self._overlapping.items():
-            place = key.partition(" ")[0]
-            at[place] = max(at.get(place, 0), device.depth)
+        for key, device in self._opened.items():
+            if device is not self.serial:
+                place = key.partition(" ")[0]
+                at[place] = max(at.get(place, 0), device.depth)
         return sum(at.values()) or self.serial.depth
 
     @property
@@ -191,10 +190,9 @@ class RoutingDevice(Device):
         device = self._opened.get(key)
         if device is None:
             device = self._opened[key] = self._open(engine, key)
-            if device is not self.serial:
-                self._overlapping[key] = device
-            for overlapping in self._overlapping.values():
-                overlapping.in_company = len(self._overlapping) > 1
+            overlapping = [one for one in self._opened.values() if one is not self.serial]
+            for one in overlapping:
+                one.in_company = len(overlapping) > 1
         return device
 
     def _open(self, engine: Engine, key: str) -> Device:

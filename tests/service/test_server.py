@@ -52,21 +52,12 @@ def process(
         server.stderr.close()
 
 
-async def ready(session: aiohttp.ClientSession) -> None:
+async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
+    """Return when /readyz answers with that status."""
     end = time.monotonic() + 20
     while True:
         async with session.get("/readyz") as response:
-            if response.status == 200:
-                return
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
-
-
-async def unready(session: aiohttp.ClientSession) -> None:
-    end = time.monotonic() + 20
-    while True:
-        async with session.get("/readyz") as response:
-            if response.status == 503:
+            if response.status == wanted:
                 return
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
@@ -139,7 +130,7 @@ async def test_work_is_taken_until_the_delay_has_passed_while_readyz_says_503(
             await ready(session)
             signalled = time.monotonic()
             server.send_signal(signal.SIGTERM)
-            await unready(session)
+            await ready(session, 503)
             assert time.monotonic() < signalled + 5
             answers = []
             with suppress(aiohttp.ClientError):  # the socket closed before somebody was refused
