@@ -59,8 +59,8 @@ lane_1() { # GPU 1, cores 16-31; what is prepared runs on all
   both
   export CUDA_VISIBLE_DEVICES=1 PIN="taskset -c 16-31"
   step serve_one_gpu 320 bash $here/serve.sh pconv_512 pconv_256 fake
-  step tests_312 400 $PIN bash $here/tests.sh 312
   step pipeline 480 bash $here/pipeline.sh
+  step tests_312 400 $PIN bash $here/tests.sh 312
   need trt86
   step sanitizer 620 $PIN bash $here/tests.sh sanitizer
 }

@@ -1,4 +1,4 @@
-"""One wait for all that has changed in a file system: syncfs(2), which Python has not got.
+"""Files written with few calls; and one wait for all that has changed in a file system: syncfs(2).
 
 Thirty files that are synced one by one are as many waits for the device; this is one. It also waits for what others
 have written there. From Linux 5.8 on it fails if a write to the device has failed since the descriptor was opened;
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,35 @@ def changes_of(folder: Path) -> Iterator[Changes]:
         yield Changes(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_file(path: Path, pieces: Sequence[bytes]) -> None:
+    """Write these pieces, one behind the other, as a whole file, and wait for nothing.
+
+    Raises:
+        OSError: the disk is full or failing; a part of the file may be there.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        write_all(descriptor, pieces)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
+    """Write these pieces to that place of an open file: in one call as a rule.
+
+    Raises:
+        OSError: as `write_file`; a full disk takes a part and fails on the rest.
+    """
+    views = [memoryview(piece) for piece in pieces if piece]
+    while views:
+        written = os.pwritev(descriptor, views, at)
+        at += written
+        while views and written >= len(views[0]):
+            written -= len(views.pop(0))
+        if views:
+            views[0] = views[0][written:]
 
 
 def kind_of(folder: Path) -> int:

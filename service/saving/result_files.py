@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from service.saving.file_system import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors
+from service.saving.file_system import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors, write_file
 from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar_file
 from service.settings import SettingsInvalid
 
@@ -35,7 +35,7 @@ class Disk:
 
     def write_soon(self, path: Path, data: bytes) -> None:
         """Write a whole file and wait for nothing."""
-        path.write_bytes(data)
+        write_file(path, [data])
 
     def sync_all(self, changes: Changes) -> None:
         """Wait until all that changed in the file system is on the device."""
@@ -151,9 +151,9 @@ class ResultFiles(Storage):
 
     def _publish_all(self, images: dict[Path, bytes], sidecars: dict[Path, bytes]) -> None:
         with changes_of(self._directory) as changes:
-            self._incoming.mkdir(parents=True, exist_ok=True)
+            for folder in {self._incoming, *(image.parent for image in images)}:
+                folder.mkdir(parents=True, exist_ok=True)
             for target, data in (*images.items(), *sidecars.items()):
-                target.parent.mkdir(exist_ok=True)
                 self._disk.write_soon(self._temporary(target), data)
             self._disk.sync_all(changes)
             for kind in (images, sidecars):

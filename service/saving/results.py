@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
 
+import msgspec
+
+from service.saving.storage import SUFFIXES, is_result_id
+
 
 class SaveObserver(Protocol):
     """Told about every save, from the writer threads; must not block."""
@@ -43,6 +47,20 @@ class StoredResult:
     media_type: str
     sidecar: dict[str, Any]
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
+
+    def whole_sidecar(self, created: datetime) -> dict[str, Any]:
+        """With what the store knows but the digest; a copy, which nobody changes later.
+
+        Raises:
+            ValueError: a bad id or media type.
+            TypeError: it is not JSON.
+        """
+        if not is_result_id(self.id) or self.media_type not in SUFFIXES:
+            raise ValueError(f"cannot store {self.id!r} of type {self.media_type!r}")
+        known = {"id": self.id, "created": created.isoformat(timespec="milliseconds")}
+        facts = {**known, "media_type": self.media_type, "bytes": len(self.body)}
+        whole: dict[str, Any] = msgspec.json.decode(msgspec.json.encode({**self.sidecar, **facts}))
+        return whole
 
 
 class Reservation:

@@ -1,26 +1,32 @@
 """The spool on disk: a result is written here before it is promised, and leaves when it is durable where it lasts.
 
-One file a result: a line of JSON (the sidecar, and the body's CRC-32), then the body. Writing it waits for no device:
+Each process appends to segments in a folder of its own (service/saving/spool_segments.py). Writing waits for no device:
 what is in the system's page cache outlives the process, killed or not. `sync` makes it outlive the machine.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import zlib
+import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 
+from service.saving.file_system import write_all
 from service.saving.owners import Owner
-from service.saving.storage import is_result_id
+from service.saving.spool_segments import Record, cross_out, packed, read_body, scan
 
 _log = structlog.get_logger(__name__)
+_SUFFIX = ".log"
+SEGMENT_BYTES = 4 * 2**20
+"""A segment that long is appended to no more, and goes when nothing in it counts any longer."""
 
 
 class Spooled(NamedTuple):
@@ -34,11 +40,32 @@ class Spooled(NamedTuple):
         return {**self.sidecar, "sha256": hashlib.sha256(self.body).hexdigest()}
 
 
+@dataclass(slots=True, eq=False)
+class _Segment:
+    """A file of this process's."""
+
+    path: Path
+    end: int = 0
+    """Where the next record goes."""
+    counting: int = 0
+    """Records that are not crossed out."""
+
+    @property
+    def full(self) -> bool:
+        return self.end >= SEGMENT_BYTES
+
+
 class SpoolFiles:
     """This process's part of the spool, and a look into those of the others. All methods block; all are thread-safe."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._lock = threading.Lock()  # guards all below
+        self._own: dict[str, tuple[_Segment, Record]] = {}
+        self._current: tuple[_Segment, int] | None = None  # what is appended to, open
+        self._numbers = count(1)
+        self._adopted: deque[str] = deque()
+        """Inherited results that nobody was told of yet."""
 
     def open(self) -> None:
         """Take a folder of one's own.
@@ -50,6 +77,13 @@ class SpoolFiles:
 
     def close(self) -> None:
         """Leave; what is left is inherited by the next process that looks."""
+        with self._lock:
+            if self._current is not None:
+                segment, descriptor = self._current
+                self._current = None
+                os.close(descriptor)
+                if not segment.counting:
+                    segment.path.unlink(missing_ok=True)
         self._owner.leave()
 
     def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
@@ -58,21 +92,17 @@ class SpoolFiles:
         Raises:
             OSError: the disk is full or failing; nothing is left of it.
         """
-        head = json.dumps({"sidecar": sidecar, "crc32": zlib.crc32(body)}).encode()
-        try:
-            self._write(result_id, [head, b"\n", body])
-        except FileNotFoundError:
-            self._owner.enter_again()
-            self._write(result_id, [head, b"\n", body])
-
-    def _write(self, result_id: str, pieces: list[bytes]) -> None:
-        path = self._owner.folder / result_id
-        try:
-            with path.open("wb", buffering=0) as file:
-                _write_whole(file.fileno(), pieces)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+        with self._lock:
+            segment, descriptor = self._writable()
+            record, pieces = packed(result_id, body, sidecar, segment.end)
+            try:
+                write_all(descriptor, pieces, segment.end)
+            except OSError:
+                os.ftruncate(descriptor, segment.end)
+                raise
+            segment.end = record.end
+            segment.counting += 1
+            self._own[result_id] = (segment, record)
 
     def read(self, result_id: str) -> Spooled | None:
         """A result that any process spooled; None where nobody did, or it has left the spool.
@@ -80,10 +110,11 @@ class SpoolFiles:
         Raises:
             OSError: it is there and cannot be read.
         """
-        if (own := _load(self._owner.folder / result_id)) is not None:  # as a rule, and without a look round
+        if (own := self._read_own(result_id)) is not None:  # as a rule, and without a look round
             return own
         for folder in self._all():
-            if (found := _load(folder / result_id)) is not None:
+            found = self._read_own(result_id) if folder == self._owner.folder else _found(folder, result_id)
+            if found is not None:
                 return found
         return None
 
@@ -93,11 +124,13 @@ class SpoolFiles:
         Raises:
             OSError: a folder is there and cannot be listed.
         """
-        found: set[str] = set()
+        with self._lock:
+            ids = set(self._own)
         for folder in self._all():
-            with suppress(FileNotFoundError):  # inherited and removed just now
-                found.update(path.name for path in folder.iterdir() if is_result_id(path.name))
-        return found
+            for path in _segments(folder):
+                with suppress(FileNotFoundError), _open(path) as descriptor:
+                    ids.update(record.line.id for record in scan(descriptor)[0])
+        return ids
 
     def sync(self, result_id: str) -> None:
         """Wait until it is on the device; does nothing where it has left the spool.
@@ -105,22 +138,28 @@ class SpoolFiles:
         Raises:
             OSError: the disk is failing.
         """
-        for path in (self._owner.folder / result_id, self._owner.folder):
-            try:
-                descriptor = os.open(path, os.O_RDONLY)
-            except FileNotFoundError:
-                return
-            try:
+        with self._lock:
+            own = self._own.get(result_id)
+        for path in (own[0].path, self._owner.folder) if own else ():
+            with suppress(FileNotFoundError), _open(path) as descriptor:
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
     def remove(self, result_id: str) -> None:
-        """It is durable elsewhere."""
-        (self._owner.folder / result_id).unlink(missing_ok=True)
+        """It is durable elsewhere.
+
+        Raises:
+            OSError: the disk is failing; it is still there.
+        """
+        with self._lock:
+            own = self._own.get(result_id)
+        if own is not None:
+            segment, record = own
+            with suppress(FileNotFoundError), _open(segment.path, os.O_WRONLY) as descriptor:
+                cross_out(descriptor, record)
+            self._forget(result_id, segment)
 
     def inherit(self) -> Iterator[tuple[str, Spooled]]:
-        """Results that dead processes left, moved into this one's folder.
+        """Results that dead processes left, which are this one's from then on.
 
         A torn one was never promised: its process died while it wrote, before the reply. It is removed, and logged.
 
@@ -129,8 +168,80 @@ class SpoolFiles:
         """
         for folder in self._owner.folders()[1:]:
             with self._owner.inherit(folder) as dead:
-                if dead:
-                    yield from self._moved(folder)
+                for path in _segments(folder) if dead else ():
+                    self._adopt(path)
+        for _ in range(len(self._adopted)):
+            result_id = self._adopted.popleft()
+            try:
+                found = self._read_own(result_id)
+            except OSError:
+                self._adopted.append(result_id)
+                raise
+            if found is not None:
+                yield result_id, found
+            else:
+                _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
+                self.remove(result_id)
+
+    def _writable(self) -> tuple[_Segment, int]:
+        """The segment to append to, and its descriptor: a new one where there is none, or it is full or was removed."""
+        if self._current is not None:
+            segment, descriptor = self._current
+            if not segment.full and os.fstat(descriptor).st_nlink:
+                return self._current
+            self._current = None
+            os.close(descriptor)
+        try:
+            self._current = self._made()
+        except FileNotFoundError:
+            self._owner.enter_again()
+            self._current = self._made()
+        return self._current
+
+    def _made(self) -> tuple[_Segment, int]:
+        path = self._path()
+        return _Segment(path), os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def _path(self) -> Path:
+        """Of a new segment."""
+        return self._owner.folder / f"{next(self._numbers)}{_SUFFIX}"
+
+    def _read_own(self, result_id: str) -> Spooled | None:
+        with self._lock:
+            own = self._own.get(result_id)
+        if own is None:
+            return None
+        segment, record = own
+        try:
+            with _open(segment.path) as descriptor:
+                body = read_body(descriptor, record)
+        except FileNotFoundError:  # durable since, or removed by somebody
+            return None
+        return None if body is None else Spooled(body, record.line.sidecar)
+
+    def _adopt(self, path: Path) -> None:
+        """A dead process's segment becomes one of this process's."""
+        segment = _Segment(self._path(), SEGMENT_BYTES)
+        path.rename(segment.path)
+        with _open(segment.path) as descriptor:
+            found, whole = scan(descriptor)
+            torn = os.fstat(descriptor).st_size - whole
+        if torn:
+            _log.warning("the torn end of a segment was left out; it had not been promised", bytes=torn)
+        with self._lock:
+            segment.counting = len(found)
+            self._own.update((record.line.id, (segment, record)) for record in found)
+            self._adopted.extend(record.line.id for record in found)
+        if not found:
+            segment.path.unlink(missing_ok=True)
+
+    def _forget(self, result_id: str, segment: _Segment) -> None:
+        with self._lock:
+            if self._own.pop(result_id, None) is None:
+                return
+            segment.counting -= 1
+            if segment.full and not segment.counting:
+                segment.path.unlink(missing_ok=True)
 
     def _all(self) -> Iterator[Path]:
         """The folders of all processes, twice: while a dead one's is inherited, a result may move past the first look.
@@ -142,39 +253,29 @@ class SpoolFiles:
             folders = now
             yield from (*folders, *folders)
 
-    def _moved(self, folder: Path) -> Iterator[tuple[str, Spooled]]:
-        for path in sorted(folder.iterdir()):
-            if not is_result_id(path.name):
-                continue
-            found = _load(path)
-            if found is None:
-                _log.warning("a torn result was removed from the spool; it had not been promised", result=path.name)
-                path.unlink(missing_ok=True)
-            else:
-                path.rename(self._owner.folder / path.name)
-                yield path.name, found
 
-
-def _load(path: Path) -> Spooled | None:
+def _segments(folder: Path) -> list[Path]:
+    """In a process's folder; none where it is gone."""
     try:
-        data = path.read_bytes()
+        return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(_SUFFIX))
     except FileNotFoundError:
-        return None
-    line, _, body = data.partition(b"\n")
+        return []
+
+
+@contextmanager
+def _open(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        head = json.loads(line)
-        whole: bool = head["crc32"] == zlib.crc32(body)
-        return Spooled(body, head["sidecar"]) if whole else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _write_whole(descriptor: int, pieces: list[bytes]) -> None:
-    """One system call as a rule; a full disk takes a part and fails on the rest."""
-    views = [memoryview(piece) for piece in pieces]
-    while views:
-        written = os.writev(descriptor, views)
-        while views and written >= len(views[0]):
-            written -= len(views.pop(0))
-        if views:
-            views[0] = views[0][written:]
+def _found(folder: Path, result_id: str) -> Spooled | None:
+    """A result that another process spooled."""
+    for path in _segments(folder):
+        with suppress(FileNotFoundError), _open(path) as descriptor:
+            for record in scan(descriptor)[0]:
+                if record.line.id == result_id and (body := read_body(descriptor, record)) is not None:
+                    return Spooled(body, record.line.sidecar)
+    return None

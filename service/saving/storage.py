@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from service.errors import NotReady, ServiceError
 
 SUFFIXES = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp"}
@@ -27,9 +29,8 @@ def is_result_id(text: str) -> bool:
 
 
 def sidecar_file(sidecar: dict[str, Any]) -> bytes:
-    """A sidecar as JSON, a line for each key. json's own indentation is slow: Python, before CPython 3.14."""
-    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in sidecar.items())
-    return "{{\n{}\n}}".format(",\n".join(lines)).encode()
+    """A sidecar as JSON that a person can read, laid out by msgspec: json takes 0.1 ms for it before CPython 3.14."""
+    return msgspec.json.format(msgspec.json.encode(sidecar), indent=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,13 @@ class Storage(ABC):
         try:
             return self.load(object_name(result_id, suffix))
         except OSError as error:
-            raise NotReady(
-                f"result {result_id} cannot be read ({error.strerror or error}); try again later",
-                code="storage_unavailable",
-            ) from error
+            raise unreadable(result_id, error) from error
+
+
+def unreadable(result_id: str, error: OSError) -> NotReady:
+    """What is raised where a result is there, or may be, and cannot be read now."""
+    why = f"result {result_id} cannot be read ({error.strerror or error}); try again later"
+    return NotReady(why, code="storage_unavailable")
 
 
 def object_name(result_id: str, suffix: str) -> str:

@@ -10,19 +10,18 @@ results are kept in memory.
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
-from service.errors import NotReady, ShuttingDown
+from service.errors import ShuttingDown
 from service.ranges import stage_range
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult
 from service.saving.spool import Backoff, Spool, SpoolLimits
 from service.saving.spool_files import Spooled, SpoolFiles
-from service.saving.storage import SUFFIXES, Storage, is_result_id
+from service.saving.storage import Storage, is_result_id, unreadable
 from service.saving.write_queue import Waiting, WriteQueue
 
 _log = structlog.get_logger(__name__)
@@ -86,8 +85,7 @@ class ResultStore:
             ShuttingDown: the store is closed.
         """
         with self._changed:
-            if self._closed:
-                raise ShuttingDown("results are no longer saved here; ask another replica")
+            self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
         return Reservation(bytes_estimate, self._release)
 
@@ -101,16 +99,10 @@ class ResultStore:
                 the caller. Nothing was accepted and the reservation stays open.
             ShuttingDown: the store is closed.
         """
-        if not is_result_id(result.id) or result.media_type not in SUFFIXES:
-            raise ValueError(f"cannot store {result.id!r} of type {result.media_type!r}")
-        size = len(result.body)
-        created = self._clock.wall().isoformat(timespec="milliseconds")
-        facts = {"id": result.id, "created": created, "media_type": result.media_type, "bytes": size}
-        sidecar = json.loads(json.dumps({**result.sidecar, **facts}))  # what the caller changes later is not saved
+        size, sidecar = len(result.body), result.whole_sidecar(self._clock.wall())
         waiting = Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar), result.on_saved)
         with self._changed:
-            if self._closed:
-                raise ShuttingDown("results are no longer saved here; ask another replica")
+            self._refuse_if_closed()
             if not reservation.open or result.id in self._waiting:
                 raise ValueError(f"the reservation for result {result.id} is used up or the id is not new")
             reservation.open = False
@@ -124,10 +116,7 @@ class ResultStore:
         self._enqueue(waiting)
 
     def inherit(self) -> int:
-        """Take up what dead processes left in the spool; how many results that were.
-
-        A disk that fails is asked again at the next call.
-        """
+        """Take up what dead processes left; how many results that were. A disk that fails is asked again next time."""
         taken = 0
         try:
             for result_id, spooled in self._spooled.inherit():
@@ -155,11 +144,7 @@ class ResultStore:
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self._storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """What is known of a result, durable or not yet; None where there is no such result.
-
-        Raises:
-            NotReady, ServiceError: as `Storage.read`.
-        """
+        """What is known of a result, durable or not yet; None where there is no such result. Raises as `get`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
@@ -193,6 +178,7 @@ class ResultStore:
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
+            self._queued.notify_all()
             self._changed.wait_for(lambda: not self._waiting, timeout_s)
             self._flushing -= 1
             return len(self._waiting)
@@ -211,16 +197,29 @@ class ResultStore:
                 thread.join(timeout_s)
         self._spooled.close()
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ShuttingDown("results are no longer saved here; ask another replica")
+
     def _release(self, reservation: Reservation) -> None:
         with self._changed:
             if reservation.open:
                 reservation.open = False
                 self._spool.release(reservation.estimate)
+                self._tell_a_writer()
 
     def _enqueue(self, waiting: Waiting) -> None:
         with self._changed:
             self._queue.append(waiting)
+            self._tell_a_writer()
+
+    def _tell_a_writer(self) -> None:
+        """That there is a first result, to wait for others with; or a group that waits no longer."""
+        if len(self._queue) == 1 or (self._queue and not self._ripe_in_s()):
             self._queued.notify()
+
+    def _ripe_in_s(self) -> float:
+        return 0.0 if self._flushing else self._queue.ripe_in_s(self._clock.now(), self._spool.reserved_items)
 
     def _in_spool(self, result_id: str) -> Spooled | None:
         """Before a look into the storage: a result leaves the spool only when it is there."""
@@ -231,10 +230,7 @@ class ResultStore:
         try:
             return self._spooled.read(result_id)
         except OSError as error:
-            raise NotReady(
-                f"result {result_id} cannot be read ({error.strerror or error}); try again later",
-                code="storage_unavailable",
-            ) from error
+            raise unreadable(result_id, error) from error
 
     def _save_until_closed(self) -> None:
         while group := self._next():
@@ -258,8 +254,14 @@ class ResultStore:
     def _next(self) -> list[Waiting]:
         """Those that the next write takes; none when the store is closed."""
         with self._changed:
-            self._queued.wait_for(lambda: self._closed or self._queue)
-            return [] if self._closed else self._queue.take()
+            while not self._closed:
+                pause_s = self._ripe_in_s() if self._queue else None
+                if pause_s == 0 or not self._queued.wait(pause_s):  # its time is up
+                    group = self._queue.take()
+                    self._tell_a_writer()  # of what was left
+                    if group:
+                        return group
+            return []
 
     def _forget(self, group: list[Waiting]) -> None:
         with self._changed:
@@ -272,7 +274,7 @@ class ResultStore:
         if failures:
             _log.info("saving works again", failures=failures)
         for waiting in group:
-            for told in (self._observer and self._observer.saved, waiting.on_saved):
+            for told in (self._observer.saved if self._observer else None, waiting.on_saved):
                 if told:
                     told(now - waiting.since)
 

@@ -1,4 +1,4 @@
-"""Which of the waiting results go to the storage together: as many as wait, within bounds, in order of arrival.
+"""Which of the waiting results go to the storage together, and when: as many as wait, in order of arrival.
 
 `WriteQueue` decides and does nothing else: no locks, no threads. service/saving/store.py guards it.
 """
@@ -13,6 +13,9 @@ from service.saving.spool_files import Spooled
 
 MOST_BYTES = 64 * 2**20
 """Of those that are written at once: they are in memory at once."""
+GATHER_S = 0.1
+"""So long a result waits at most for others that are on their way: saved together they cost less, and meanwhile no
+saving thread takes the interpreter from those who compute replies."""
 
 
 @dataclass(slots=True)
@@ -43,6 +46,17 @@ class WriteQueue:
     def append(self, waiting: Waiting) -> None:
         """It waits its turn."""
         self._queue.append(waiting)
+
+    def ripe_in_s(self, now: float, coming: int) -> float:
+        """Seconds until the next group should go: 0 where it is full, or nothing is coming that could join it.
+
+        Args:
+            now: in seconds, of the clock that `Waiting.since` was read from.
+            coming: promised results that are not here yet.
+        """
+        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._most:
+            return 0.0
+        return max(0.0, self._queue[0].since + GATHER_S - now)
 
     def take(self) -> list[Waiting]:
         """The next that go together; at least one, unless there is none."""

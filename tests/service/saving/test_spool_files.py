@@ -7,13 +7,13 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from service.saving import spool_files
 from service.saving.owners import SPOOL, Owner
-from service.saving.spool_files import Spooled, SpoolFiles
+from service.saving.spool_files import SEGMENT_BYTES, Spooled, SpoolFiles
 
 ID, OTHER = f"{1:032x}", f"{2:032x}"
 BODY = bytes(range(256)) * 400
@@ -24,6 +24,10 @@ def spool(root: Path, name: str) -> SpoolFiles:
     files = SpoolFiles(Owner(root, lambda: name))
     files.open()
     return files
+
+
+def segments(root: Path, name: str) -> list[Path]:
+    return sorted((root / SPOOL / name).glob("*.log"))
 
 
 def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
@@ -49,50 +53,135 @@ def test_what_a_dead_process_left_is_inherited_once_and_stays_readable(tmp_path:
     assert not (tmp_path / SPOOL / "dead").exists()
 
 
-@pytest.mark.parametrize("length", [0, 10, 60, 5000])
-def test_a_torn_result_is_not_inherited_but_removed_and_told(tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize("length", [1, 10, 60, 5000])
+def test_a_torn_end_is_not_inherited_but_told(tmp_path: Path, length: int) -> None:
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
-    dead.write(ID, BODY, SIDECAR)
     dead.write(OTHER, BODY, SIDECAR)
-    os.truncate(tmp_path / SPOOL / "dead" / ID, length)
+    (segment,) = segments(tmp_path, "dead")
+    whole = segment.stat().st_size
+    dead.write(ID, BODY, SIDECAR)
+    os.truncate(segment, whole + length)
     dead.close()
     with capture_logs() as lines:
         assert [result_id for result_id, _ in heir.inherit()] == [OTHER]
-    assert [line["result"] for line in lines] == [ID]
+    assert [line["bytes"] for line in lines] == [length]
     assert heir.read(ID) is None
 
 
 def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:
+    files, reader = spool(tmp_path, "here"), spool(tmp_path, "there")
+    files.write(ID, BODY, SIDECAR)
+    files.write(OTHER, BODY, SIDECAR)
+    (segment,) = segments(tmp_path, "here")
+    data = segment.read_bytes()
+    segment.write_bytes(data[: len(data) // 2 - 1] + b"?" + data[len(data) // 2 :])
+    assert files.read(ID) is reader.read(ID) is None
+    assert files.read(OTHER) == reader.read(OTHER) == Spooled(BODY, SIDECAR)
+    files.close()
+    with capture_logs() as lines:
+        assert [result_id for result_id, _ in reader.inherit()] == [OTHER]
+    assert [line["result"] for line in lines] == [ID]
+
+
+def test_a_result_that_left_the_spool_is_seen_by_nobody_though_its_bytes_are_there(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    here.write(ID, BODY, SIDECAR)
+    here.write(OTHER, BODY, SIDECAR)
+    here.remove(ID)
+    assert there.read(ID) is None
+    assert here.ids() == there.ids() == {OTHER}
+    here.close()
+    assert [result_id for result_id, _ in there.inherit()] == [OTHER]
+
+
+def test_a_long_segment_is_followed_by_another_and_goes_when_nothing_in_it_counts(tmp_path: Path) -> None:
+    files = spool(tmp_path, "here")
+    large = bytes(SEGMENT_BYTES // 2)
+    for number in range(5):
+        files.write(f"{number:032x}", large, SIDECAR)
+    first, second, last = segments(tmp_path, "here")
+    files.remove(f"{0:032x}")
+    assert first.exists(), "another result in it counts"
+    assert files.read(f"{1:032x}") == Spooled(large, SIDECAR)
+    files.remove(f"{1:032x}")
+    assert segments(tmp_path, "here") == [second, last]
+    files.remove(f"{4:032x}")
+    assert last.exists(), "it is appended to"
+    files.write(ID, BODY, SIDECAR)
+    assert segments(tmp_path, "here") == [second, last]
+
+
+def test_a_process_that_leaves_nothing_leaves_no_folder(tmp_path: Path) -> None:
     files = spool(tmp_path, "here")
     files.write(ID, BODY, SIDECAR)
-    path = tmp_path / SPOOL / "here" / ID
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert files.read(ID) is None
+    files.remove(ID)
+    files.close()
+    assert list((tmp_path / SPOOL).iterdir()) == []
+
+
+def test_what_was_inherited_is_kept_as_ones_own_is(tmp_path: Path) -> None:
+    dead, heir, next_heir = spool(tmp_path, "dead"), spool(tmp_path, "heir"), spool(tmp_path, "next")
+    for number in range(3):
+        dead.write(f"{number:032x}", BODY, SIDECAR)
+    dead.close()
+    assert len(list(heir.inherit())) == 3
+    heir.remove(f"{0:032x}")
+    heir.sync(f"{1:032x}")
+    heir.close()
+    assert [result_id for result_id, _ in next_heir.inherit()] == [f"{1:032x}", f"{2:032x}"]
+    for number in (1, 2):
+        next_heir.remove(f"{number:032x}")
+    assert segments(tmp_path, "next") == []
+
+
+def test_what_cannot_be_read_when_it_is_inherited_is_told_of_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    dead.write(OTHER, BODY, SIDECAR)
+    dead.close()
+    pread, left = os.pread, [2]
+
+    def failing(descriptor: int, length: int, at: int) -> bytes:
+        if length == len(BODY):
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(errno.EIO, "Input/output error")
+        return pread(descriptor, length, at)
+
+    monkeypatch.setattr(os, "pread", failing)
+    inherited = []
+    with pytest.raises(OSError, match="Input/output"):
+        inherited += [result_id for result_id, _ in heir.inherit()]
+    assert heir.ids() == {ID, OTHER}
+    assert [result_id for result_id, _ in heir.inherit()] == [OTHER]
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, room = spool(tmp_path, "here"), [1000]
-    writev = os.writev
+    pwritev = os.pwritev
 
-    def until_full(descriptor: int, pieces: list[memoryview]) -> int:
+    def until_full(descriptor: int, pieces: list[memoryview], at: int) -> int:
         if not room[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         taken = b"".join(pieces)[: room[0]]
         room[0] -= len(taken)
-        return writev(descriptor, [taken])
+        return pwritev(descriptor, [taken], at)
 
-    monkeypatch.setattr(os, "writev", until_full)
+    monkeypatch.setattr(os, "pwritev", until_full)
     with pytest.raises(OSError, match="No space left"):
         files.write(ID, BODY, SIDECAR)
-    assert [path.name for path in (tmp_path / SPOOL / "here").iterdir()] == ["lock"]
+    (segment,) = segments(tmp_path, "here")
+    assert segment.stat().st_size == 0
     room[0] = 10**6
     files.write(ID, BODY, SIDECAR)
-    assert files.read(ID) == Spooled(BODY, SIDECAR)
+    assert files.read(ID) == spool(tmp_path, "there").read(ID) == Spooled(BODY, SIDECAR)
 
 
 def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writev = os.writev
-    monkeypatch.setattr(os, "writev", lambda fd, pieces: writev(fd, [b"".join(pieces)[:777]]))
+    pwritev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, pieces, at: pwritev(fd, [b"".join(pieces)[:777]], at))
     files = spool(tmp_path, "here")
     files.write(ID, BODY, SIDECAR)
     assert files.read(ID) == Spooled(BODY, SIDECAR)
@@ -113,25 +202,23 @@ def test_a_folder_that_somebody_removed_is_made_again_and_locked(tmp_path: Path)
 def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The heir's folder is looked at first, the dead one's after the move; another result is still in the latter."""
+    """The heir's folder is looked at first, the dead one's after the move."""
     dead, heir, reader = spool(tmp_path, "dead"), spool(tmp_path, "a-heir"), spool(tmp_path, "z-reader")
     dead.write(ID, BODY, SIDECAR)
-    dead.write(OTHER, BODY, SIDECAR)
-    moving = heir.inherit()
     looked_at: list[Path] = []
-    load = spool_files._load
+    scandir = os.scandir
 
-    def load_and_move(path: Path) -> Spooled | None:
-        found = load(path)
-        looked_at.append(path)
-        if len(looked_at) == 2:  # in the reader's own folder and in the heir's
+    def look_and_move(folder: Path) -> Any:
+        listed = scandir(folder)
+        if Path(folder).name == "a-heir" and not looked_at:
+            looked_at.append(folder)
             dead.close()
-            next(moving)
-        return found
+            assert len(list(heir.inherit())) == 1
+        return listed
 
-    monkeypatch.setattr(spool_files, "_load", load_and_move)
+    monkeypatch.setattr(os, "scandir", look_and_move)
     assert reader.read(ID) == Spooled(BODY, SIDECAR)
-    moving.close()
+    assert looked_at
 
 
 def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:

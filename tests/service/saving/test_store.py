@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.errors import Overloaded, ShuttingDown
+from service.saving import write_queue
 from service.saving.owners import Owner
 from service.saving.result_files import ResultFiles
 from service.saving.results import Clock, StoredResult
@@ -246,7 +247,41 @@ def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
     assert files.groups == [1, 10, 5]
     assert len(counts.lags_s) == 16
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in range(16))
-    assert not [path for path in (tmp_path / ".spool").rglob("*") if path.name == result(3).id]
+    assert list((tmp_path / ".spool").iterdir()) == [], "nothing is left in the spool"
+
+
+def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "GATHER_S", 60.0)
+    files = SlowFiles(tmp_path, most_at_once=10)
+    files.gate.set()
+    with open_store(files, threads=2) as store:
+        coming = store.reserve(5)
+        put(store, result(0), result(1))
+        store.put(coming, result(2))
+        eventually(lambda: store.pending == 0)
+    assert files.groups == [3]
+
+
+@pytest.mark.parametrize("how", ["time", "given back", "flush", "full"])
+def test_a_result_does_not_wait_for_one_that_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(write_queue, "GATHER_S", 0.05 if how == "time" else 60.0)
+    files = SlowFiles(tmp_path, most_at_once=2)
+    files.gate.set()
+    with open_store(files, threads=2) as store:
+        coming = store.reserve(5)
+        put(store, result(0))
+        if how == "given back":
+            coming.release()
+        elif how == "flush":
+            assert store.flush(20) == 0
+        elif how == "full":
+            put(store, result(1))
+        eventually(lambda: store.pending == 0)
+    assert files.groups == [2 if how == "full" else 1]
 
 
 def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from service.saving.write_queue import MOST_BYTES, Waiting, WriteQueue
+from service.saving.write_queue import GATHER_S, MOST_BYTES, Waiting, WriteQueue
 
 
 def queue(*waiting: Waiting, most: int = 4) -> WriteQueue:
@@ -41,3 +41,15 @@ def test_a_result_larger_than_the_bound_goes_alone() -> None:
 
 def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:
     assert taken(queue(waits("a"), waits("b", failed=True), waits("c"), waits("d"))) == [["a"], ["b"], ["c", "d"]]
+
+
+def test_a_group_waits_for_what_is_coming_but_not_for_long() -> None:
+    gathering = queue(*map(waits, "ab"))
+    assert gathering.ripe_in_s(0.04, coming=1) == GATHER_S - 0.04
+    assert gathering.ripe_in_s(GATHER_S + 1, coming=1) == 0
+
+
+def test_a_group_goes_at_once_when_nothing_is_coming_or_it_is_full_or_was_refused_before() -> None:
+    assert queue(waits("a")).ripe_in_s(0.0, coming=0) == 0
+    assert queue(*map(waits, "abcd"), most=4).ripe_in_s(0.0, coming=9) == 0
+    assert queue(waits("a", failed=True)).ripe_in_s(0.0, coming=9) == 0

@@ -1,0 +1,99 @@
+"""The format of the spool's files: results one behind the other, and crossed out when they are durable elsewhere.
+
+A record is a byte that says whether it still counts, a line of JSON (id, length and CRC-32 of the body, sidecar), and
+the body. Appending one takes a fifth of the CPU time that a file of its own takes, and crossing it out a twentieth of
+what removing that file takes: no directory changes. A process that dies while it writes leaves a torn end, of what it
+had not promised; all before it is whole, because records are written one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+_COUNTS, _CROSSED_OUT = b"+", b"-"
+_LOOK = 4096
+"""Bytes that are read at once for a line, which is a few hundred long as a rule."""
+
+
+class _Line(msgspec.Struct):
+    id: str
+    bytes: int
+    crc32: int
+    sidecar: dict[str, Any]
+
+
+class Record(NamedTuple):
+    """A result in a segment: where it begins, where its body does, and what its line says."""
+
+    at: int
+    body_at: int
+    line: _Line
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins."""
+        return self.body_at + self.line.bytes
+
+
+def packed(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
+    """The record that will be at that place, and what to write there."""
+    line = _Line(result_id, len(body), zlib.crc32(body), sidecar)
+    head = b"".join((_COUNTS, msgspec.json.encode(line), b"\n"))
+    return Record(at, at + len(head), line), [head, body]
+
+
+def scan(descriptor: int) -> tuple[list[Record], int]:
+    """The records of an open segment that count, and where what is whole of it ends.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    counting: list[Record] = []
+    at, end = 0, os.fstat(descriptor).st_size
+    while at < end:
+        found = _record(descriptor, at)
+        if found is None or found[0].end > end:
+            break
+        record, counts = found
+        if counts:
+            counting.append(record)
+        at = record.end
+    return counting, at
+
+
+def read_body(descriptor: int, record: Record) -> bytes | None:
+    """None where the body is not the one that was spooled.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    body = os.pread(descriptor, record.line.bytes, record.body_at)
+    return body if zlib.crc32(body) == record.line.crc32 and len(body) == record.line.bytes else None
+
+
+def cross_out(descriptor: int, record: Record) -> None:
+    """It no longer counts.
+
+    Raises:
+        OSError: the disk is failing.
+    """
+    os.pwrite(descriptor, _CROSSED_OUT, record.at)
+
+
+def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
+    """The record there and whether it counts; None where its line is torn."""
+    head = b""
+    while b"\n" not in head:
+        more = os.pread(descriptor, _LOOK, at + len(head))
+        if not more:
+            return None
+        head += more
+    line = head[: head.index(b"\n")]
+    try:
+        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _COUNTS
+    except msgspec.DecodeError:
+        return None
