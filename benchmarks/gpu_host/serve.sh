@@ -7,9 +7,9 @@ main() {
   . "$(dirname "$0")/env.sh"
   SECONDS=0
   export RETOUCH_SLOTS_MB=128  # page-locking touches all of it
-  local task="--task translate" heavy=20 most=26 w512="11 14" w256="11 14" wfake=10
+  local task="--task translate" heavy=20 most=26 w512=12 w256=12 wfake=10
   if [ -n "${FAKE:-}" ]; then
-    task="" heavy=1 most=2 w512="1 2" w256="1 2" wfake=1
+    task="" heavy=1 most=2 w512=1 w256=1 wfake=1
   fi
   { nvidia-smi --query-gpu=index,name,utilization.gpu,memory.used --format=csv; nproc; uptime; df -h $TMPDIR; lscpu | head -25; } > $OUT/host.txt 2>&1
   served() {  # NAME
