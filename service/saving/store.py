@@ -223,8 +223,7 @@ class ResultStore:
 
     def _in_spool(self, result_id: str) -> Spooled | None:
         """Before a look into the storage: a result leaves the spool only when it is there."""
-        with self._changed:
-            waiting = self._waiting.get(result_id)
+        waiting = self._waiting.get(result_id)
         if waiting and (unspooled := waiting.unspooled):
             return unspooled
         try:

@@ -23,7 +23,11 @@ from service.gpu_pixels import load_cvcuda
 
 from ..engines.conftest import conv_graph, tiny_manifest
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("default::UserWarning:torch"),  # the host's own torch warns of itself
+    pytest.mark.filterwarnings("default::DeprecationWarning:torch"),
+]
 ENGINES = ("trt", "inductor", "onnxrt-cuda")
 BATCHES = 10_000
 
