@@ -127,7 +127,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
     file = Path("/dev/null")
 
     def plan_crops() -> None:
-        masks.measure_coverage(hole, "white")
+        masks.measure_coverage(hole, "white", lambda: codec.measure_brightness(mask, max_pixels=MAX_PIXELS))
         crops.plan(hole, manifest.size, "auto")
 
     def hand_over() -> None:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from service.errors import InvalidImage, InvalidOption
 from service.header import Header, read_header
-from service.items import Bool2D, ImageFormat, MaskMode, Picture, Pixels, Size
+from service.items import Bool2D, Brightness, ImageFormat, MaskMode, Picture, Pixels, Size
 from service.jpeg_strips import encode_jpeg
 from service.pixels import to_8_bits
 from service.png import decode_png, encode_png
@@ -74,10 +74,20 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header 
                 "mask_mode=alpha needs a mask with an alpha channel; this one has none", code="no_alpha"
             )
         return np.equal(picture.alpha, 0)
-    pixels = picture.pixels
-    luminance = pixels[:, :, 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-    half = (int(np.iinfo(pixels.dtype).max) + 1) // 2
+    luminance, half = _luminance(picture)
     return np.greater_equal(luminance, half) if mode == "white" else np.less(luminance, half)
+
+
+def measure_brightness(data: bytes, *, max_pixels: int, header: Header | None = None) -> Brightness:
+    """How dark and how bright a mask is, to say why it selects nothing or everything.
+
+    It decodes the file once more: only a mask that is refused is looked at so, and the others pay nothing for it.
+
+    Raises:
+        As `decode`.
+    """
+    luminance, half = _luminance(decode(data, max_pixels=max_pixels, header=header))
+    return Brightness(int(luminance.min()), int(luminance.max()), half)
 
 
 def check_encodable(size: Size, file_format: ImageFormat) -> None:
@@ -105,6 +115,13 @@ def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_sid
     if file_format == "jpeg":
         return _encode_jpeg(picture, quality, side_by_side)
     return _encode_webp(picture, quality)
+
+
+def _luminance(picture: Picture) -> tuple[Pixels, int]:
+    """H×W of the picture's dtype, and from where on it is white."""
+    pixels = picture.pixels
+    luminance: Any = pixels[:, :, 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    return luminance, (int(np.iinfo(pixels.dtype).max) + 1) // 2
 
 
 def _decode_samples(data: bytes, header: Header) -> Pixels:

@@ -42,6 +42,19 @@ class Box(NamedTuple):
         return Size(self.bottom - self.top, self.right - self.left)
 
 
+class Brightness(NamedTuple):
+    """The range of a mask's luminance, and from where on a pixel counts as white."""
+
+    darkest: int
+    brightest: int
+    half: int
+
+    @property
+    def most(self) -> int:
+        """What a pixel can have at most: 255, or 65,535 in a file of 16 bits."""
+        return 2 * self.half - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A decoded image, upright (EXIF orientation applied), ready to be encoded again without loss.

@@ -188,7 +188,8 @@ def _plan(uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: 
     header = uploads.header("mask", max_pixels)
     hole = codec.decode_mask(uploads.mask, options.mask_mode, max_pixels=max_pixels, header=header)
     hole = masks.fit_mask(hole, size, options.mask_resize)
-    coverage = masks.measure_coverage(hole, options.mask_mode)
+    look = partial(codec.measure_brightness, uploads.mask, max_pixels=max_pixels, header=header)
+    coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan(hole, manifest.size, options.strategy)
     return _Plan(hole, coverage, planned, [postprocess.place(hole, crop) for crop in planned])
 

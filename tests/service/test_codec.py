@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from service.codec import MEDIA_TYPES, check_encodable, decode, decode_mask, encode
+from service.codec import MEDIA_TYPES, check_encodable, decode, decode_mask, encode, measure_brightness
 from service.errors import InvalidImage, InvalidOption, ServiceError, TooLarge
 from service.items import Picture, Size
 
@@ -279,6 +279,15 @@ def test_one_bit_and_palette_masks_work() -> None:
     palette = files.chunk(b"PLTE", bytes((255,) * 3 + (0,) * 3))
     data = files.small_bits_png(values, 1, 3, palette)
     assert decode_mask(data, "white", max_pixels=9).tolist() == [[True, False, False]]
+
+
+def test_the_brightness_of_a_mask_is_that_of_its_luminance() -> None:
+    zeros_and_ones = np.eye(4, dtype=np.uint8)[:, :, None]
+    assert measure_brightness(files.png(zeros_and_ones), max_pixels=LIMIT) == (0, 1, 128)
+    assert measure_brightness(files.png(zeros_and_ones.repeat(3, axis=2)), max_pixels=LIMIT) == (0, 1, 128)
+    assert measure_brightness(files.png(zeros_and_ones.astype(np.uint16)), max_pixels=LIMIT) == (0, 1, 32_768)
+    red = np.array([[[255, 0, 0], [0, 0, 0]]], np.uint8)
+    assert measure_brightness(files.png(red), max_pixels=LIMIT) == (0, 76, 128)
 
 
 def test_the_pixel_limit_holds_for_masks() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from engines.manifest import Manifest
 from service import codec, tasks
-from service.errors import InvalidImage, TooLarge
+from service.errors import InvalidImage, InvalidOption, TooLarge
 from service.footprint import decoded_bytes
 from service.header import Header, read_header
 from service.items import Timings
@@ -73,6 +73,17 @@ def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_i
     (coverage, masks, picture), (its_coverage, its_masks, its_picture) = made
     assert (coverage, masks) == (its_coverage, its_masks)
     assert np.array_equal(picture.pixels, its_picture.pixels)
+
+
+def test_a_mask_of_zeros_and_ones_is_refused_with_its_brightest_value(
+    photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    ones = files.png(codec.decode_mask(mask, "white", max_pixels=LIMIT).astype(np.uint8)[:, :, None])
+    with pytest.raises(InvalidOption, match=r"1 of 255, and holes must be at least 128; multiply it by 255") as refusal:
+        tasks.prepare_inpaint(
+            Uploads(photo, ones), InpaintOptions(), LIMIT, fake_manifest("photos", "inpaint"), Timings()
+        )
+    assert refusal.value.code == "mask_empty"
 
 
 def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callable[..., Manifest]) -> None:
