@@ -68,7 +68,7 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
 
     if not image:
         raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
-    refuse_unwritable(json_file, plot)
+    refuse_unwritable(None if json_file == _STDOUT else json_file, plot)
     rates = _numbers(rate, "--rate")
     clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
     plan = Plan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
@@ -136,6 +136,7 @@ def _measure(url: str, payloads: list[Payload], plan: Plan) -> Measured:
 def _publish(measured: Measured, title: str, json_file: Path | None, plot: Path | None) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
 
+    from retouch.bench.report_files import writing  # noqa: PLC0415 -- loads hdrh and numpy
     from retouch.bench.table import print_reports  # noqa: PLC0415 -- loads rich
 
     document = json.dumps({"title": title, **measured.as_json()}, indent=1)
@@ -144,11 +145,13 @@ def _publish(measured: Measured, title: str, json_file: Path | None, plot: Path 
     if to_stdout:
         typer.echo(document)
     elif json_file:
-        json_file.write_text(document + "\n", "utf-8")
+        with writing(json_file):
+            json_file.write_text(document + "\n", "utf-8")
     if plot:
         from retouch.bench.plot import save_plot  # noqa: PLC0415 -- loads matplotlib
 
-        save_plot(measured.reports, plot, title)
+        with writing(plot):
+            save_plot(measured.reports, plot, title)
 
 
 def _check(measured: Measured, over_p99_ms: float | None, on_errors: bool) -> None:

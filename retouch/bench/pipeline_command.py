@@ -35,7 +35,7 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
 
     from retouch.bench.pipeline_report import print_rows, save_rows_plot  # noqa: PLC0415 -- loads matplotlib
-    from retouch.bench.report_files import refuse_unwritable  # noqa: PLC0415 -- loads hdrh
+    from retouch.bench.report_files import refuse_unwritable, writing  # noqa: PLC0415 -- loads hdrh
     from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     refuse_unwritable(json_file, plot)
@@ -51,9 +51,12 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
     title, rows = _measure_all(settings, job, Console(stderr=True))
     print_rows(rows, Console(), title)
     if json_file:
-        json_file.write_text(json.dumps({"title": title, "rows": [row.as_json() for row in rows]}, indent=1) + "\n")
+        document = json.dumps({"title": title, "rows": [row.as_json() for row in rows]}, indent=1)
+        with writing(json_file):
+            json_file.write_text(document + "\n")
     if plot:
-        save_rows_plot(rows, plot, title)
+        with writing(plot):
+            save_rows_plot(rows, plot, title)
 
 
 def _job(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Job:

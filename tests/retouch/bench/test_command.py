@@ -43,7 +43,10 @@ def test_rates_and_clients_are_measured_and_written_as_table_json_and_plot(contr
     assert warm_up > 0
 
 
-def test_json_on_standard_output_is_nothing_but_json(contract, pictures: Path) -> None:
+def test_json_on_standard_output_is_nothing_but_json_and_needs_no_folder_to_write_in(
+    contract, pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
     image = pictures / "images/a.png"
     result = bench(contract.url, "--endpoint", "translate", "--image", image, "--concurrency", "1", "--json", "-")
     assert result.exit_code == 0, result.output
@@ -109,6 +112,8 @@ def test_an_absent_server_is_one_line(pictures: Path) -> None:
         ),
         pytest.param(["--json", "gone/o.json"], "a folder that exists", id="no folder for the report"),
         pytest.param(["--plot", "images"], "cannot be written", id="a folder as plot"),
+        pytest.param(["--json", "/proc/o.json"], "/proc/o.json cannot be written", id="report where nobody can write"),
+        pytest.param(["--plot", "/proc/o.png"], "/proc/o.png cannot be written", id="plot where nobody can write"),
         pytest.param(["--plot", "o.gif"], "must end in one of .png", id="unknown kind of plot"),
     ],
 )

@@ -239,6 +239,8 @@ def test_a_model_that_is_not_there_is_named(models_dir: Path, pictures: Path, mo
     [
         pytest.param(["--json", "gone/rows.json"], "name a file in a folder that exists", id="no folder"),
         pytest.param(["--plot", "pictures"], "pictures cannot be written", id="a folder as plot"),
+        pytest.param(["--json", "/proc/o.json"], "/proc/o.json cannot be written", id="report where nobody can write"),
+        pytest.param(["--plot", "/proc/o.png"], "/proc/o.png cannot be written", id="plot where nobody can write"),
         pytest.param(["--plot", "rows.gif"], "must end in one of .png", id="unknown kind of plot"),
     ],
 )

@@ -1,0 +1,59 @@
+"""Where a report could not be written is found out before the runs, and without touching what is there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from retouch.bench.report_files import refuse_unwritable, writing
+from retouch.bench.session import BenchFailed
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    there = tmp_path / "there.json"
+    there.write_text("of the last run")
+    os.utime(there, (1, 1))
+    refuse_unwritable(there, tmp_path / "new.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["there.json"]
+    assert (there.read_text(), there.stat().st_mtime) == ("of the last run", 1)
+
+
+def test_a_folder_without_write_permission_is_refused_but_not_a_file_in_it_that_has_it(tmp_path: Path) -> None:
+    there = tmp_path / "there.json"
+    there.touch()
+    tmp_path.chmod(0o500)
+    try:
+        if os.access(tmp_path, os.W_OK):
+            pytest.skip("root writes everywhere")
+        refuse_unwritable(there, None)
+        with pytest.raises(BenchFailed, match=r"new\.json cannot be written \(Permission denied\)"):
+            refuse_unwritable(tmp_path / "new.json", None)
+        there.chmod(0o400)
+        with pytest.raises(BenchFailed, match=r"there\.json cannot be written \(Permission denied\)"):
+            refuse_unwritable(there, None)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_reader_that_waits_at_a_pipe_is_not_disturbed(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "report.json", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    refuse_unwritable(pipe, None)
+    reader.start()
+    refuse_unwritable(pipe, None)
+    pipe.write_text("the report")
+    reader.join(60)
+    assert read == ["the report"]
+
+
+def test_a_disk_that_is_full_by_then_is_an_error_of_the_benchmark() -> None:
+    with (
+        pytest.raises(BenchFailed, match=r"o\.json cannot be written \(No space left on device\)"),
+        writing(Path("o.json")),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
