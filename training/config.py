@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from engines.manifest import FixedSize, MultipleSize
 from export.generators.pconv import PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
+from training.discriminator import smallest_side
 from training.errors import ConfigInvalid
 
 if sys.version_info >= (3, 11):
@@ -153,6 +155,8 @@ class PConvConfig(FitConfig):
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
         if self.data.crop == 2**self.generator.levels:
             _refuse_lone_values(self.phase)
+        if any(phase.adversarial for phase in self.phase):
+            _refuse_no_patch(self.data.crop, self.discriminator_layers, 2**self.generator.levels)
         if self.features is None and any(phase.needs_features for phase in self.phase):
             raise ValueError("losses on features need VGG16: give the file's path as features = …")
         if self.lpips_features is None and any(phase.lpips for phase in self.phase):
@@ -170,6 +174,22 @@ def _refuse_lone_values(phases: Sequence[PConvPhase]) -> None:
                 f"phase.{index}.batch 1: data.crop is 2^levels, which leaves batch norm a single value; "
                 "use a larger batch or crop, fewer levels, or freeze_encoder_norm"
             )
+
+
+def _refuse_no_patch(crop: int, layers: int, multiple: int | None) -> None:
+    """Where the discriminator has nothing to judge; else its phase fails, perhaps after hours of others.
+
+    Args:
+        crop: `data.crop`.
+        layers: of the discriminator.
+        multiple: crops are multiples of it; None where the net takes no other.
+    """
+    needed = smallest_side(layers)
+    if crop >= needed:
+        return
+    fewer = f"discriminator_layers of at most {max(n for n in range(1, layers) if smallest_side(n) <= crop)}"
+    cure = fewer if multiple is None else f"a crop of {math.ceil(needed / multiple) * multiple} or more, or {fewer}"
+    raise ValueError(f"data.crop {crop}: a discriminator of {layers} layers needs {needed}; use {cure}")
 
 
 class Pix2PixTrained(Pix2PixOptions):
@@ -200,6 +220,9 @@ class Pix2PixConfig(FitConfig):
             raise ValueError(f"data.crop {crop}: {self.generator.net} takes {size.height} and nothing else")
         if isinstance(size, MultipleSize) and crop % size.multiple_of:
             raise ValueError(f"data.crop {crop} is no multiple of {size.multiple_of}, as {self.generator.net} needs")
+        if any(phase.adversarial for phase in self.phase):
+            multiple = size.multiple_of if isinstance(size, MultipleSize) else None
+            _refuse_no_patch(crop, self.discriminator_layers, multiple)
         return self
 
 

@@ -30,6 +30,11 @@ class PatchDiscriminator(nn.Module):
         return cast("Tensor", self.model(pair))
 
 
+def smallest_side(layers: int) -> int:
+    """Of pictures that leave a patch to judge: a half for each layer, then two convolutions that take a pixel each."""
+    return 3 << layers
+
+
 def adversarial_loss(scores: Tensor, kind: Literal["vanilla", "lsgan"], *, real: bool) -> Tensor:
     """How far the scores are from `real`, a scalar in FP32.
 

@@ -152,3 +152,51 @@ def test_batch_norm_of_a_single_value_is_refused(partial_run: Callable[..., dict
     for better in (phase | {"batch": 2}, phase | {"freeze_encoder_norm": True}):
         PConvConfig.model_validate(lone | {"phase": [better]})
     PConvConfig.model_validate(lone | {"generator": {"levels": 4, "width": 4}})
+
+
+@pytest.mark.parametrize(
+    ("knobs", "crop", "message"),
+    [
+        (
+            {},
+            16,
+            r"data\.crop 16: .* of 3 layers needs 24; use a crop of 24 or more, or discriminator_layers of at most 2",
+        ),
+        (
+            {"generator": {"levels": 4, "width": 4}},
+            16,
+            "needs 24; use a crop of 32 or more, or discriminator_layers of at most 2",
+        ),
+        (
+            {"discriminator_layers": 6},
+            184,
+            "of 6 layers needs 192; use a crop of 192 or more, or discriminator_layers of at most 5",
+        ),
+    ],
+)
+def test_a_crop_too_small_for_the_discriminator_is_refused_where_there_is_one(
+    knobs: dict[str, Any], crop: int, message: str, partial_run: Callable[..., dict[str, Any]]
+) -> None:
+    data = partial_run()["data"] | {"load_side": crop, "crop": crop}
+    phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3}
+    PConvConfig.model_validate(partial_run(**knobs, data=data, phase=[phase]))
+    with pytest.raises(ValidationError, match=message):
+        PConvConfig.model_validate(partial_run(**knobs, data=data, phase=[phase, phase | {"adversarial": 0.1}]))
+
+
+@pytest.mark.parametrize(
+    ("net", "layers", "crop", "message"),
+    [
+        ("resnet_6blocks", 3, 20, "needs 24; use a crop of 24 or more, or discriminator_layers of at most 2"),
+        ("unet_128", 6, 128, "needs 192; use discriminator_layers of at most 5"),
+    ],
+)
+def test_so_it_is_for_pix2pix_whose_u_nets_take_no_other_crop(
+    net: str, layers: int, crop: int, message: str, pix2pix_run: Callable[..., dict[str, Any]]
+) -> None:
+    data = pix2pix_run()["data"] | {"load_side": crop, "crop": crop}
+    run = pix2pix_run(generator={"net": net}, data=data, discriminator_layers=layers)
+    Pix2PixConfig.model_validate(run | {"phase": [run["phase"][0] | {"adversarial": 0.0}]})
+    Pix2PixConfig.model_validate(run | {"discriminator_layers": layers - 1})
+    with pytest.raises(ValidationError, match=message):
+        Pix2PixConfig.model_validate(run)

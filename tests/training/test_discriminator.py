@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.discriminator import PatchDiscriminator, adversarial_loss
+from training.discriminator import PatchDiscriminator, adversarial_loss, smallest_side
 
 
 def test_with_three_layers_an_output_sees_seventy_pixels() -> None:
@@ -17,6 +17,14 @@ def test_with_three_layers_an_output_sees_seventy_pixels() -> None:
     assert pair.grad is not None
     seen = (pair.grad.abs().sum((0, 1)) > 0).nonzero()
     assert (seen.amax(0) - seen.amin(0) + 1).tolist() == [70, 70]
+
+
+@pytest.mark.parametrize("layers", range(1, 7))
+def test_the_smallest_side_leaves_one_patch_to_judge_and_a_smaller_one_none(layers: int) -> None:
+    net, side = PatchDiscriminator(1, layers), smallest_side(layers)
+    assert net(torch.rand(1, 6, side, side)).shape == (1, 1, 1, 1)
+    with pytest.raises(RuntimeError, match="Kernel size"):
+        net(torch.rand(2, 6, side - 1, side - 1))
 
 
 @pytest.mark.parametrize("kind", ["vanilla", "lsgan"])
