@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ def test_every_decision_has_a_number_of_its_own() -> None:
     numbers = [int(path.name[:4]) for path in records]
     assert len(set(numbers)) == len(numbers), [path.name for path in records]
     assert [path.read_text("utf-8").partition(".")[0] for path in records] == [f"# {number}" for number in numbers]
+
+
+def test_a_class_that_several_tests_need_is_written_once() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(isinstance(part, ast.FunctionDef) for part in node.body):
+                name, node.name = node.name, ""
+                places[ast.dump(node)].append(f"{path.relative_to(ROOT)}: {name}")
+    assert [written for written in places.values() if len(written) > 1] == []
 
 
 def loaded_by(statement: str) -> set[str]:

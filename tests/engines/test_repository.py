@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fake_clock import Clock
 from structlog.testing import capture_logs
 
 from engines.base import BatchShape
@@ -306,19 +307,9 @@ def test_device_that_is_lost_over_a_lease_or_a_reload_is_noted_too(repository, w
     assert isinstance(repository.device_lost, DeviceLost)
 
 
-class Clock:
-    """Seconds since the epoch, as the test says."""
-
-    def __init__(self) -> None:
-        self.now = time.time() + LATER_S
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(time.time() + LATER_S)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from fake_clock import Clock
 
 from service.admission import Admission, Ask
 from service.appointment_book import Book, OwnBook
@@ -14,14 +15,6 @@ from service.fairness import ANYONE, Flow
 from service.pace import Pace
 
 PATIENT = Ask(60.0)
-
-
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def paced(service_s: float) -> Pace:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from fake_clock import Clock
 
 from engines.base import Engine
 from engines.manifest import Manifest
@@ -17,14 +18,6 @@ from service.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fa
 from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from service.fairness import Flow, Turn
 from service.items import Computed, Sample, Size
-
-
-@dataclass
-class FakeClock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ def test_a_batch_obeys_the_servers_and_the_models_limit(server: int, of_model: i
 
 
 async def test_a_lone_request_is_taken_at_once() -> None:
-    batcher = Batcher(BatchPolicy(8), FakeClock())
+    batcher = Batcher(BatchPolicy(8), Clock(0.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = batcher.take(0)
     assert batch is not None
@@ -86,7 +79,7 @@ async def test_a_lone_request_is_taken_at_once() -> None:
 
 
 async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
-    batcher, served = Batcher(BatchPolicy(3), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(3), Clock(0.0)), model()
     tasks = await queued(batcher, *[(sample(), served, 1.0)] * 5)
     sizes = []
     while batch := batcher.take(0):
@@ -98,7 +91,7 @@ async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
 
 
 async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:
-    clock = FakeClock()
+    clock = Clock(0.0)
     batcher, photos, faces = Batcher(BatchPolicy(8), clock), model(), model("faces/1")
     tasks = await queued(
         batcher,
@@ -116,7 +109,7 @@ async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:
 
 
 async def test_a_request_whose_client_left_is_not_computed() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
     gone.cancel()
     await asyncio.sleep(0)
@@ -129,7 +122,7 @@ async def test_a_request_whose_client_left_is_not_computed() -> None:
 
 
 async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     gone, stays = await queued(batcher, (sample(), served, 1.0), (sample(), served, 1.0))
     batch = batcher.take(0)
     assert batch is not None
@@ -140,7 +133,7 @@ async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> No
 
 
 async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_computed() -> None:
-    clock = FakeClock()
+    clock = Clock(0.0)
     batcher, served = Batcher(BatchPolicy(8), clock), model()
     late, in_time = await queued(batcher, (sample(), served, 1.0), (sample(), served, 5.0))
     clock.now = 2.0
@@ -154,7 +147,7 @@ async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_c
 
 
 async def test_a_queue_of_only_dead_requests_gives_way_to_the_next_one() -> None:
-    clock = FakeClock()
+    clock = Clock(0.0)
     batcher = Batcher(BatchPolicy(8), clock)
     late, in_time = await queued(batcher, (sample(64), model(), 1.0), (sample(128), model(), 5.0))
     clock.now = 2.0
@@ -166,7 +159,7 @@ async def test_a_queue_of_only_dead_requests_gives_way_to_the_next_one() -> None
 
 
 async def test_a_failed_batch_reaches_every_request_in_it() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     tasks = await queued(batcher, *[(sample(), served, 1.0)] * 3)
     batch = batcher.take(0)
     assert batch is not None
@@ -176,7 +169,7 @@ async def test_a_failed_batch_reaches_every_request_in_it() -> None:
 
 
 async def test_an_entry_is_answered_once_even_if_two_answer_it() -> None:
-    batcher = Batcher(BatchPolicy(8), FakeClock())
+    batcher = Batcher(BatchPolicy(8), Clock(0.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = batcher.take(0)
     assert batch is not None
@@ -187,7 +180,7 @@ async def test_an_entry_is_answered_once_even_if_two_answer_it() -> None:
 
 
 async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     (task,) = await queued(batcher, (sample(), served, 1.0))
     batcher.close()
     with pytest.raises(ShuttingDown):
@@ -198,7 +191,7 @@ async def test_closing_answers_what_waits_and_refuses_what_comes() -> None:
 
 
 async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacement() -> None:
-    batcher, dead = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, dead = Batcher(BatchPolicy(8), Clock(0.0)), model()
     fresh = ServedModel(dead.manifest, cast("Any", StubEngine()))
     tasks = await queued(batcher, (sample(), dead, 1.0), (sample(), dead, 1.0))
     dead.replace_by(fresh)
@@ -211,7 +204,7 @@ async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacemen
 
 
 async def test_two_engines_of_one_model_are_never_asked_for_one_batch() -> None:
-    batcher, first, second = Batcher(BatchPolicy(8), FakeClock()), model(), model()
+    batcher, first, second = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
     tasks = await queued(batcher, (sample(), first, 1.0), (sample(), second, 1.0), (sample(), first, 1.0))
     engines = []
     while batch := batcher.take(0):
@@ -222,7 +215,7 @@ async def test_two_engines_of_one_model_are_never_asked_for_one_batch() -> None:
 
 
 async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:
-    batcher = Batcher(BatchPolicy(8), FakeClock())
+    batcher = Batcher(BatchPolicy(8), Clock(0.0))
     taken = asyncio.create_task(asyncio.to_thread(batcher.take, 5.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = await taken
@@ -232,11 +225,11 @@ async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:
 
 
 def test_an_idle_batcher_gives_nothing_after_the_time_allowed() -> None:
-    assert Batcher(BatchPolicy(8), FakeClock()).take(0.001) is None
+    assert Batcher(BatchPolicy(8), Clock(0.0)).take(0.001) is None
 
 
 async def test_its_state_prints_itself() -> None:
-    batcher = Batcher(BatchPolicy(8), FakeClock())
+    batcher = Batcher(BatchPolicy(8), Clock(0.0))
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     assert repr(batcher) == "<Batcher [1 queued in 1 queues]>"
     batcher.close()
@@ -245,7 +238,7 @@ async def test_its_state_prints_itself() -> None:
 
 
 async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     three, one = Sample(Size(64, 64), {}, samples=3), sample()
     tasks = await queued(batcher, *((row, served, 9.0) for row in (three, one, three, three)))
     sizes = []
@@ -260,7 +253,7 @@ async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_t
 
 
 async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_another() -> None:
-    batcher, served = Batcher(BatchPolicy(8), FakeClock()), model()
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
     crowd = [(sample(), served, 9.0, None, Flow("busy"))] * 100
     tasks = await queued(batcher, *crowd)
     first = batcher.take(0)
@@ -278,7 +271,7 @@ async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_
 
 
 async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_everyone_who_waits() -> None:
-    batcher, served, fresh = Batcher(BatchPolicy(8), FakeClock()), model(), model()
+    batcher, served, fresh = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
     served.replace_by(fresh)
     tasks = await queued(batcher, *((sample(side), served, 9.0) for side in (64, 64, 128)))
     asked: list[tuple[object, tuple[int, int], int, int]] = []
@@ -298,7 +291,7 @@ async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_
 
 
 async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_that_device() -> None:
-    batcher, busy = Batcher(BatchPolicy(8), FakeClock()), True
+    batcher, busy = Batcher(BatchPolicy(8), Clock(0.0)), True
     on_cpu, also_on_cpu, on_gpu = model("a/1"), model("b/1"), model("c/1", device="cuda:0")
     tasks = await queued(batcher, *((sample(), served, 9.0) for served in (on_cpu, also_on_cpu, on_gpu)))
 
@@ -315,7 +308,7 @@ async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_
 
 
 async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
-    batcher, news = Batcher(BatchPolicy(8), FakeClock()), threading.Event()
+    batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
     taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
     await asyncio.sleep(0.02)
     batcher.wake()

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from fake_clock import Clock
 
 from service.drain import FLUSH_AT_LEAST_S, Drain
 
 
-@dataclass
-class FakeClock:
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_what_the_requests_took_is_not_there_for_the_disk() -> None:
-    clock = FakeClock()
+    clock = Clock()
     drain = Drain(60.0, clock)
     assert (drain.waited_s, drain.flush_s) == (0.0, 60.0)
     drain.begin()
@@ -28,6 +20,6 @@ def test_what_the_requests_took_is_not_there_for_the_disk() -> None:
 
 
 def test_an_end_is_clean_if_everyone_was_answered_and_everything_saved() -> None:
-    assert Drain(1.0, FakeClock()).clean
-    assert not Drain(1.0, FakeClock(), cut=1).clean
-    assert not Drain(1.0, FakeClock(), unsaved=1).clean
+    assert Drain(1.0, Clock()).clean
+    assert not Drain(1.0, Clock(), cut=1).clean
+    assert not Drain(1.0, Clock(), unsaved=1).clean

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from fake_clock import Clock
 from waiting import until
 
 from engines.errors import EngineFailed
@@ -36,16 +37,9 @@ def woken() -> list[str]:
     return []
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

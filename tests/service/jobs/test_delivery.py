@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from fake_clock import Clock
 from standardwebhooks import Webhook
 
 from service.jobs import deliveries, table
@@ -52,13 +53,6 @@ async def receiver() -> AsyncIterator[Receiver]:
         yield one
 
 
-class Clock:
-    now = 1_000_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Outcomes(Counter[str]):
     def webhook_tried(self, outcome: str) -> None:
         self[outcome] += 1
@@ -81,7 +75,7 @@ async def announce(one: Deliverer, job: Job) -> None:
 
 
 async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
-    clock = Clock()
+    clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
         await announce(one, ended(receiver.url))
         assert await one.deliver_due() == 1
@@ -96,7 +90,7 @@ async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver
 
 
 async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, receiver: Receiver) -> None:
-    async with deliverer(tmp_path, Clock()) as one:
+    async with deliverer(tmp_path, Clock(1e9)) as one:
         await announce(one, ended(receiver.url, "succeeded", ["failed"]))
         await announce(one, replace(ended(receiver.url), facts={}))
         assert await one.deliver_due() == 0
@@ -105,7 +99,7 @@ async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, rece
 async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_after_a_restart(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    clock = Clock()
+    clock = Clock(1e9)
     receiver.statuses = [500, 307]
     async with deliverer(tmp_path, clock) as one:
         await announce(one, ended(receiver.url))
@@ -123,7 +117,7 @@ async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_
 
 
 async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
-    clock = Clock()
+    clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one:
         receiver.statuses = [410]
         await announce(one, ended(receiver.url))
@@ -140,7 +134,7 @@ async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_p
 async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    async with deliverer(tmp_path, Clock(), Destinations()) as one:
+    async with deliverer(tmp_path, Clock(1e9), Destinations()) as one:
         for url in (receiver.url, receiver.url.replace("http:", "https:").replace("127.0.0.1", "localhost")):
             await announce(one, ended(url))
         assert await one.deliver_due() == 2
@@ -151,7 +145,7 @@ async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_befor
 async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    clock = Clock()
+    clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(receiver.url))
         taken = await one.ledger.write(lambda ledger: deliveries.take(ledger, clock.now, clock.now + 60, 16))

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from fake_clock import Clock
 from waiting import until
 
 from service.admission import Admission
@@ -33,14 +34,6 @@ from service.schemas import InpaintOptions
 Fulfil = Callable[[Order, Call], Awaitable[list[str]]]
 ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
 URLS = ["/v1/results/first", "/v1/results/second"]
-
-
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

@@ -7,12 +7,12 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from fake_clock import Clock
 from starlette.responses import Response
 
 from service.errors import Conflict, InvalidImage, InvalidOption
@@ -26,14 +26,6 @@ from service.schemas import InpaintOptions
 
 NAME = key_name("key", "someone", "inpaint")
 Files = dict[str, tuple[str, bytes, str]]
-
-
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Work:
