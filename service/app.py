@@ -22,6 +22,7 @@ from service.appointments import Appointments
 from service.background import cancelled, first_of
 from service.budget import Budget
 from service.codec_threads import CodecThreads
+from service.codec_work import CodecWork
 from service.cores import usable_cores
 from service.drain import Drain
 from service.edge.clients import Clients
@@ -203,7 +204,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             house=room.house,
         ),
         metrics=metrics,
-        codec_threads=codec_threads,
+        codec_work=CodecWork(codec_threads),
         decoded=Budget(int(settings.max_decoded_mb * 2**20)),
         clock=clock,
         new_id=_new_id,

@@ -35,6 +35,11 @@ class CodecThreads:
         self._mean_s = 0.0
 
     @property
+    def count(self) -> int:
+        """Of threads in each pool."""
+        return self._threads
+
+    @property
     def predicted_wait_s(self) -> float:
         """How long an upload that comes now would wait to be decoded."""
         return self._beginning * self._mean_s / self._threads

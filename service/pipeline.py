@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -20,7 +20,7 @@ from engines.manifest import Manifest, Task
 from service import codec, latents, tasks
 from service.admission import Admission
 from service.budget import Budget
-from service.codec_threads import CodecThreads
+from service.codec_work import CodecWork
 from service.errors import InvalidOption, NotFound, NotReady
 from service.host_paths import without_folders
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
@@ -30,18 +30,15 @@ from service.saving.results import Reservation, StoredResult
 from service.saving.store import ResultStore
 from service.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.settings import Settings
-from service.side_by_side import SideBySide, in_turn
+from service.side_by_side import SideBySide
 from service.sidecars import sidecar_of
 from service.takes import refusal
 from service.tasks import Prepared, Tile, Uploads, Weight, timed
 from service.tracing import RequestTracer, StageTrace
-from service.turns import Turns
 
 Prepare = Callable[[Manifest, Timings, SideBySide], Prepared]
 _ENCODED_OVER_UPLOAD = 4
 """Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
-_SMALL_PIXELS = 96 * 96
-"""Decoding or encoding so small a picture takes less (0.1 ms) than handing it to a thread and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Pipeline:
     store: ResultStore
     admission: Admission
     metrics: Metrics
-    codec_threads: CodecThreads
+    codec_work: CodecWork
     decoded: Budget
     """Bytes of decoded pictures that may be in the house at once."""
     clock: Callable[[], float]
@@ -77,8 +74,6 @@ class Pipeline:
     draw: latents.Draw = latents.draw
     tracer: RequestTracer | None = None
     """None where nobody traces."""
-    turns: Turns = field(default_factory=Turns)
-    """Of requests that are prepared on the event loop."""
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
@@ -138,18 +133,15 @@ class Pipeline:
                 )
             with self._reserve(order, model.manifest) as room:
                 async with self.decoded.share(order.weight.decoded_bytes):
-                    return await self._fulfil(order, model, room, call)
+                    with self.codec_work.request():
+                        return await self._fulfil(order, model, room, call)
 
     async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
         trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
         timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
         seed = self._seed(order, model.manifest)
-        if order.weight.pixels <= 2 * _SMALL_PIXELS:  # of a picture and its mask
-            await self.turns.take()
-            prepared = order.prepare(model.manifest, timings, in_turn)
-        else:
-            threads = self.codec_threads
-            prepared = await threads.begin(order.prepare, model.manifest, timings, threads.side_by_side)
+        prepare = partial(order.prepare, model.manifest, timings)
+        prepared = await self.codec_work.begin(prepare, order.weight.pixels // 2)  # of a picture and its mask
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
         computed = await self._submit_all(rows, model, call, trace)
         timings.add("queue", max(done.queue_s for done in computed))
@@ -213,22 +205,25 @@ class Pipeline:
         A single one is encoded and spooled by one thread: each way to a thread and back costs as much as the write.
         """
         output_format, quality = order.options.format or "png", order.options.quality
-        side_by_side = self.codec_threads.side_by_side
+        pixels, saves = prepared.size.height * prepared.size.width, self._saves(order)
+        finish = self.codec_work.finish
         if len(samples) == 1:
-            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings, side_by_side)
-            if prepared.size.height * prepared.size.width <= _SMALL_PIXELS and not self._saves(order):
-                return finished([encode()])
-            return await self.codec_threads.finish(lambda: finished([encode()]))
+            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings)
+            return await finish(
+                lambda side_by_side: finished([encode(side_by_side)]), pixels, output_format, writes=saves
+            )
         own = [Timings(on_ended=timings.on_ended) for _ in samples]
         bodies = await asyncio.gather(
             *(
-                self.codec_threads.finish(_encoded, prepared, tiles, output_format, quality, its, side_by_side)
+                finish(
+                    partial(_encoded, prepared, tiles, output_format, quality, its), pixels, output_format, writes=False
+                )
                 for tiles, its in zip(samples, own, strict=True)
             )
         )
         for stage in ("postprocess", "encode"):
             timings.add(stage, max(its.stages[stage] for its in own))
-        return await self.codec_threads.finish(finished, bodies)
+        return await finish(lambda _: finished(bodies), pixels, output_format, writes=saves)
 
     def _save(
         self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call, trace: StageTrace | None

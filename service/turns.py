@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 
 EACH_ROUND = 4
-"""About a millisecond of preparing small pictures."""
+"""About a millisecond of preparing small pictures; a larger one takes all turns of a round."""
 
 
 class Turns:
@@ -20,27 +20,28 @@ class Turns:
         self._each_round = each_round
         self._left = each_round
         """Turns of this round that nobody has taken."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+        """And how many turns each takes."""
         self._next_round: asyncio.Handle | None = None
 
-    async def take(self) -> None:
-        """Wait for a turn; who is cancelled while waiting leaves it to the next."""
+    async def take(self, turns: int = 1) -> None:
+        """Wait for a turn, or for what is left of several in a round; who is cancelled leaves them to the next."""
         loop = asyncio.get_running_loop()
         if self._next_round is None:
             self._next_round = loop.call_soon(self._begin_round)
-        if self._left and not self._waiting:
-            self._left -= 1
+        if self._left > 0 and not self._waiting:
+            self._left -= turns
             return
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
+        self._waiting.append((turn, turns))
         await turn
 
     def _begin_round(self) -> None:
         self._left, self._next_round = self._each_round, None
-        while self._waiting and self._left:
-            turn = self._waiting.popleft()
+        while self._waiting and self._left > 0:
+            turn, turns = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-                self._left -= 1
+                self._left -= turns
         if self._waiting:
             self._next_round = asyncio.get_running_loop().call_soon(self._begin_round)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Publish and compile what serve.sh and ray.sh serve, and measure each engine alone meanwhile (not for the record: it is busy).
-# GPU: CUDA_VISIBLE_DEVICES as given (1). The three run side by side: about 200 s, mostly of CPU.
+# PREPARE: some of them only. GPU: CUDA_VISIBLE_DEVICES as given (1). The three run side by side: about 200 s, mostly of CPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
   export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-1}
-  for one in pconv_512:32:512 resnet_heavy:4:768 pconv_256:32:256; do
+  for one in ${PREPARE:-pconv_512:32:512 resnet_heavy:4:768 pconv_256:32:256}; do
     IFS=: read -r name batch side <<< "$one"
     (
       SECONDS=0

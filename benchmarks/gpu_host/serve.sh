@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # `retouch serve` behind HTTP: `serve.sh STEP...`, one of two_gpus, two_gpus_pconv_512 (alone on the machine), pconv_512, pconv_256, fake
-# (CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as one GPU's host has). First: site unpacked, prepare.sh done.
+# (W512="16 12": so many front ends; CUDA_VISIBLE_DEVICES, and PIN="taskset -c 0-15" for as many cores as one GPU's host has). First: site unpacked, prepare.sh done.
 # FAKE=1 rehearses it without a GPU.
 set -x
 main() {
   . "$(dirname "$0")/env.sh"
   SECONDS=0
   export RETOUCH_SLOTS_MB=128  # page-locking touches all of it
-  local task="--task translate" heavy=20 most=26 w512=12 w256=12 wfake=10
+  local task="--task translate" heavy=20 most=26 w512=${W512:-16} w256=${W256:-16} wfake=10
   if [ -n "${FAKE:-}" ]; then
     task="" heavy=1 most=2 w512=1 w256=1 wfake=1
   fi
@@ -22,7 +22,7 @@ main() {
   }
   pconv() {  # SIDE CONNECTIONS WORKERS...
     local side=$1 connections=$2; shift 2
-    front_ends pconv_$side 130 $(served pconv_$side) --side $side --batch 32 --workers "$@" --engine-processes 1 \
+    front_ends pconv_$side 170 $(served pconv_$side) --side $side --batch 32 --workers "$@" --engine-processes 1 \
       --connections $connections --clients 2 --load 0.7 --seconds 4 --rounds 2
   }
   fake() {  # SIDE WORKERS: the same without a GPU; engine processes that only copy

@@ -69,7 +69,7 @@ class ResultCache:
             return await order.fulfil(self.pipeline, call)
         saved = self.pipeline.settings.save if order.options.save is None else order.options.save
         wishes = (manifest.key, manifest.onnx_sha256, str(saved))
-        key = await self.pipeline.codec_threads.begin(fingerprint_of, order, *wishes)
+        key = await self.pipeline.codec_work.threads.begin(fingerprint_of, order, *wishes)
         while True:
             if (just_now := self._unwritten.get(key)) is not None:
                 return self._told(just_now, "hit")

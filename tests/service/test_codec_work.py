@@ -1,0 +1,91 @@
+"""Pictures are worked on by the event loop's own thread where another would only take the same core from it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+
+import pytest
+
+from service.codec_threads import CodecThreads
+from service.codec_work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
+from service.items import ImageFormat
+from service.side_by_side import SideBySide, in_turn
+
+
+def where(side_by_side: SideBySide) -> str:
+    """The thread that works, and whether it may have help."""
+    here = threading.current_thread() is threading.main_thread()
+    return ("loop" if here else "thread") + ("" if side_by_side is in_turn else ", helped")
+
+
+@asynccontextmanager
+async def opened(threads: int, inside: int) -> AsyncIterator[CodecWork]:
+    """With so many requests inside."""
+    pool = CodecThreads(threads)
+    work = CodecWork(pool)
+    with ExitStack() as requests:
+        for _ in range(inside):
+            requests.enter_context(work.request())
+        yield work
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("threads", "inside", "pixels", "expected"),
+    [
+        (4, 1, SMALL_PIXELS, "loop"),
+        (4, 9, SMALL_PIXELS + 1, "thread, helped"),
+        (1, 1, MEDIUM_PIXELS, "thread, helped"),
+        (1, 2, MEDIUM_PIXELS, "loop"),
+        (1, 2, MEDIUM_PIXELS + 1, "thread, helped"),
+        (2, 2, MEDIUM_PIXELS, "thread, helped"),
+    ],
+)
+async def test_small_pictures_stay_on_the_loop_and_medium_ones_in_company_where_there_is_one_thread(
+    threads: int, inside: int, pixels: int, expected: str
+) -> None:
+    async with opened(threads, inside) as work:
+        assert await work.begin(where, pixels) == expected
+        assert await work.finish(where, pixels, "jpeg", writes=False) == expected
+
+
+@pytest.mark.parametrize("encoder", ["png", "webp"])
+async def test_what_takes_longer_to_encode_goes_to_a_thread_sooner(encoder: ImageFormat) -> None:
+    async with opened(1, inside=2) as work:
+        assert await work.finish(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
+        assert await work.finish(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
+        assert await work.finish(where, SMALL_PIXELS, encoder, writes=False) == "loop"
+
+
+async def test_what_writes_to_a_disk_never_stays_on_the_loop() -> None:
+    async with opened(1, inside=2) as work:
+        assert await work.finish(where, 1, "jpeg", writes=True) == "thread, helped"
+
+
+async def test_a_request_that_has_left_is_no_company() -> None:
+    async with opened(1, inside=1) as work:
+        with work.request():
+            assert await work.begin(where, MEDIUM_PIXELS) == "loop"
+        assert await work.begin(where, MEDIUM_PIXELS) == "thread, helped"
+
+
+async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> None:
+    rounds = [0]
+
+    def count() -> None:
+        rounds[0] += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    async with opened(1, inside=8) as work:
+        count()
+        seen = await asyncio.gather(*(work.begin(lambda _: rounds[0], MEDIUM_PIXELS) for _ in range(5)))
+        assert len(set(seen)) == 5, "a round of the loop for each"
+        small = await asyncio.gather(*(work.begin(lambda _: rounds[0], SMALL_PIXELS) for _ in range(4)))
+        assert len(set(small)) == 1
+        seen = await asyncio.gather(
+            *(work.finish(lambda _: rounds[0], MEDIUM_PIXELS, "jpeg", writes=False) for _ in range(5))
+        )
+        assert len(set(seen)) == 5
