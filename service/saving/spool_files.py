@@ -221,11 +221,11 @@ class SpoolFiles:
 
     def _adopt(self, path: Path) -> None:
         """A dead process's segment becomes one of this process's."""
-        segment = _Segment(self._path(), SEGMENT_BYTES)
-        path.rename(segment.path)
-        with _open(segment.path) as descriptor:
+        with _open(path) as descriptor:  # before it moves: what cannot be read stays for the next look
             found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
+        segment = _Segment(self._path(), SEGMENT_BYTES)
+        path.rename(segment.path)
         if torn:
             _log.warning("the torn end of a segment was left out; it had not been promised", bytes=torn)
         with self._lock:

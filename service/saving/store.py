@@ -257,7 +257,7 @@ class ResultStore:
                 pause_s = self._ripe_in_s() if self._queue else None
                 if pause_s == 0 or not self._queued.wait(pause_s):  # its time is up
                     group = self._queue.take()
-                    self._tell_a_writer()  # of what was left
+                    self._queued.notify(min(1, len(self._queue)))  # somebody else waits with what was left
                     if group:
                         return group
             return []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from service.saving import spool_files
 from service.saving.owners import SPOOL, Owner
 from service.saving.spool_files import SEGMENT_BYTES, Spooled, SpoolFiles
 
@@ -219,6 +220,23 @@ def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
     monkeypatch.setattr(os, "scandir", look_and_move)
     assert reader.read(ID) == Spooled(BODY, SIDECAR)
     assert looked_at
+
+
+def test_a_segment_that_cannot_be_opened_stays_with_the_dead_for_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    dead.close()
+
+    def none_left(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool_files, "scan", none_left)
+        with pytest.raises(OSError, match="Too many open files"):
+            list(heir.inherit())
+    assert list(heir.inherit()) == [(ID, Spooled(BODY, SIDECAR))]
 
 
 def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:
