@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import perf_counter
 from typing import TypeVar
 
@@ -44,20 +45,29 @@ class CodecThreads:
         """How long an upload that comes now would wait to be decoded."""
         return self._beginning * self._mean_s / self._threads
 
+    @contextmanager
+    def beginning(self) -> Iterator[None]:
+        """Work that waits to be begun, or is, though not by a thread of the pool: it counts for the prediction."""
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1
+
+    def timed(self, function: Callable[..., T], *args: object) -> T:
+        """Do the work, and learn how long it takes."""
+        started = perf_counter()
+        try:
+            return function(*args)
+        finally:
+            took_s = perf_counter() - started
+            weight = _SMOOTHING if self._mean_s else 1.0
+            self._mean_s += weight * (took_s - self._mean_s)
+
     async def begin(self, function: Callable[..., T], *args: object) -> T:
         """Decode and prepare. A caller that leaves withdraws work that no thread has taken up."""
         self._beginning += 1
-
-        def timed() -> T:
-            started = perf_counter()
-            try:
-                return function(*args)
-            finally:
-                took_s = perf_counter() - started
-                weight = _SMOOTHING if self._mean_s else 1.0
-                self._mean_s += weight * (took_s - self._mean_s)
-
-        work = asyncio.get_running_loop().run_in_executor(self._begin, timed)
+        work = asyncio.get_running_loop().run_in_executor(self._begin, self.timed, function, *args)
         work.add_done_callback(lambda _: self._ended())
         return await work
 

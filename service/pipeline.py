@@ -3,7 +3,8 @@
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
 
 What differs between the tasks, before and after the engine, is in service/tasks.py. Decoding, preparing and encoding
-run on the codec threads, the engine on the device worker's, saving on the store's.
+run on the codec threads or the event loop's (service/codec_work.py), the engine on the device worker's, saving on the
+store's.
 """
 
 from __future__ import annotations
@@ -133,15 +134,14 @@ class Pipeline:
                 )
             with self._reserve(order, model.manifest) as room:
                 async with self.decoded.share(order.weight.decoded_bytes):
-                    with self.codec_work.request():
-                        return await self._fulfil(order, model, room, call)
+                    return await self._fulfil(order, model, room, call)
 
     async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
         trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
         timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
         seed = self._seed(order, model.manifest)
         prepare = partial(order.prepare, model.manifest, timings)
-        prepared = await self.codec_work.begin(prepare, order.weight.pixels // 2)  # of a picture and its mask
+        prepared = await self.codec_work.begin(prepare, max(order.weight.effort, _tile_pixels(model.manifest)))
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
         computed = await self._submit_all(rows, model, call, trace)
         timings.add("queue", max(done.queue_s for done in computed))
@@ -261,8 +261,7 @@ class Pipeline:
     def _reserve(self, order: _Order, manifest: Manifest) -> Iterator[list[Reservation]]:
         """Room in the spool for each result; none where nothing is to be saved."""
         save = self._saves(order)
-        height, width = next(manifest.size.buckets())
-        estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or height * width * manifest.output_channels
+        estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or _tile_pixels(manifest) * manifest.output_channels
         with ExitStack() as stack:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
 
@@ -270,6 +269,12 @@ class Pipeline:
         own_s = sum(timings.stages.values()) - timings.stages["queue"]
         self.admission.pace.learn(((done.batch_size, done.device_s) for done in computed), own_s)
         self.metrics.stages_done(timings.stages)
+
+
+def _tile_pixels(manifest: Manifest) -> int:
+    """Of the smallest tile that the model takes."""
+    height, width = next(manifest.size.buckets())
+    return height * width
 
 
 def _encoded(

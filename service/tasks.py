@@ -56,9 +56,9 @@ class _Plan:
 
 
 class Weight(NamedTuple):
-    """Of a request's files together: how many pixels they have, and how many bytes decoding them takes."""
+    """Of a request's files: how long the longest takes to decode, in pixels of a plain JPEG, and all files' memory."""
 
-    pixels: int = 0
+    effort: int = 0
     decoded_bytes: int = 0
 
 
@@ -85,15 +85,15 @@ class Uploads:
 
 
 def weigh(uploads: Uploads, max_pixels: int) -> Weight:
-    """What the files are and how much memory decoding them takes, from their headers alone.
+    """How long and how much memory decoding the files takes, from their headers alone.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
     """
     parts = ("image", "mask", "instance", "reference")
     files = [(uploads.header(part, max_pixels), len(data)) for part in parts if (data := getattr(uploads, part))]
-    pixels = sum(header.size.height * header.size.width for header, _ in files)
-    return Weight(pixels, sum(footprint.decoded_bytes(header, file_bytes) for header, file_bytes in files))
+    effort = max(footprint.effort(header, file_bytes) for header, file_bytes in files)
+    return Weight(effort, sum(footprint.decoded_bytes(header, file_bytes) for header, file_bytes in files))
 
 
 def prepare_inpaint(

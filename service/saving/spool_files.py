@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -21,12 +21,13 @@ import structlog
 
 from service.saving.file_system import write_all
 from service.saving.owners import Owner
+from service.saving.spool_neighbours import SUFFIX, Neighbours, opened, segments
 from service.saving.spool_segments import Record, cross_out, packed, read_body, scan
 
 _log = structlog.get_logger(__name__)
-_SUFFIX = ".log"
 SEGMENT_BYTES = 4 * 2**20
 """A segment that long is appended to no more, and goes when nothing in it counts any longer."""
+_PATIENCE_S = 5.0
 
 
 class Spooled(NamedTuple):
@@ -64,6 +65,7 @@ class SpoolFiles:
         self._own: dict[str, tuple[_Segment, Record]] = {}
         self._current: tuple[_Segment, int] | None = None  # what is appended to, open
         self._numbers = count(1)
+        self._neighbours = Neighbours()
         self._adopted: deque[str] = deque()
         """Inherited results that nobody was told of yet."""
 
@@ -77,13 +79,13 @@ class SpoolFiles:
 
     def close(self) -> None:
         """Leave; what is left is inherited by the next process that looks."""
-        with self._lock:
-            if self._current is not None:
-                segment, descriptor = self._current
-                self._current = None
-                os.close(descriptor)
-                if not segment.counting:
-                    segment.path.unlink(missing_ok=True)
+        if self._lock.acquire(timeout=_PATIENCE_S):  # a write that hangs in the disk does not keep the process alive
+            current, self._current = self._current, None
+            self._lock.release()
+            if current is not None:
+                os.close(current[1])
+                if not current[0].counting:
+                    current[0].path.unlink(missing_ok=True)
         self._owner.leave()
 
     def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
@@ -113,9 +115,12 @@ class SpoolFiles:
         if (own := self._read_own(result_id)) is not None:  # as a rule, and without a look round
             return own
         for folder in self._all():
-            found = self._read_own(result_id) if folder == self._owner.folder else _found(folder, result_id)
-            if found is not None:
-                return found
+            if folder == self._owner.folder:
+                own = self._read_own(result_id)
+            elif found := self._neighbours.find(folder, result_id):
+                own = Spooled(found[1], found[0].line.sidecar)
+            if own is not None:
+                return own
         return None
 
     def ids(self) -> set[str]:
@@ -127,8 +132,8 @@ class SpoolFiles:
         with self._lock:
             ids = set(self._own)
         for folder in self._all():
-            for path in _segments(folder):
-                with suppress(FileNotFoundError), _open(path) as descriptor:
+            for path in segments(folder):
+                with suppress(FileNotFoundError), opened(path) as descriptor:
                     ids.update(record.line.id for record in scan(descriptor)[0])
         return ids
 
@@ -138,24 +143,21 @@ class SpoolFiles:
         Raises:
             OSError: the disk is failing.
         """
-        with self._lock:
-            own = self._own.get(result_id)
+        own = self._own.get(result_id)
         for path in (own[0].path, self._owner.folder) if own else ():
-            with suppress(FileNotFoundError), _open(path) as descriptor:
+            with suppress(FileNotFoundError), opened(path) as descriptor:
                 os.fsync(descriptor)
 
     def remove(self, result_id: str) -> None:
-        """It is durable elsewhere.
-
-        Raises:
-            OSError: the disk is failing; it is still there.
-        """
-        with self._lock:
-            own = self._own.get(result_id)
+        """It is durable elsewhere. Where the disk does not take that, an heir may save it again, which is allowed."""
+        own = self._own.get(result_id)
         if own is not None:
             segment, record = own
-            with suppress(FileNotFoundError), _open(segment.path, os.O_WRONLY) as descriptor:
-                cross_out(descriptor, record)
+            try:
+                with suppress(FileNotFoundError), opened(segment.path, os.O_WRONLY) as descriptor:
+                    cross_out(descriptor, record)
+            except OSError as error:
+                _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
             self._forget(result_id, segment)
 
     def inherit(self) -> Iterator[tuple[str, Spooled]]:
@@ -164,24 +166,31 @@ class SpoolFiles:
         A torn one was never promised: its process died while it wrote, before the reply. It is removed, and logged.
 
         Raises:
-            OSError: one cannot be read or moved; the others stay for the next look.
+            OSError: after all others were told of: one cannot be read or moved, and stays for the next look.
         """
+        failed: list[OSError] = []
         for folder in self._owner.folders()[1:]:
             with self._owner.inherit(folder) as dead:
-                for path in _segments(folder) if dead else ():
-                    self._adopt(path)
+                for path in segments(folder) if dead else ():
+                    try:
+                        self._adopt(path)
+                    except OSError as error:  # noqa: PERF203 -- each by itself
+                        failed.append(error)
         for _ in range(len(self._adopted)):
             result_id = self._adopted.popleft()
             try:
                 found = self._read_own(result_id)
-            except OSError:
+            except OSError as error:
+                failed.append(error)
                 self._adopted.append(result_id)
-                raise
+                continue
             if found is not None:
                 yield result_id, found
             else:
                 _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
                 self.remove(result_id)
+        if failed:
+            raise failed[0]
 
     def _writable(self) -> tuple[_Segment, int]:
         """The segment to append to, and its descriptor: a new one where there is none, or it is full or was removed."""
@@ -204,16 +213,15 @@ class SpoolFiles:
 
     def _path(self) -> Path:
         """Of a new segment."""
-        return self._owner.folder / f"{next(self._numbers)}{_SUFFIX}"
+        return self._owner.folder / f"{next(self._numbers)}{SUFFIX}"
 
     def _read_own(self, result_id: str) -> Spooled | None:
-        with self._lock:
-            own = self._own.get(result_id)
+        own = self._own.get(result_id)
         if own is None:
             return None
         segment, record = own
         try:
-            with _open(segment.path) as descriptor:
+            with opened(segment.path) as descriptor:
                 body = read_body(descriptor, record)
         except FileNotFoundError:  # durable since, or removed by somebody
             return None
@@ -221,17 +229,23 @@ class SpoolFiles:
 
     def _adopt(self, path: Path) -> None:
         """A dead process's segment becomes one of this process's."""
-        with _open(path) as descriptor:  # before it moves: what cannot be read stays for the next look
+        with opened(path) as descriptor:  # before it moves: what cannot be read stays for the next look
             found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
-        segment = _Segment(self._path(), SEGMENT_BYTES)
-        path.rename(segment.path)
+        segment = _Segment(self._path(), SEGMENT_BYTES, len(found))
+        ids = [record.line.id for record in found]
+        with self._lock:  # before it moves, so that whoever looks meanwhile finds it in one of both places
+            self._own.update(zip(ids, ((segment, record) for record in found), strict=True))
+        try:
+            path.rename(segment.path)
+        except OSError:
+            with self._lock:
+                for result_id in ids:
+                    self._own.pop(result_id, None)
+            raise
+        self._adopted.extend(ids)
         if torn:
-            _log.warning("the torn end of a segment was left out; it had not been promised", bytes=torn)
-        with self._lock:
-            segment.counting = len(found)
-            self._own.update((record.line.id, (segment, record)) for record in found)
-            self._adopted.extend(record.line.id for record in found)
+            _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
         if not found:
             segment.path.unlink(missing_ok=True)
 
@@ -240,8 +254,9 @@ class SpoolFiles:
             if self._own.pop(result_id, None) is None:
                 return
             segment.counting -= 1
-            if segment.full and not segment.counting:
-                segment.path.unlink(missing_ok=True)
+            done = segment.full and not segment.counting
+        if done:  # not while the lock is held: it waits for the journal
+            segment.path.unlink(missing_ok=True)
 
     def _all(self) -> Iterator[Path]:
         """The folders of all processes, twice: while a dead one's is inherited, a result may move past the first look.
@@ -251,31 +266,5 @@ class SpoolFiles:
         folders = None
         while (now := self._owner.folders()) != folders:
             folders = now
+            self._neighbours.forget_all_but(folders)
             yield from (*folders, *folders)
-
-
-def _segments(folder: Path) -> list[Path]:
-    """In a process's folder; none where it is gone."""
-    try:
-        return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(_SUFFIX))
-    except FileNotFoundError:
-        return []
-
-
-@contextmanager
-def _open(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _found(folder: Path, result_id: str) -> Spooled | None:
-    """A result that another process spooled."""
-    for path in _segments(folder):
-        with suppress(FileNotFoundError), _open(path) as descriptor:
-            for record in scan(descriptor)[0]:
-                if record.line.id == result_id and (body := read_body(descriptor, record)) is not None:
-                    return Spooled(body, record.line.sidecar)
-    return None

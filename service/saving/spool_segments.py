@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ _LOOK = 4096
 
 class _Line(msgspec.Struct):
     id: str
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     crc32: int
     sidecar: dict[str, Any]
 
@@ -46,14 +46,14 @@ def packed(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tup
     return Record(at, at + len(head), line), [head, body]
 
 
-def scan(descriptor: int) -> tuple[list[Record], int]:
-    """The records of an open segment that count, and where what is whole of it ends.
+def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
+    """The records of an open segment that count, from the one at `start` on, and where what is whole of it ends.
 
     Raises:
         OSError: it cannot be read.
     """
     counting: list[Record] = []
-    at, end = 0, os.fstat(descriptor).st_size
+    at, end = start, os.fstat(descriptor).st_size
     while at < end:
         found = _record(descriptor, at)
         if found is None or found[0].end > end:
@@ -84,8 +84,14 @@ def cross_out(descriptor: int, record: Record) -> None:
     os.pwrite(descriptor, _CROSSED_OUT, record.at)
 
 
+def record_at(descriptor: int, at: int) -> Record | None:
+    """The record there, if it counts."""
+    found = _record(descriptor, at)
+    return found[0] if found is not None and found[1] else None
+
+
 def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
-    """The record there and whether it counts; None where its line is torn."""
+    """The record there and whether it counts; None where its line is torn or damaged."""
     head = b""
     while b"\n" not in head:
         more = os.pread(descriptor, _LOOK, at + len(head))
@@ -95,5 +101,5 @@ def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
     line = head[: head.index(b"\n")]
     try:
         return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _COUNTS
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

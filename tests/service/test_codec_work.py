@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -22,54 +23,62 @@ def where(side_by_side: SideBySide) -> str:
 
 
 @asynccontextmanager
-async def opened(threads: int, inside: int) -> AsyncIterator[CodecWork]:
-    """With so many requests inside."""
+async def opened(threads: int) -> AsyncIterator[CodecWork]:
     pool = CodecThreads(threads)
-    work = CodecWork(pool)
-    with ExitStack() as requests:
-        for _ in range(inside):
-            requests.enter_context(work.request())
-        yield work
+    yield CodecWork(pool)
     pool.close()
 
 
 @pytest.mark.parametrize(
-    ("threads", "inside", "pixels", "expected"),
+    ("threads", "pixels", "expected"),
     [
-        (4, 1, SMALL_PIXELS, "loop"),
-        (4, 9, SMALL_PIXELS + 1, "thread, helped"),
-        (1, 1, MEDIUM_PIXELS, "thread, helped"),
-        (1, 2, MEDIUM_PIXELS, "loop"),
-        (1, 2, MEDIUM_PIXELS + 1, "thread, helped"),
-        (2, 2, MEDIUM_PIXELS, "thread, helped"),
+        (4, SMALL_PIXELS, "loop"),
+        (4, SMALL_PIXELS + 1, "thread, helped"),
+        (1, MEDIUM_PIXELS, "loop"),
+        (1, MEDIUM_PIXELS + 1, "thread, helped"),
+        (2, MEDIUM_PIXELS, "thread, helped"),
     ],
 )
-async def test_small_pictures_stay_on_the_loop_and_medium_ones_in_company_where_there_is_one_thread(
-    threads: int, inside: int, pixels: int, expected: str
+async def test_small_pictures_stay_on_the_loop_and_medium_ones_where_there_is_one_thread(
+    threads: int, pixels: int, expected: str
 ) -> None:
-    async with opened(threads, inside) as work:
+    async with opened(threads) as work:
         assert await work.begin(where, pixels) == expected
         assert await work.finish(where, pixels, "jpeg", writes=False) == expected
 
 
 @pytest.mark.parametrize("encoder", ["png", "webp"])
 async def test_what_takes_longer_to_encode_goes_to_a_thread_sooner(encoder: ImageFormat) -> None:
-    async with opened(1, inside=2) as work:
+    async with opened(1) as work:
         assert await work.finish(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
         assert await work.finish(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
         assert await work.finish(where, SMALL_PIXELS, encoder, writes=False) == "loop"
 
 
 async def test_what_writes_to_a_disk_never_stays_on_the_loop() -> None:
-    async with opened(1, inside=2) as work:
+    async with opened(1) as work:
         assert await work.finish(where, 1, "jpeg", writes=True) == "thread, helped"
 
 
-async def test_a_request_that_has_left_is_no_company() -> None:
-    async with opened(1, inside=1) as work:
-        with work.request():
-            assert await work.begin(where, MEDIUM_PIXELS) == "loop"
-        assert await work.begin(where, MEDIUM_PIXELS) == "thread, helped"
+async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> None:
+    async with opened(1) as work:
+        await work.begin(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
+        waiting = [asyncio.ensure_future(work.begin(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert work.threads.predicted_wait_s > 3 * 0.02, "of five one has had its turn, which was a short one"
+        await asyncio.gather(*waiting)
+        assert work.threads.predicted_wait_s == 0
+
+
+async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
+    async with opened(1) as work:
+        await work.begin(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
+        waiting = [asyncio.ensure_future(work.begin(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert work.threads.predicted_wait_s == 0
 
 
 async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> None:
@@ -79,7 +88,7 @@ async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> Non
         rounds[0] += 1
         asyncio.get_running_loop().call_soon(count)
 
-    async with opened(1, inside=8) as work:
+    async with opened(1) as work:
         count()
         seen = await asyncio.gather(*(work.begin(lambda _: rounds[0], MEDIUM_PIXELS) for _ in range(5)))
         assert len(set(seen)) == 5, "a round of the loop for each"

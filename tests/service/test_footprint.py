@@ -11,7 +11,7 @@ import image_files as files
 import numpy as np
 import pytest
 
-from service.footprint import decoded_bytes
+from service.footprint import decoded_bytes, effort
 from service.header import Header, read_header
 from service.items import Size
 
@@ -99,3 +99,19 @@ def test_the_header_of_a_jpeg_tells_how_it_comes_and_in_which_inks() -> None:
     made = [of_jpeg(pixels), of_jpeg(pixels, progressive=True), files.cmyk_jpeg(pixels)]
     headers = [read_header(data, max_pixels=1000) for data in made]
     assert [(header.progressive, header.inks) for header in headers] == [(False, False), (True, False), (False, True)]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "CMYK JPEG", "WebP", "grey PNG", "RGB PNG", "RGBA PNG"])
+def test_files_that_take_longer_for_a_pixel_are_counted_so(kind: str) -> None:
+    data = FILES[kind](np.ascontiguousarray(FLAT[:512, :512]))
+    counted = effort(read_header(data, max_pixels=10**8), len(data)) / 512**2
+    assert counted == 1 if kind in {"JPEG", "grey PNG"} else counted >= 6
+
+
+def test_bytes_that_stand_for_no_pixels_are_counted() -> None:
+    mask = read_header(files.png(np.zeros((512, 512, 1), np.uint8)), max_pixels=10**8)
+    assert effort(mask, 60_000) == 512**2, "a drawn mask, or a busy one"
+    assert effort(mask, 10**6) > 20 * 10**6, "empty blocks take 126 ms a MiB"
+    photo = Header("jpeg", Size(512, 512))
+    assert effort(photo, 200_000) == 512**2
+    assert effort(photo, 10**7) == 10**7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -222,21 +223,141 @@ def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
     assert looked_at
 
 
-def test_a_segment_that_cannot_be_opened_stays_with_the_dead_for_the_next_look(
+def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    heir = spool(tmp_path, "heir")
+    for number, name in enumerate(("d0", "d1", "d2")):
+        dead = spool(tmp_path, name)
+        dead.write(f"{number:032x}", BODY, SIDECAR)
+        dead.close()
+    scan = spool_files.scan
+
+    def failing(descriptor: int) -> Any:
+        found = scan(descriptor)
+        if found[0][0].line.id == f"{1:032x}":
+            raise OSError(errno.EIO, "Input/output error")
+        return found
+
+    told: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(spool_files, "scan", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            told.extend(result_id for result_id, _ in heir.inherit())
+    assert told == [f"{0:032x}", f"{2:032x}"]
+    assert list(heir.inherit()) == [(f"{1:032x}", Spooled(BODY, SIDECAR))]
+
+
+@pytest.mark.parametrize("damage", [b"\xff", b"-9"])
+def test_a_damaged_line_ends_the_segment_and_nothing_else(tmp_path: Path, damage: bytes) -> None:
+    dead, heir, reader = spool(tmp_path, "dead"), spool(tmp_path, "heir"), spool(tmp_path, "reader")
+    dead.write(ID, BODY, SIDECAR)
+    dead.write(OTHER, BODY, {"id": OTHER, "media_type": "image/png", "bytes": "77777"})
+    (segment,) = segments(tmp_path, "dead")
+    data = segment.read_bytes()
+    place = data.rindex(b'"bytes":102400') + 8 if damage == b"-9" else data.rindex(b"77777")
+    segment.write_bytes(data[:place] + damage + data[place + len(damage) :])
+    assert reader.read(ID) == Spooled(BODY, SIDECAR)
+    assert reader.read(OTHER) is None
+    assert reader.ids() == {ID}
+    dead.close()
+    with capture_logs() as lines:
+        assert [result_id for result_id, _ in heir.inherit()] == [ID]
+    assert [line["log_level"] for line in lines] == ["warning"]
+
+
+def test_a_result_is_found_while_its_segment_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
+    dead.write(ID, BODY, SIDECAR)
+    dead.close()
+    rename, found = Path.rename, []
+
+    def read_round_it(path: Path, target: Path) -> Path:
+        found.append(heir.read(ID))
+        moved = rename(path, target)
+        found.append(heir.read(ID))
+        return moved
+
+    monkeypatch.setattr(Path, "rename", read_round_it)
+    assert len(list(heir.inherit())) == 1
+    assert found == [Spooled(BODY, SIDECAR)] * 2
+
+
+def test_a_segment_that_cannot_be_moved_stays_with_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead, heir = spool(tmp_path, "dead"), spool(tmp_path, "heir")
     dead.write(ID, BODY, SIDECAR)
     dead.close()
 
-    def none_left(*_: Any) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
+    def full(*_: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spool_files, "scan", none_left)
-        with pytest.raises(OSError, match="Too many open files"):
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(OSError, match="No space left"):
             list(heir.inherit())
-    assert list(heir.inherit()) == [(ID, Spooled(BODY, SIDECAR))]
+    assert heir.read(ID) == Spooled(BODY, SIDECAR)
+    assert len(list(heir.inherit())) == 1
+
+
+def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, stuck, release = spool(tmp_path, "here"), threading.Event(), threading.Event()
+    files.write(ID, BODY, SIDECAR)
+
+    def hang(*_: Any) -> None:
+        stuck.set()
+        release.wait(30)
+
+    monkeypatch.setattr(spool_files, "write_all", hang)
+    monkeypatch.setattr(spool_files, "_PATIENCE_S", 0.05)
+    writer = threading.Thread(target=files.write, args=(OTHER, BODY, SIDECAR))
+    writer.start()
+    assert stuck.wait(30)
+    try:
+        assert files.read(ID) == Spooled(BODY, SIDECAR)
+        files.close()
+    finally:
+        release.set()
+        writer.join()
+
+
+def test_a_result_that_cannot_be_crossed_out_has_left_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = spool(tmp_path, "here")
+    files.write(ID, BODY, SIDECAR)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spool_files, "cross_out", full)
+    with capture_logs() as lines:
+        files.remove(ID)
+    assert [line["result"] for line in lines] == [ID]
+    assert files.read(ID) is None
+
+
+def test_what_was_seen_of_anothers_segment_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    for number in range(20):
+        there.write(f"{number:032x}", BODY, SIDECAR)
+    assert here.read("f" * 32) is None
+    pread, reads = os.pread, [0]
+
+    def counted(descriptor: int, length: int, at: int) -> bytes:
+        reads[0] += 1
+        return pread(descriptor, length, at)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert here.read("f" * 32) is None
+    assert reads == [0]
+    there.write(ID, BODY, SIDECAR)
+    there.remove(f"{2:032x}")
+    assert here.read(ID) == Spooled(BODY, SIDECAR)
+    assert reads[0] <= 3
+    assert here.read(f"{2:032x}") is None
+    assert here.read(f"{3:032x}") == Spooled(BODY, SIDECAR)
 
 
 def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:
