@@ -61,7 +61,7 @@ class SpoolFiles:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._lock = threading.Lock()  # guards all below
+        self._lock = threading.Lock()  # guards all below; one look into `_own` needs none
         self._own: dict[str, tuple[_Segment, Record]] = {}
         self._current: tuple[_Segment, int] | None = None  # what is appended to, open
         self._numbers = count(1)
@@ -129,9 +129,12 @@ class SpoolFiles:
         Raises:
             OSError: a folder is there and cannot be listed.
         """
-        with self._lock:
-            ids = set(self._own)
+        ids: set[str] = set()
         for folder in self._all():
+            if folder == self._owner.folder:
+                with self._lock:
+                    ids.update(self._own)
+                continue
             for path in segments(folder):
                 with suppress(FileNotFoundError), opened(path) as descriptor:
                     ids.update(record.line.id for record in scan(descriptor)[0])
@@ -233,17 +236,17 @@ class SpoolFiles:
             found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
         segment = _Segment(self._path(), SEGMENT_BYTES, len(found))
-        ids = [record.line.id for record in found]
+        adopted = {record.line.id: (segment, record) for record in found}
         with self._lock:  # before it moves, so that whoever looks meanwhile finds it in one of both places
-            self._own.update(zip(ids, ((segment, record) for record in found), strict=True))
+            self._own.update(adopted)
         try:
             path.rename(segment.path)
         except OSError:
             with self._lock:
-                for result_id in ids:
-                    self._own.pop(result_id, None)
+                for result_id in adopted:
+                    del self._own[result_id]
             raise
-        self._adopted.extend(ids)
+        self._adopted.extend(adopted)
         if torn:
             _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
         if not found:

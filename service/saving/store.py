@@ -223,7 +223,7 @@ class ResultStore:
 
     def _in_spool(self, result_id: str) -> Spooled | None:
         """Before a look into the storage: a result leaves the spool only when it is there."""
-        waiting = self._waiting.get(result_id)
+        waiting = self._waiting.get(result_id)  # one look needs no lock
         if waiting and (unspooled := waiting.unspooled):
             return unspooled
         try:

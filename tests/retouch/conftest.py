@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -135,3 +136,19 @@ def pictures(tmp_path: Path) -> Path:
         path.write_bytes(name.encode())
     (tmp_path / "images" / "notes.txt").write_text("no picture", "utf-8")
     return tmp_path
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((["--json", "gone/o.json"], "name a file in a folder that exists"), id="no folder"),
+        pytest.param((["--plot", "."], ". cannot be written: name a file"), id="a folder as plot"),
+        pytest.param(
+            (["--json", "/proc/o.json"], "/proc/o.json cannot be written"), id="report where nobody can write"
+        ),
+        pytest.param((["--plot", "/proc/o.png"], "/proc/o.png cannot be written"), id="plot where nobody can write"),
+        pytest.param((["--plot", "o.gif"], "must end in one of .png"), id="unknown kind of plot"),
+    ]
+)
+def unwritable_report(request: pytest.FixtureRequest) -> Any:
+    """Arguments of a benchmark that name a report nobody could write, and what is said of it."""
+    return request.param

@@ -234,19 +234,10 @@ def test_a_model_that_is_not_there_is_named(models_dir: Path, pictures: Path, mo
     assert f"no model {model}" in result.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        pytest.param(["--json", "gone/rows.json"], "name a file in a folder that exists", id="no folder"),
-        pytest.param(["--plot", "pictures"], "pictures cannot be written", id="a folder as plot"),
-        pytest.param(["--json", "/proc/o.json"], "/proc/o.json cannot be written", id="report where nobody can write"),
-        pytest.param(["--plot", "/proc/o.png"], "/proc/o.png cannot be written", id="plot where nobody can write"),
-        pytest.param(["--plot", "rows.gif"], "must end in one of .png", id="unknown kind of plot"),
-    ],
-)
 def test_a_report_that_could_not_be_written_is_refused_before_anything_is_measured(
-    models_dir: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+    models_dir: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, unwritable_report: tuple[list[str], str]
 ) -> None:
+    arguments, message = unwritable_report
     monkeypatch.chdir(pictures.parent)
     common = ["--models-dir", str(models_dir), "--model", "facades", "--engine", "fake", "--count", "1"]
     result = CliRunner().invoke(app, ["bench", "pipeline", "--images", str(pictures), *common, *arguments])
