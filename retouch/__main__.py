@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+from typing import Annotated
+
 import typer
 
 from engines.command_group import CommandGroup
@@ -22,6 +25,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    """Prints the version of the installed package and ends the command, where `--version` is among the options."""
+    if asked:
+        typer.echo(f"retouch {importlib.metadata.version('retouch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001 # its callback does the work
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the command's name."""
+
+
 app.command("serve")(make_serve_command())
 app.command()(inpaint)
 app.command()(translate)

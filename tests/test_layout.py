@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("retouch", "service", "engines", "export", "training")
@@ -19,6 +26,32 @@ PACKAGES = ("retouch", "service", "engines", "export", "training")
 def test_no_dependency_ships_a_package_of_our_name(package: str) -> None:
     owners = importlib.metadata.packages_distributions().get(package, [])
     assert set(owners) <= {"retouch"}, owners
+
+
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("docker/cpu.Dockerfile", r"ARG VERSION=(\S+)"),
+        ("docker/gpu.Dockerfile", r"ARG VERSION=(\S+)"),
+        ("docker/kubernetes/kustomization.yaml", r'newTag: "(.+)"'),
+        ("CHANGELOG.md", r"\n## \[(\d+\.\d+\.\d+)\]"),
+    ],
+)
+def test_every_place_that_names_the_version_names_the_same(path: str, pattern: str) -> None:
+    found = re.search(pattern, (ROOT / path).read_text("utf-8"))
+    assert found is not None
+    assert found[1] == _project()["version"]
+
+
+def test_the_licence_is_named_and_its_text_is_shipped() -> None:
+    assert (_project()["license"], _project()["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert "Apache License" in (ROOT / "LICENSE").read_text("utf-8")
+    assert "!LICENSE" in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
 
 
 @pytest.mark.parametrize("path", [p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py"))], ids=str)

@@ -15,7 +15,9 @@ rm -rf bin ray/jars ray/rllib ray/dashboard/client/build  # Ray's Java and its p
 find . -name '*.cpython-3*.so' ! -name "*-${python/./}-*" -delete
 find ray -type d -name tests -prune -exec rm -rf {} + 2> /dev/null || true
 if [ "$name" = site ]; then  # the service runs from its source, and asks for its version
-  mkdir retouch-0.1.0.dist-info && printf 'Metadata-Version: 2.1\nName: retouch\nVersion: 0.1.0\n' > retouch-0.1.0.dist-info/METADATA
+  version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/pyproject.toml")
+  mkdir "retouch-$version.dist-info"
+  printf 'Metadata-Version: 2.1\nName: retouch\nVersion: %s\n' "$version" > "retouch-$version.dist-info/METADATA"
 fi
 tar -c . | xz -T0 -2 --block-size=16MiB > "$work/all.xz"
 cd "$root" && rm -rf "$out" && mkdir -p "$out"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 
@@ -22,6 +23,12 @@ def test_every_command_explains_itself(command: str) -> None:
 def test_the_list_of_commands_is_complete() -> None:
     groups = {group.name for group in app.registered_groups}
     assert groups | {command.name or command.callback.__name__ for command in app.registered_commands} == set(COMMANDS)
+
+
+def test_version_is_that_of_the_installed_package() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"retouch {importlib.metadata.version('retouch')}\n"
 
 
 def test_help_loads_no_model_library() -> None:
