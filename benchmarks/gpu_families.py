@@ -9,7 +9,7 @@ the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the p
 by other processes while the GPU is measured, so that eager rows, which the CPU bounds, are an upper bound of their ms.
 
 Every row is a line of FILE.jsonl as soon as it is measured; what `--seconds` leaves no time for is named. The last rows
-repeat those of design.md with `torch.backends.cudnn.benchmark`, which the engine leaves off.
+repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine leaves off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Runtimes behind one contract, and the model repository that the service reads.
 
-Nothing here knows HTTP, images or checkpoints: a model is a manifest and an ONNX graph (design: docs/architecture.md).
+Nothing here knows HTTP, images or checkpoints: a model is a manifest and an ONNX graph (docs/architecture.md).
 """

@@ -1,6 +1,6 @@
 """From model.onnx to a TensorRT plan; needs no GPU with TensorRT-RTX, and the target's own GPU otherwise.
 
-Precision is the graph's (design: FP16 is decided once, in the ONNX). Strongly typed networks obey it by themselves;
+Precision is the graph's (FP16 is decided once, in the ONNX). Strongly typed networks obey it by themselves;
 TensorRT 8.6 is told layer by layer.
 """
 
