@@ -36,8 +36,9 @@ MODELS: dict[str, Case] = {
     SMALL: replace(CASES[2], options={"levels": 3, "width": 16}),
     HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
 }
-"""The nets of the reference figures (engine_table.py), a small one of several tile sizes for everything that is not about speed, and one so
-heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and encodes 100 pictures a second for each."""
+"""The nets of the reference figures (engine_table.py), a small one of several tile sizes for all that is not about
+speed, and one so heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and encodes 100 pictures a
+second for each."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:

@@ -58,7 +58,7 @@ class Case:
 
 
 _RESNET = {"net": "resnet_9blocks", "norm": "instance"}
-_DESIGN = (
+_REFERENCE = (
     Case("pix2pix unet_256, batch norm", "pix2pix", {"net": "unet_256"}, (256, 256)),
     Case("pix2pix resnet_9blocks, instance norm", "pix2pix", _RESNET, (256, 256)),
     Case("pconv, 7 levels", "pconv", {"levels": 7}, (256, 256)),
@@ -67,7 +67,7 @@ _DESIGN = (
 _GLOBAL = Case("pix2pixHD global", "pix2pixhd", {"net": "global"}, (512, 1024), (1, 8))
 _LOCAL = Case("pix2pixHD local, ngf 32", "pix2pixhd", {"net": "local", "ngf": 32}, (1024, 2048), (1, 8))
 CASES = (
-    *_DESIGN,
+    *_REFERENCE,
     Case("PD-GAN diverse, one sample", "pdgan", {"diverse": True}, (256, 256)),
     Case("PGN, 4 stages", "pgn", {"stages": 4}, (128, 128)),
     Case("DCGAN, nz 100, ngf 64", "dcgan", {"nz": 100}, (64, 64)),
@@ -78,7 +78,10 @@ CASES = (
     Case("pix2pix unet_128, batch norm", "pix2pix", {"net": "unet_128"}, (128, 128)),
     Case("pix2pix resnet_6blocks, instance norm", "pix2pix", {**_RESNET, "net": "resnet_6blocks"}, (256, 256)),
     _LOCAL,
-    *(replace(case, name=f"{case.name} (cudnn.benchmark)", batches=(1, 32), cudnn_benchmark=True) for case in _DESIGN),
+    *(
+        replace(case, name=f"{case.name} (cudnn.benchmark)", batches=(1, 32), cudnn_benchmark=True)
+        for case in _REFERENCE
+    ),
     replace(_GLOBAL, batches=(32,)),
     replace(_LOCAL, batches=(32,)),
 )

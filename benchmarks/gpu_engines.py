@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_engines.py --json engines.json [--models models/photos/4 …] [--trt-env /tmp/trt86/env.sh]
 
-Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch, and those named.
+Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
+and those named.
 Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
 compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
 memory already: medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. Of TensorRT
