@@ -1,4 +1,4 @@
-"""Reverse proxies in front of a server, each with a pool of connections to it: Caddy as docker/ ships it, Caddy, nginx."""
+"""Reverse proxies before a server, each with a pool of connections to it: Caddy as docker/ has it, Caddy, nginx."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plain_caddy(upstream: int, folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def nginx(upstream: int, folder: Path) -> Iterator[Server]:
-    """nginx that passes `Upgrade` on and sends bodies on as they come."""
+    """A proxy of nginx that passes `Upgrade` on and sends bodies on as they come."""
     port = free_port()
     config = folder / "nginx.conf"
     config.write_text(_NGINX % {"folder": folder, "upstream": upstream, "port": port})

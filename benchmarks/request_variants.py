@@ -17,30 +17,31 @@ _BOUNDARY = b"frontier"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """What one connection sends, in pieces that arrive apart, and what it may get."""
-
-    kind: str
-    pieces: tuple[bytes, ...]
-    expected: tuple[tuple[str, int], ...]
-    """Id and status of each reply, in order; of a malformed request only what it may get at most."""
-    hidden: str
-    """The id of the requests inside bodies."""
-    well_formed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """One request of an exchange; `body` as it is sent: chunked if the header says so."""
 
     id: str
     status: int
+    """Of its reply."""
     head: bytes
     body: bytes = b""
 
     @property
     def whole(self) -> bytes:
         return self.head + self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What one connection sends, in pieces that arrive apart, and what it may get."""
+
+    kind: str
+    pieces: tuple[bytes, ...]
+    requests: tuple[Request, ...]
+    """In order; replies to them come in this order. A malformed one need not be answered."""
+    hidden: str
+    """The id of the requests inside bodies."""
+    well_formed: bool = True
 
 
 class Maker:
@@ -96,7 +97,9 @@ class Maker:
         """Header lines that ask for another protocol."""
         random = self.random
         lines = [f"Connection: {random.choice(_CONNECTIONS)}\r\n", f"Upgrade: {random.choice(UPGRADES)}\r\n"]
-        lines += random.choice([[], ["HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"], ["Sec-WebSocket-Version: 13\r\n"]])
+        lines += random.choice(
+            [[], ["HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"], ["Sec-WebSocket-Version: 13\r\n"]]
+        )
         random.shuffle(lines)
         return "".join(lines).encode()
 
@@ -134,8 +137,7 @@ def _exchange(maker: Maker, kind: str, *requests: Request) -> Exchange:
         places += [at, at + in_head, body, body + in_body]
         at += len(request.whole)
     pieces = _cut(maker.random, b"".join(request.whole for request in requests), *places)
-    expected = tuple((request.id, request.status) for request in requests)
-    return Exchange(kind, pieces, expected, maker.hidden)
+    return Exchange(kind, pieces, requests, maker.hidden)
 
 
 def _plain(maker: Maker) -> Exchange:
@@ -150,7 +152,7 @@ def _upgrade(maker: Maker) -> Exchange:
 def _upgrade_at_the_head(maker: Maker) -> Exchange:
     """The head, then the body: as a client sends it that waits a moment for the other protocol."""
     request = maker.post(maker.upgrade())
-    return Exchange("upgrade", (request.head, request.body), ((request.id, request.status),), maker.hidden)
+    return Exchange("upgrade", (request.head, request.body), (request,), maker.hidden)
 
 
 def _old(maker: Maker) -> Exchange:
@@ -161,8 +163,7 @@ def _old(maker: Maker) -> Exchange:
 def _expect(maker: Maker) -> Exchange:
     extra = b"Expect: 100-continue\r\n" + (maker.upgrade() if maker.random.random() < 0.3 else b"")
     request = maker.post(extra)
-    expected = ((request.id, request.status),)
-    return Exchange("100-continue", (request.head, request.body), expected, maker.hidden)
+    return Exchange("100-continue", (request.head, request.body), (request,), maker.hidden)
 
 
 def _early(maker: Maker) -> Exchange:
@@ -170,8 +171,7 @@ def _early(maker: Maker) -> Exchange:
     request, then = maker.post(), maker.get()
     steps = sorted(maker.random.sample(range(1, len(request.body)), 3))
     body = tuple(request.body[begin:end] for begin, end in itertools.pairwise([0, *steps, len(request.body)]))
-    expected = ((request.id, request.status), (then.id, then.status))
-    return Exchange("early answer", (request.head, *body, then.whole), expected, maker.hidden)
+    return Exchange("early answer", (request.head, *body, then.whole), (request, then), maker.hidden)
 
 
 def _pipelined(maker: Maker) -> Exchange:
@@ -265,7 +265,7 @@ def _bad(maker: Maker, kind: str, request: Request, body: bytes) -> Exchange:
     whole = request.head + body
     places = (len(request.head), maker.random.randrange(len(whole)))
     pieces = _cut(maker.random, whole, *places)
-    return Exchange(kind, pieces, ((request.id, request.status),), maker.hidden, well_formed=False)
+    return Exchange(kind, pieces, (request,), maker.hidden, well_formed=False)
 
 
 _KINDS: tuple[Callable[[Maker], Exchange], ...] = (
