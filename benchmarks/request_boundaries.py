@@ -26,7 +26,7 @@ from inputs import ROOT
 from processes import Server, retouch, retouch_is_ready
 from proxies import PROXIES
 from reply_owners import Counts, pictures, run
-from request_variants import exchanges
+from request_variants import TOO_LARGE, exchanges
 
 ALONE = "alone"
 _TCP = Path("/proc/net/tcp")
@@ -69,6 +69,7 @@ def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]
         made = [sys.executable, "-m", "retouch", "keys", "create", name, "--file", str(folder / "keys.json")]
         keys[name] = subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     settings = {"keys_file": folder / "keys.json", "workers": workers, "log_level": "error", "model_poll_s": 30}
+    settings["max_body_mb"] = TOO_LARGE / 2 / 2**20
     with retouch(folder, fake_batch_ms=2, **settings) as server:
         asyncio.run(server.until_ready(retouch_is_ready))
         yield server, keys

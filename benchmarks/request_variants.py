@@ -14,6 +14,8 @@ from random import Random
 UPGRADES = ("h2c", "websocket", "h2c, websocket", "TLS/1.0", "unheard-of/7", "")
 _CONNECTIONS = ("Upgrade", "upgrade", "keep-alive, Upgrade", "Upgrade, HTTP2-Settings", "foo,UPGRADE")
 _BOUNDARY = b"frontier"
+TOO_LARGE = 30_000
+"""Bytes of a body that is refused for its size: the server is to take less, but more than a picture and its mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,22 @@ class Maker:
         request = self._request(b"POST /v1/inpaint", b"".join(fields), version, keyed, 200 if keyed else 401)
         return Request(request.id, request.status, request.head, body)
 
+    def refused(self) -> Request:
+        """Of somebody with a key, but refused before its body is read."""
+        target, kind, status, least = self.random.choice(
+            [
+                (b"/v1/inpaint", b"text/plain", 415, 0),
+                (b"/v1/inpaint", b"multipart/form-data; boundary=b", 413, TOO_LARGE),
+                (b"/v1/nothing", b"text/plain", 404, 0),
+                (b"/v1/models", b"text/plain", 405, 0),
+            ]
+        )
+        body = self.smuggled() * (1 + least // 90)
+        fields = b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body))
+        extra = self.random.choice([b"", self.upgrade()])
+        request = self._request(b"POST " + target, fields + extra, b"1.1", True, status)
+        return Request(request.id, status, request.head, body)
+
     def upgrade(self) -> bytes:
         """Header lines that ask for another protocol."""
         random = self.random
@@ -168,7 +186,7 @@ def _expect(maker: Maker) -> Exchange:
 
 def _early(maker: Maker) -> Exchange:
     """A body that comes in many pieces, mostly after its answer; then another request."""
-    request, then = maker.post(), maker.get()
+    request, then = maker.random.choice([maker.post, maker.refused])(), maker.get()
     steps = sorted(maker.random.sample(range(1, len(request.body)), 3))
     body = tuple(request.body[begin:end] for begin, end in itertools.pairwise([0, *steps, len(request.body)]))
     return Exchange("early answer", (request.head, *body, then.whole), (request, then), maker.hidden)

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.errors import InvalidRequest
 
-LINGER_S = 2.0
+LINGER_S = 1.0
 """How long a closed connection is still read from: closing it over unread bytes would destroy the reply on its way."""
 _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
 _INVALID = "Invalid HTTP request received."

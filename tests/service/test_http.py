@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -229,3 +232,14 @@ def test_bodies_that_are_sent_slowly_take_no_more_memory_than_there_is_for_them(
         assert b" 503 " in answer.splitlines()[0]
         assert b"retry-after" in answer.lower()
     wait_until(lambda: running.service.admission.bodies_bytes == 0)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_that_offers_http2_gets_its_picture(serve: Serve, tmp_path: Path) -> None:
+    url = serve().url
+    data = Path(__file__).parents[1] / "data"
+    forms = ["-F", f"image=@{data / 'dress.jpg'}", "-F", f"mask=@{data / 'dress_mask.png'}"]
+    command = ["curl", "--silent", "--http2", *forms, "-o", str(tmp_path / "filled.png"), "-w", "%{http_code}"]
+    said = subprocess.run([*command, f"{url}/v1/inpaint"], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "200"
+    assert (tmp_path / "filled.png").read_bytes().startswith(b"\x89PNG")
