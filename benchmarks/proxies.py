@@ -27,6 +27,7 @@ http {
   server {
     listen 127.0.0.1:%(port)d;
     client_max_body_size 64m;
+    keepalive_requests 1000000;
     location / {
       proxy_pass http://retouch;
       proxy_http_version 1.1;
