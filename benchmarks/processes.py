@@ -37,6 +37,7 @@ class Server:
             with contextlib.suppress(OSError):
                 if await probe(client):  # type: ignore[misc]
                     client.close()
+                    await asyncio.sleep(0)  # it is closed in the loop's next round
                     return
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")

@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service import access, docs_page, routes
 from service.app import Service, open_service
@@ -21,13 +20,16 @@ from service.direct import Direct
 from service.edge.authorisation import Authorisation
 from service.engine_room import open_engine_room
 from service.errors import ServiceError
+from service.framing import FramedHttp
 from service.room import OpenRoom
 from service.settings import Settings
 
 HEADER_TIMEOUT_S = 20.0
 """A connection that has not sent a whole header by then is closed; one that is kept alive has its own allowance."""
 MAX_IGNORED_BYTES = 16 * 2**20
-"""Of bodies that were refused before they were read; a connection that sends more is closed."""
+"""Of a body that was refused before it was read; a connection that sends more is closed."""
+IGNORED_BODY_TIMEOUT_S = 30.0
+"""How long such a body may take to arrive after its refusal; then its connection is closed."""
 MAX_HEADER_BYTES = 64 * 1024
 """Of one request, all lines together; more is answered 400 and the connection closed."""
 WRITE_TIMEOUT_S = 60.0
@@ -98,15 +100,17 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
     return app
 
 
-class LimitedHttp(HttpToolsProtocol):
-    """uvicorn's httptools protocol, which itself would buffer a header of any size."""
+class LimitedHttp(FramedHttp):
+    """HTTP/1.1 with limits on what a connection takes; uvicorn's own protocol would buffer a header of any size."""
 
     _header_timer: asyncio.TimerHandle | None = None
     """Runs while a header is awaited."""
     _write_timer: asyncio.TimerHandle | None = None
     """Runs while the client does not take what is sent to it."""
+    _ignored_timer: asyncio.TimerHandle | None = None
+    """Runs while the rest of a body is awaited whose request has been answered."""
     _ignored_bytes = 0
-    """Of this connection's bodies, received after their request had been answered."""
+    """Of that body, received since."""
     _unparsed_bytes = 0
     """Received since the last parsed line or body: one header line that does not end."""
     _parsed_bytes = 0
@@ -125,6 +129,7 @@ class LimitedHttp(HttpToolsProtocol):
         """The client is gone."""
         self._header_came()
         self._written()
+        self._ignored()
         self._gone.set_result(None)
         super().connection_lost(exc)
 
@@ -133,12 +138,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._unparsed_bytes += len(data)
         super().data_received(data)
         if self._unparsed_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
+            self.refuse(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._parsed_bytes = 0
+        self._parsed_bytes = self._ignored_bytes = 0
         self._await_header()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -165,6 +170,17 @@ class LimitedHttp(HttpToolsProtocol):
                 self.transport.abort()
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._ignored()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """A reply is sent, perhaps before its request's body has come."""
+        super().on_response_complete()
+        if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
+            self._ignored_timer = self.loop.call_later(IGNORED_BODY_TIMEOUT_S, self.transport.abort)
+
     def pause_writing(self) -> None:
         """The client takes less than is sent to it."""
         super().pause_writing()
@@ -184,6 +200,11 @@ class LimitedHttp(HttpToolsProtocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+    def _ignored(self) -> None:
+        if self._ignored_timer is not None:
+            self._ignored_timer.cancel()
+            self._ignored_timer = None
 
     def _written(self) -> None:
         if self._write_timer is not None:

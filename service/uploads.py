@@ -64,11 +64,12 @@ async def read_form(
     size of every piece before it is kept, and may refuse it.
 
     Raises:
-        UnsupportedType: the body is not multipart/form-data.
+        UnsupportedType: the body is not multipart/form-data, or is compressed.
         TooLarge: the body is larger than `max_body_bytes`.
         InvalidRequest: the body is malformed, or a part is repeated or of the wrong kind.
         Cancelled: the client left before the body was complete.
     """
+    _check_encoding(", ".join(request.headers.getlist("content-encoding")))
     content_type = request.headers.get("content-type", "")
     if content_type.split(";")[0].strip().lower() != "multipart/form-data":
         if not files and await _is_empty(request):
@@ -83,6 +84,15 @@ async def read_form(
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
     return _sort(reader.finish(), files)
+
+
+def _check_encoding(announced: str) -> None:
+    """A compressed body could unpack to any size, and pictures are compressed already."""
+    if announced.strip().lower() not in ("", "identity"):
+        raise UnsupportedType(
+            f"the body has Content-Encoding {announced[:80]!r}; send it as it is, without Content-Encoding",
+            code="unsupported_encoding",
+        )
 
 
 async def _is_empty(request: Request) -> bool:

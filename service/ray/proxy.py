@@ -16,6 +16,7 @@ import uuid
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.config import HTTP_PROTOCOLS
 
 from service.errors import NotReady, UploadTimeout
 from service.negotiation import acceptable_request_id
@@ -34,7 +35,8 @@ _RAYS_OWN = "/-/"
 
 
 def middlewares() -> list[Middleware]:
-    """What Ray wraps round its proxy."""
+    """What Ray wraps round its proxy; Ray leaves the protocol to uvicorn, which is told of ours here."""
+    HTTP_PROTOCOLS["auto"] = "service.framing:FramedHttp"
     return [Middleware(AskAgain)]
 
 

@@ -270,6 +270,8 @@ def header_cases() -> list[BadRequest]:
         with_headers(
             "a charset for domain names", 400, "invalid_request", Content_Type=MULTIPART + "; charset=punycode"
         ),
+        with_headers("gzip", 415, "unsupported_encoding", Content_Encoding="gzip"),
+        with_headers("two encodings", 415, "unsupported_encoding", Content_Encoding="identity, br"),
         with_headers("timeout of words", 422, "invalid_option", X_Request_Timeout_Ms="soon"),
         with_headers("timeout of 0", 422, "invalid_option", X_Request_Timeout_Ms="0"),
         with_headers("timeout below 0", 422, "invalid_option", X_Request_Timeout_Ms="-1"),

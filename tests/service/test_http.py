@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -110,6 +113,46 @@ def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
             connection.sendall(b"x" * 40_000_000)
 
 
+def refused_posts(bodies: int, size: int) -> bytes:
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % size
+    return (head + b"x" * size) * bodies
+
+
+def trickle(connection: socket.socket) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        connection.sendall(b"x")
+        time.sleep(0.05)
+
+
+def test_each_refused_request_of_a_connection_has_an_allowance_of_its_own(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_IGNORED_BYTES", 1_000_000)
+    running = serve()
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        for _ in range(4):  # a proxy's connection, which many clients share
+            connection.sendall(refused_posts(1, 600_000))
+            reply = HTTPResponse(connection)
+            reply.begin()
+            assert reply.status == 415
+            reply.read()
+
+
+def test_a_refused_body_that_does_not_come_is_not_awaited_for_ever(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "IGNORED_BODY_TIMEOUT_S", 0.3)
+    running = serve()
+    parts = urlsplit(running.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(refused_posts(1, 100_000)[:-50_000])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 415 ")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            trickle(connection)
+
+
 def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_not_come(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,3 +232,14 @@ def test_bodies_that_are_sent_slowly_take_no_more_memory_than_there_is_for_them(
         assert b" 503 " in answer.splitlines()[0]
         assert b"retry-after" in answer.lower()
     wait_until(lambda: running.service.admission.bodies_bytes == 0)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_that_offers_http2_gets_its_picture(serve: Serve, tmp_path: Path) -> None:
+    url = serve().url
+    data = Path(__file__).parents[1] / "data"
+    forms = ["-F", f"image=@{data / 'dress.jpg'}", "-F", f"mask=@{data / 'dress_mask.png'}"]
+    command = ["curl", "--silent", "--http2", *forms, "-o", str(tmp_path / "filled.png"), "-w", "%{http_code}"]
+    said = subprocess.run([*command, f"{url}/v1/inpaint"], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "200"
+    assert (tmp_path / "filled.png").read_bytes().startswith(b"\x89PNG")

@@ -146,3 +146,11 @@ def test_names_are_read_in_the_charset_of_the_body(charset: str, name: str) -> N
     reader = PartsReader(HEADERS["Content-Type"] + charset)
     reader.feed(part('name="gr\u00f6\u00dfe"'.encode(), b"1") + END)
     assert [p.name for p in reader.finish()] == [name]
+
+
+def test_a_compressed_body_is_415_and_says_what_to_do(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
+    with serve().client() as client:
+        refused = client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "gzip"})
+        assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_encoding")
+        assert "without Content-Encoding" in refused.json()["detail"]
+        assert client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "identity"}).status_code == 200

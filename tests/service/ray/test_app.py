@@ -6,6 +6,7 @@ two of a core to start. Whoever takes replicas away leaves what there is to the 
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import time
@@ -147,6 +148,21 @@ def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
         _wait_until(lambda: not set(before) & set(_replicas()))
         ends = [test_routes.poll(client, job.headers["location"])["status"] for job in jobs]
     assert ends == ["succeeded"] * 8
+
+
+def test_a_body_behind_an_upgrade_is_not_read_as_a_request_by_the_proxy_either(deployed: str) -> None:
+    hidden = b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nX-Request-ID: own\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    with socket.create_connection(("127.0.0.1", int(deployed.rpartition(":")[2])), timeout=10) as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(hidden))
+        time.sleep(0.3)
+        connection.sendall(
+            hidden + b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: last\r\nConnection: close\r\n\r\n"
+        )
+        received = b""
+        while data := connection.recv(65536):
+            received += data
+    assert re.findall(rb"x-request-id: (\w+)", received) == [b"own", b"last"]
 
 
 def test_a_request_id_that_is_not_safe_is_not_repeated_by_the_proxy_either(deployed: str) -> None:

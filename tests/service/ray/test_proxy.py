@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.config import HTTP_PROTOCOLS
 
-from service.ray.proxy import AskAgain
+from service.framing import FramedHttp
+from service.ray.proxy import AskAgain, middlewares
 from service.ray.tries import JOB_ID, job_id_of
 
 BODY = [b"one ", b"two ", b"three"]
@@ -160,3 +163,11 @@ async def test_rays_own_paths_are_left_to_it() -> None:
     client, (proxy, _) = Client(), replies(lost=1, reads=0)
     await asked(proxy, client, "/-/healthz")
     assert client.sent == []
+
+
+def test_rays_proxy_reads_requests_as_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HTTP_PROTOCOLS, "auto", HTTP_PROTOCOLS["auto"])  # as Ray's process finds it
+    middlewares()
+    config = uvicorn.Config(AskAgain, lifespan="off", log_config=None)  # as Ray makes it
+    config.load()
+    assert config.http_protocol_class is FramedHttp
