@@ -44,9 +44,10 @@ def test_the_module_runs_as_the_command() -> None:
 
 
 def flags(command: click.Command) -> Iterator[click.Option]:
-    """The flags of a command, and of all below it."""
-    for below in getattr(command, "commands", {}).values():
-        yield from flags(below)
+    """The flags of a command, and of all below it but `serve`, whose every flag has its twin."""
+    for name, below in getattr(command, "commands", {}).items():
+        if name != "serve":
+            yield from flags(below)
     yield from (flag for flag in command.params if isinstance(flag, typer.core.TyperOption))
 
 
