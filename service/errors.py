@@ -196,9 +196,14 @@ class Cancelled(RetouchError):
     """The client left or deleted its job; nobody is waiting for an answer."""
 
 
+def problem_kinds() -> tuple[type[ServiceError], ...]:
+    """Every class of error that a client can see, the base first."""
+    return (ServiceError, *ServiceError.__subclasses__())
+
+
 def codes_by_status() -> dict[int, tuple[str, ...]]:
     """Every `code` that a problem of a status can have, the most usual of each class first."""
     found: dict[int, tuple[str, ...]] = {}
-    for kind in (ServiceError, *ServiceError.__subclasses__()):
+    for kind in problem_kinds():
         found[kind.status] = (*found.get(kind.status, ()), kind.default_code, *kind.further_codes)
     return found

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from engines.manifest import Task
-from service.errors import ServiceError, codes_by_status
+from service.errors import codes_by_status, problem_kinds
 from service.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.replies import PROBLEM_TYPE
 from service.schemas import ImageReply, ImagesReply, JobReply, Problem
@@ -116,7 +116,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _problem_description(status: int) -> str:
-    titles = [kind.title for kind in (ServiceError, *ServiceError.__subclasses__()) if kind.status == status]
+    titles = [kind.title for kind in problem_kinds() if kind.status == status]
     codes = ", ".join(f"`{code}`" for code in codes_by_status()[status])
     return f"{' / '.join(titles)}. `code`: {codes}"
 

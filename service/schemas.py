@@ -122,6 +122,17 @@ class ImagesReply(_Described):
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
+class WebhookReply(BaseModel):
+    """What became of a job's webhook."""
+
+    state: Literal["pending", "delivered", "failed", "skipped"] = Field(
+        description="pending: the job has not ended, or it is tried again; failed: given up; "
+        "skipped: this end was not among `webhook_events`"
+    )
+    tries: int = Field(default=0, description="so far")
+    reason: str | None = Field(default=None, description="why the last try failed")
+
+
 class JobReply(BaseModel):
     """The state of an asynchronous request."""
 
@@ -131,6 +142,7 @@ class JobReply(BaseModel):
     result_url: str | None = None
     result_urls: list[str] = Field([], description="all results, where several were asked for")
     problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
+    webhook: WebhookReply | None = Field(None, description="what became of the webhook; null where none was asked for")
 
 
 class Taken(BaseModel):
@@ -175,6 +187,10 @@ class HealthReply(BaseModel):
     reasons: list[str] = []
 
 
+def _enumerate_codes(schema: dict[str, Any]) -> None:
+    schema["enum"] = sorted({*chain(*codes_by_status().values())})
+
+
 class Problem(BaseModel):
     """RFC 9457 problem details, with Retouch's own members."""
 
@@ -183,8 +199,6 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    code: str = Field(
-        description="stable, for programs", json_schema_extra={"enum": sorted({*chain(*codes_by_status().values())})}
-    )
+    code: str = Field(description="stable, for programs", json_schema_extra=_enumerate_codes)
     request_id: str
     retryable: bool

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import ServiceError, codes_by_status
+from service.errors import codes_by_status, problem_kinds
 from service.negotiation import asked_priority
 from service.schemas import OPTIONS
 
@@ -157,7 +157,7 @@ def raised_codes() -> set[tuple[str, str]]:
 def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_people(serve: Serve) -> None:
     with serve().client() as client:
         document = client.get("/openapi.json").json()
-    kinds = {kind.__name__: kind for kind in (ServiceError, *ServiceError.__subclasses__())}
+    kinds = {kind.__name__: kind for kind in problem_kinds()}
     made = {("InvalidOption", "f'{part}_not_taken"), ("kind", "failure.code or None")}  # of codes that are known
     for kind, code in sorted(raised_codes() - made):
         assert code in (kinds[kind].default_code, *kinds[kind].further_codes), (kind, code)
