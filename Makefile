@@ -17,7 +17,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clean
+.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -81,8 +81,11 @@ pins: .venv/.dev ## resolve the newest allowed versions for every supported Pyth
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --extra export --extra dev \
 		--no-header --no-annotate --upgrade --output-file $(PINS)
 
+clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/bin/chromium), and clients generated from /openapi.json; needs node
+	.venv-clients/bin/python -m pytest --config-file tests/clients/pytest.ini tests/clients
+
 clean:
-	rm -rf .venv .venv-310 .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -107,4 +110,10 @@ clean:
 
 .venv/.security: pyproject.toml | .venv/.dev
 	$(PIP) '.[security]'
+	touch $@
+
+.venv-clients/.ready: tests/clients/requirements.txt tests/clients/package.json
+	$(PYTHON) -m venv .venv-clients
+	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/clients/requirements.txt
+	cd tests/clients && npm install --no-audit --no-fund --no-package-lock --silent
 	touch $@

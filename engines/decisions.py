@@ -14,9 +14,11 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from engines.regular_files import read_regular
 from engines.whole_files import write_whole
 
 _log = structlog.get_logger(__name__)
+_MOST_BYTES = 2**16
 
 
 class Decision(BaseModel):
@@ -42,7 +44,7 @@ class DecisionCache:
     def get(self, key: str) -> Decision | None:
         """What was decided; None when nothing was, or when the file is not what `put` wrote."""
         try:
-            return Decision.model_validate_json(self._path(key).read_bytes())
+            return Decision.model_validate_json(read_regular(self._path(key), _MOST_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:

@@ -21,11 +21,14 @@ from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.openvino_cpu import OpenVinoEngine
+from engines.regular_files import odd_entries, open_regular
 from engines.trt import TrtEngine
 from engines.trt_build import BuildOptions
 from engines.trt_library import load_tensorrt
 
 _log = structlog.get_logger(__name__)
+_MOST_ONNX_BYTES = 2**31
+"""Of a graph: protobuf reads no larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +151,14 @@ def choose(
         warm_up_shapes: the shapes to run once: an engine that has no room for them is passed over, too.
 
     Raises:
-        ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for.
+        ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or there is something
+            else than regular files.
         EngineUnavailable: none works; the message has every reason.
         EngineOutOfMemory: none works, and one of them for want of memory only: it may work later.
         DeviceLost: the process must end; the next engine would compute beside a dead context, or on the CPU in silence.
     """
     to_try = candidates(options.choice) if among is None else among
+    _refuse_odd_files(directory, manifest)
     if any(candidate.reads_onnx for candidate in to_try):
         verify_onnx(directory, manifest)
     passed_over: dict[str, str] = {}
@@ -196,8 +201,8 @@ def verify_onnx(directory: Path, manifest: Manifest) -> None:
     path = directory / ONNX_FILE
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
+        with open_regular(path) as file:
+            while file.tell() <= _MOST_ONNX_BYTES and (block := file.read(1 << 20)):
                 digest.update(block)
     except OSError as error:
         raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
@@ -205,4 +210,16 @@ def verify_onnx(directory: Path, manifest: Manifest) -> None:
         raise ModelCorrupt(
             f"{path}: sha256 is {digest.hexdigest()[:12]}…, the manifest says {manifest.onnx_sha256[:12]}…; "
             f"copy or export {manifest.key} again"
+        )
+
+
+def _refuse_odd_files(directory: Path, manifest: Manifest) -> None:
+    """A runtime opens what it finds by its name, and may wait for ever for what a FIFO or a device has to say."""
+    try:
+        odd = odd_entries(directory)
+    except OSError as error:
+        raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
+    if odd:
+        raise ModelCorrupt(
+            f"{directory}: {', '.join(odd)}: no regular file; remove it, or copy or export {manifest.key} again"
         )

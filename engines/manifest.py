@@ -24,10 +24,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engines.errors import ManifestInvalid
+from engines.regular_files import read_regular
 
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
+_MOST_BYTES = 2**20
+"""Of a manifest; those of the families here have some thousands."""
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32"]
@@ -198,11 +201,12 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest of a model's version directory.
 
     Raises:
-        ManifestInvalid: the file is missing, malformed or of an unknown schema; the message names the field.
+        ManifestInvalid: the file is missing, no regular file, malformed or of an unknown schema; the message names
+            the field.
     """
     path = directory / MANIFEST_FILE
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        return Manifest.model_validate_json(read_regular(path, _MOST_BYTES))
     except OSError as error:
         raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
     except ValidationError as error:

@@ -14,11 +14,14 @@ from pathlib import Path
 import structlog
 
 from engines.decisions import fingerprint
+from engines.regular_files import read_regular
 from engines.whole_files import write_whole
 
 _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")
 _LARGEST_HEADER = 1 << 20
+_MOST_BYTES = 16 * 2**30
+"""Of a file; more than the memory of the GPUs that small models are built for."""
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +40,7 @@ class PlanCache:
         """The content that was put for exactly these facts; None when there is none, or it is damaged or foreign."""
         path = self.path(facts)
         try:
-            return _unpack(path.read_bytes(), facts)
+            return _unpack(read_regular(path, _MOST_BYTES), facts)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

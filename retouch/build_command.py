@@ -19,7 +19,7 @@ Buildable = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxr
 
 def build(
     models: Annotated[list[str] | None, typer.Argument(help="names of models; all of them when none is given")] = None,
-    engine: Annotated[Buildable, typer.Option(help="runtime to build for")] = "auto",
+    engine: Annotated[Buildable | None, typer.Option(help="runtime to build for (RETOUCH_ENGINE)")] = None,
     compute_capability: Annotated[
         list[str] | None,
         typer.Option(help="of GPUs that are not here, like 8.9, for TensorRT-RTX; can be given several times"),
@@ -32,7 +32,12 @@ def build(
     from retouch.building import build_model, newest_models  # noqa: PLC0415 -- loads the engines
     from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
-    given = {"models_dir": models_dir, "engine_cache_dir": engine_cache_dir, "max_batch_size": max_batch_size}
+    given = {
+        "models_dir": models_dir,
+        "engine": engine,
+        "engine_cache_dir": engine_cache_dir,
+        "max_batch_size": max_batch_size,
+    }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the output says it all
     found = newest_models(settings.models_dir, models or [])
@@ -41,7 +46,7 @@ def build(
     with _progress(len(found)) as working_on:
         for directory, manifest in found:
             working_on(manifest.key)
-            for built in build_model(directory, manifest, settings, engine, compute_capability or []):
+            for built in build_model(directory, manifest, settings, compute_capability or []):
                 typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
                 failed += built.failed
     if failed:

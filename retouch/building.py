@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engines.choice import EngineChoice
 from engines.errors import ModelNotFound, RetouchError
 from engines.listing import list_versions, read_manifest_of
 from engines.load import EngineOptions, choose, verify_onnx
@@ -44,13 +43,11 @@ def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest
     return [(found[key].directory, read_manifest_of(key, found[key].directory)) for key in keys]
 
 
-def build_model(
-    directory: Path, manifest: Manifest, settings: Settings, engine: EngineChoice, capabilities: Sequence[str]
-) -> list[Built]:
-    """Build a model's engine for this host, or its TensorRT-RTX plans for the capabilities."""
+def build_model(directory: Path, manifest: Manifest, settings: Settings, capabilities: Sequence[str]) -> list[Built]:
+    """Build the engine that the settings choose for this host, or a model's TensorRT-RTX plans for the capabilities."""
     if capabilities:
         return [_plan(directory, manifest, settings, capability) for capability in capabilities]
-    return [_for_this_host(directory, manifest, settings, engine)]
+    return [_for_this_host(directory, manifest, settings)]
 
 
 def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> Built:
@@ -65,9 +62,9 @@ def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: s
     return Built(what, f"built with {library.name}" if built else "is in the cache already")
 
 
-def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engine: EngineChoice) -> Built:
+def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> Built:
     options = EngineOptions(
-        engine,
+        settings.engine,
         settings.engine_threads,
         settings.engine_cache_dir,
         max_batch=settings.max_batch_size,
@@ -78,6 +75,6 @@ def _for_this_host(directory: Path, manifest: Manifest, settings: Settings, engi
         opened = choose(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
         opened.close()
     except RetouchError as error:
-        return Built(engine, str(error), failed=True)
+        return Built(settings.engine, str(error), failed=True)
     why = f" ({opened.note})" if opened.note else ""
     return Built(opened.name, f"{opened.precision} on {opened.device}{why}")

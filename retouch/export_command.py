@@ -31,7 +31,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     ] = None,
     precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
-    output: Annotated[Path, typer.Option(help="model repository")] = Path("models"),
+    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
     training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
     images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
@@ -57,6 +57,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     if name is None:
         raise typer.BadParameter("give the model a name with --name, or --program-only its folder")
     from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
+    from service.settings import load_settings  # noqa: PLC0415 (loads pydantic)
 
     request = ExportRequest(
         checkpoints=tuple(checkpoint),
@@ -67,7 +68,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         precision=precision,
         max_batch=max_batch,
         program=program,
-        output=output,
+        output=output or load_settings().models_dir,
         licence=licence,
         training_data=training_data,
     )

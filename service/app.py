@@ -32,6 +32,7 @@ from service.interpreter import switch_often
 from service.items import Call, Reply
 from service.jobs.building import open_jobs
 from service.jobs.jobs import Jobs
+from service.jobs.names import Names
 from service.lag import LoopLag
 from service.memory import keep_freed_memory
 from service.metrics import Metrics
@@ -74,6 +75,7 @@ class Service:
     drain: Drain
     outage: Outage
     clients: Clients
+    names: Names
 
     @property
     def admission(self) -> Admission:
@@ -213,9 +215,22 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     )
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     fulfil: Fulfil = cache.fulfil if settings.cache_entries else partial(_fulfil, pipeline)
-    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded))
+    names = Names()
+    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded, names))
     service = Service(
-        settings, pipeline, fulfil, room, jobs, idempotency, results, clock, _new_id, drain, Outage(clock()), clients
+        settings,
+        pipeline,
+        fulfil,
+        room,
+        jobs,
+        idempotency,
+        results,
+        clock,
+        _new_id,
+        drain,
+        Outage(clock()),
+        clients,
+        names,
     )
     watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
     for watch in watches:

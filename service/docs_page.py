@@ -8,7 +8,9 @@ from pathlib import Path
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
-from service.openapi import secured
+from service.app import Service
+from service.example_models import example_models
+from service.openapi import completed
 
 _ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 DOCS_PATHS = ("/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _ASSETS))
@@ -62,4 +64,6 @@ async def asset(request: Request) -> Response:
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
     """The machine-readable document."""
-    return JSONResponse(secured(request.app.openapi(), public=("/livez", "/readyz")))
+    service: Service = request.state.service
+    models = example_models(service.settings, service.models.statuses())
+    return JSONResponse(completed(request.app.openapi(), ("/livez", "/readyz"), models))

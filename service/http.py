@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import access, docs_page, routes
+from service import access, docs_page, openapi, routes
 from service.app import Service, open_service
 from service.direct import Direct
 from service.edge.authorisation import Authorisation
@@ -92,6 +92,8 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        openapi_tags=openapi.TAGS,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.include_router(routes.router)
     app.include_router(docs_page.router)

@@ -95,11 +95,11 @@ async def _accept_job(service: Service, order: Order, call: Call, house: ExitSta
     save = service.settings.save if order.options.save is None else order.options.save
     if not save:
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
-    job = await service.jobs.start(order, call, _webhook(service, order), house, job_id)
+    job = await service.jobs.start(order, call, await _webhook(service, order), house, job_id)
     return job_response(job, accepted=True)
 
 
-def _webhook(service: Service, order: Order) -> dict[str, Any]:
+async def _webhook(service: Service, order: Order) -> dict[str, Any]:
     """Who is told of a job's end, as it is kept with the job."""
     url, destinations = order.options.webhook, destinations_of(service.settings)
     if url is None:
@@ -107,6 +107,7 @@ def _webhook(service: Service, order: Order) -> dict[str, Any]:
     if destinations is None:
         raise InvalidOption("this server sends no webhooks: it has no webhook_secret_file", code="webhooks_off")
     destinations.check(url)
+    await destinations.check_name(url, service.names)
     return {"webhook": url, "webhook_events": order.options.webhook_events.split(",")}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 import structlog
@@ -17,6 +18,17 @@ class _NamedLogger(structlog.WriteLogger):
     def __init__(self, name: str, file: TextIO) -> None:
         super().__init__(file)
         self.name = name
+
+    def _write_line(self, message: str) -> None:
+        """A line that nobody can take is lost: its terminal closed, its reader ended, its disk is full.
+
+        The request or the drain that it tells of goes on.
+        """
+        with suppress(OSError):
+            self.msg(message)
+
+    log = debug = info = warn = warning = _write_line
+    fatal = failure = err = error = critical = exception = _write_line
 
 
 def configure_logs(settings: Settings) -> None:

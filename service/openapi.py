@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from typing import Any
 
 from fastapi.responses import Response
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.errors import ServiceError
+from engines.manifest import Task
+from service.errors import codes_by_status, problem_kinds
 from service.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.replies import PROBLEM_TYPE
 from service.schemas import ImageReply, ImagesReply, JobReply, Problem
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
-_HEADERS = {
+TAGS = [
+    {"name": "pictures", "description": "from images and masks, or from nothing, to pictures"},
+    {"name": "jobs", "description": "requests that were sent with `Prefer: respond-async`"},
+    {"name": "results", "description": "what was saved"},
+    {"name": "models", "description": "what is served"},
+    {"name": "operations", "description": "health and metrics"},
+]
+_COMMON_HEADERS = {
     "X-Request-ID": "the request's id",
+    "traceparent": "W3C Trace Context, where the server traces the request",
+}
+"""On every reply, beside those for browsers that docs/security.md lists."""
+_HEADERS = {
     "X-Model": "`name/version`",
     "X-Engine": "`engine/precision`",
     "X-Batch-Size": "samples in the batch it was computed in",
@@ -25,6 +38,9 @@ _HEADERS = {
     "X-Seed": "what was drawn from (models that draw)",
     "Server-Timing": "milliseconds in decode, preprocess, queue, infer, postprocess, encode",
     "Location": "where the stored result is",
+    "Vary": "`Accept`",
+    "Cache-Status": "whether it was computed for this request (RFC 9211), where the server has a cache of results",
+    "Idempotency-Replayed": "`true` for an answer that was given before, to the same `Idempotency-Key`",
 }
 _PARAMETERS = [
     {
@@ -57,9 +73,25 @@ _PARAMETERS = [
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,255}$"},
         "description": "the same key gives the same answer, computed once",
     },
+    {
+        "name": "traceparent",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "W3C Trace Context: the trace that the request belongs to",
+    },
 ]
-_JOB_HEADERS = {"Location": "where the job is polled", "Preference-Applied": "`respond-async`"}
+_JOB_HEADERS = {
+    "Location": "where the job is polled",
+    "Preference-Applied": "`respond-async`",
+    "Idempotency-Replayed": _HEADERS["Idempotency-Replayed"],
+}
+_RESULT_HEADERS = {
+    "ETag": "changes with the representation alone",
+    "Cache-Control": "of the client alone, for as long as it likes: a result never changes",
+    "Vary": "`Accept`",
+}
 _RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
+_PROBLEM_HEADERS = {401: {"WWW-Authenticate": "`Bearer`"}, 405: {"Allow": "the methods of the path"}}
 _RETRIED = (409, 429, 503, 504)
 """Errors that pass, some of which say when."""
 _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
@@ -71,43 +103,50 @@ _SECURITY_SCHEMES = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Responses that are RFC 9457 problems."""
-    titles = {error.status: error.title for error in ServiceError.__subclasses__()}
+    """Responses that are RFC 9457 problems, each with all `code`s that it can have."""
     content = {PROBLEM_TYPE: {"schema": _ref(Problem)}}
     return {
         status: {
-            "description": titles[status],
+            "description": _problem_description(status),
             "content": content,
-            **({"headers": _headers(_RETRY_HEADERS)} if status in _RETRIED else {}),
+            "headers": _headers({**_PROBLEM_HEADERS.get(status, {}), **(_RETRY_HEADERS if status in _RETRIED else {})}),
         }
         for status in statuses
     }
 
 
-def secured(document: dict[str, Any], public: Collection[str]) -> dict[str, Any]:
-    """The document, with how keys are sent, what a call without a good one is answered, and all that it refers to.
+def _problem_description(status: int) -> str:
+    titles = [kind.title for kind in problem_kinds() if kind.status == status]
+    codes = ", ".join(f"`{code}`" for code in codes_by_status()[status])
+    return f"{' / '.join(titles)}. `code`: {codes}"
+
+
+def completed(document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]) -> dict[str, Any]:
+    """The document with what holds for every call: keys, the errors of all, headers, and all that is referred to.
 
     Args:
-        document: as FastAPI makes it.
+        document: as FastAPI makes it; it is not changed.
         public: paths that need no key.
+        models: a name for the field `model` of each task's call, so that a page made from the document works.
     """
-    refusals = {str(status): answer for status, answer in problems(401, 403, 429).items()}
-    paths = {
-        path: calls if path in public else {method: _refusable(call, refusals) for method, call in calls.items()}
-        for path, calls in document["paths"].items()
-    }
+    whole = deepcopy(dict(document))
+    for path, calls in whole["paths"].items():
+        for call in calls.values():
+            statuses = (405, 500) if path in public else (401, 403, 405, 429, 500)
+            call["responses"] |= {str(status): answer for status, answer in problems(*statuses).items()}
+            for response in call["responses"].values():
+                response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
+            if path not in public:  # a server with keys answers those alone who have one; without keys everyone (`{}`)
+                call["security"] = [{}, *({name: []} for name in _SECURITY_SCHEMES)]
+    for task, name in models.items():
+        body = whole["paths"][f"/v1/{task}"]["post"]["requestBody"]["content"]["multipart/form-data"]
+        body["schema"]["properties"]["model"]["examples"] = [name]
     _, referred = models_json_schema(
         [(model, "serialization") for model in _REFERRED], ref_template="#/components/schemas/{model}"
     )
-    schemas = {**document["components"]["schemas"], **referred["$defs"]}
-    components = {**document["components"], "schemas": schemas, "securitySchemes": _SECURITY_SCHEMES}
-    return {**document, "paths": paths, "components": components}
-
-
-def _refusable(call: dict[str, Any], refusals: dict[str, Any]) -> dict[str, Any]:
-    """A call that a server with keys answers to those alone who have one; without keys everyone is answered (`{}`)."""
-    schemes: list[dict[str, list[str]]] = [{name: []} for name in _SECURITY_SCHEMES]
-    return {**call, "responses": {**call["responses"], **refusals}, "security": [{}, *schemes]}
+    whole["components"]["schemas"] |= referred["$defs"]
+    whole["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    return whole
 
 
 def image_call(
@@ -155,24 +194,37 @@ def _image_content(several: str | None) -> dict[str, Any]:
 def stored_result() -> dict[str, Any]:
     """Keyword arguments of the route that gives a stored result back."""
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
-    tag = {"description": "changes with the representation alone", "schema": {"type": "string"}}
     known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
     return {
         "response_class": Response,
         "responses": {
-            200: {"description": "The image, or its sidecar as JSON", "content": content, "headers": {"ETag": tag}},
-            304: {"description": "The client has it already"},
+            200: {
+                "description": "The image, or its sidecar as JSON",
+                "content": content,
+                "headers": _headers(_RESULT_HEADERS),
+            },
+            304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
             **problems(404, 422, 503),
         },
         "openapi_extra": {"parameters": [known]},
     }
 
 
+def series() -> dict[str, Any]:
+    """Keyword arguments of the route that gives Prometheus series."""
+    content = {"text/plain": {"schema": {"type": "string"}}}
+    return {
+        "response_class": Response,
+        "responses": {200: {"description": "Prometheus series", "content": content}, **problems(404)},
+    }
+
+
 def _text_field(field: dict[str, Any]) -> dict[str, Any]:
-    """A field of a form is absent rather than null."""
+    """A field of a form is absent rather than null, or empty, which counts as absent."""
     choices = [choice for choice in field.get("anyOf", []) if choice != {"type": "null"}]
     kept = {key: value for key, value in field.items() if key not in ("anyOf", "title") and value is not None}
-    return {**kept, **(choices[0] if choices else {})}
+    whole = {**kept, **(choices[0] if choices else {})}
+    return {**whole, "pattern": f"^$|{whole['pattern']}"} if "pattern" in whole else whole
 
 
 def _headers(texts: dict[str, str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
@@ -30,21 +31,24 @@ from service.takes import takes
 router = APIRouter()
 _OF_SOME_MODELS = ("instance", "reference")
 """File parts of /v1/translate that only some models take."""
+_Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 
 
-@router.post("/v1/inpaint", **openapi.image_call(InpaintOptions, ("image", "mask"), several="samples"))
+@router.post(
+    "/v1/inpaint", tags=["pictures"], **openapi.image_call(InpaintOptions, ("image", "mask"), several="samples")
+)
 async def inpaint(request: Request) -> Response:
     """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
     return await image_call(request, Endpoint("inpaint", ("image", "mask")))
 
 
-@router.post("/v1/translate", **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
+@router.post("/v1/translate", tags=["pictures"], **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
 async def translate(request: Request) -> Response:
     """Turn an image into the model's other domain, or a label map into a picture."""
     return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
 
 
-@router.post("/v1/generate", **openapi.image_call(GenerateOptions, (), several="count"))
+@router.post("/v1/generate", tags=["pictures"], **openapi.image_call(GenerateOptions, (), several="count"))
 async def generate(request: Request) -> Response:
     """Make pictures from random numbers alone; the body may be empty."""
     return await image_call(request, Endpoint("generate", ()))
@@ -56,23 +60,23 @@ def image_calls() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
 
-@router.get("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404, 422, 503))
-async def get_job(request: Request, job_id: str) -> Response:
+@router.get("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+async def get_job(request: Request, job_id: _Id) -> Response:
     """The state of an asynchronous request."""
     service: Service = request.state.service
     return job_response(await service.jobs.get(job_id))
 
 
-@router.delete("/v1/jobs/{job_id}", response_model=JobReply, responses=openapi.problems(404, 422, 503))
-async def cancel_job(request: Request, job_id: str) -> Response:
+@router.delete("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+async def cancel_job(request: Request, job_id: _Id) -> Response:
     """Cancel an asynchronous request; what has not begun is not computed."""
     service: Service = request.state.service
     return job_response(await service.jobs.cancel(job_id))
 
 
 @router.head("/v1/results/{result_id}", include_in_schema=False)
-@router.get("/v1/results/{result_id}", **openapi.stored_result())
-async def get_result(request: Request, result_id: str = Path(description="32 hexadecimal digits")) -> Response:
+@router.get("/v1/results/{result_id}", tags=["results"], **openapi.stored_result())
+async def get_result(request: Request, result_id: _Id) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
     service: Service = request.state.service
     as_json = wants_json(joined(request.headers, "accept"))
@@ -88,8 +92,8 @@ async def get_result(request: Request, result_id: str = Path(description="32 hex
     raise NotFound(f"no result {result_id[:80]!r}")
 
 
-@router.get("/v1/models", response_model=ModelsReply)
-async def get_models(request: Request) -> ModelsReply:
+@router.get("/v1/models", tags=["models"], response_model=ModelsReply)
+async def list_models(request: Request) -> ModelsReply:
     """Every model version of the repository, with its manifest and what it takes."""
     service: Service = request.state.service
     return ModelsReply(
@@ -109,14 +113,14 @@ async def get_models(request: Request) -> ModelsReply:
 
 
 @router.head("/livez", include_in_schema=False)
-@router.get("/livez", response_model=HealthReply)
+@router.get("/livez", tags=["operations"], response_model=HealthReply)
 async def livez() -> HealthReply:
     """200 while the process runs its event loop."""
     return HealthReply(status="ok")
 
 
 @router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", response_model=HealthReply, responses={503: {"model": HealthReply}})
+@router.get("/readyz", tags=["operations"], response_model=HealthReply, responses={503: {"model": HealthReply}})
 async def readyz(request: Request) -> Response:
     """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
     service: Service = request.state.service
@@ -125,7 +129,7 @@ async def readyz(request: Request) -> Response:
     return JSONResponse(body.model_dump(), 503 if reasons else 200)
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", tags=["operations"], **openapi.series())
 async def metrics(request: Request) -> Response:
     """Prometheus series; not here when they have a port of their own."""
     service: Service = request.state.service

@@ -5,12 +5,14 @@ The OpenAPI document, the validation and the docs all come from these models.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.manifest import Manifest, Task
 from engines.tensors import MOST_SAMPLES
+from service.errors import codes_by_status
 from service.items import ImageFormat, MaskMode, Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
@@ -18,7 +20,9 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
 DEFAULT_QUALITY = 90
 _SEED = Field(
-    None, description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out"
+    None,
+    examples=[7],
+    description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out",
 )
 
 
@@ -26,11 +30,17 @@ class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     model: ModelRef | None = Field(None, description="`name` or `name/version`; the server's default otherwise")
-    format: ImageFormat | None = Field(None, description="format of the reply; wins over `Accept`; png otherwise")
+    format: ImageFormat | None = Field(
+        None, examples=["png"], description="format of the reply; wins over `Accept`; png otherwise"
+    )
     quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="of JPEG and WebP")
-    save: bool | None = Field(None, description="store the result; the server's default otherwise")
+    save: bool | None = Field(None, examples=[True], description="store the result; the server's default otherwise")
     webhook: str | None = Field(
-        None, exclude=True, max_length=2048, description="of a job: an https:// URL that is told when it has ended"
+        None,
+        exclude=True,
+        max_length=2048,
+        examples=[""],
+        description="of a job: an https:// URL that is told when it has ended",
     )
     webhook_events: JobEvents = Field(
         "succeeded,failed,cancelled", exclude=True, description="which ends are told, separated by commas"
@@ -44,7 +54,7 @@ class InpaintOptions(_Options):
         "white", description="which mask pixels are filled: white ≥ 128, black < 128, alpha = 0"
     )
     mask_resize: Literal["nearest"] | None = Field(
-        None, description="scale a mask of another size instead of refusing it"
+        None, examples=["nearest"], description="scale a mask of another size instead of refusing it"
     )
     strategy: Strategy = Field(
         "auto", description="crop round the holes, send the whole picture, or decide by its size"
@@ -112,6 +122,17 @@ class ImagesReply(_Described):
 JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
+class WebhookReply(BaseModel):
+    """What became of a job's webhook."""
+
+    state: Literal["pending", "delivered", "failed", "skipped"] = Field(
+        description="pending: the job has not ended, or it is tried again; failed: given up; "
+        "skipped: this end was not among `webhook_events`"
+    )
+    tries: int = Field(default=0, description="so far")
+    reason: str | None = Field(default=None, description="why the last try failed")
+
+
 class JobReply(BaseModel):
     """The state of an asynchronous request."""
 
@@ -121,6 +142,7 @@ class JobReply(BaseModel):
     result_url: str | None = None
     result_urls: list[str] = Field([], description="all results, where several were asked for")
     problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
+    webhook: WebhookReply | None = Field(None, description="what became of the webhook; null where none was asked for")
 
 
 class Taken(BaseModel):
@@ -165,6 +187,10 @@ class HealthReply(BaseModel):
     reasons: list[str] = []
 
 
+def _enumerate_codes(schema: dict[str, Any]) -> None:
+    schema["enum"] = sorted({*chain(*codes_by_status().values())})
+
+
 class Problem(BaseModel):
     """RFC 9457 problem details, with Retouch's own members."""
 
@@ -173,6 +199,6 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    code: str
+    code: str = Field(description="stable, for programs", json_schema_extra=_enumerate_codes)
     request_id: str
     retryable: bool

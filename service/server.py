@@ -1,10 +1,13 @@
-"""Runs the service under uvicorn, and ends it well: SIGTERM drains, flushes and exits with 0."""
+"""Runs the service under uvicorn, and ends it well: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib.metadata import version
 from types import FrameType
 
@@ -15,6 +18,7 @@ from prometheus_client import disable_created_metrics, start_http_server
 from service.app import Service
 from service.drain import EXIT_DEVICE_LOST
 from service.engine_room import open_engine_room
+from service.hangup import handling_hangups, is_hangup
 from service.http import App, LimitedHttp
 from service.metrics import Metrics
 from service.room import OpenRoom
@@ -31,7 +35,7 @@ _KEEP_ALIVE_S = 75
 
 
 def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: socket.socket | None = None) -> int:
-    """Serve until SIGTERM, SIGINT or the loss of the device.
+    """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
     Args:
         settings: all knobs.
@@ -61,14 +65,14 @@ class DrainingServer(uvicorn.Server):
 
     Work is still taken for `drain_delay_s` after /readyz has turned; `drain_timeout_s` runs from there on.
 
-    A second signal ends at once.
+    A second signal ends at once; SIGHUP (hangup.py) is neither a first nor a second one.
     """
 
     def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
         self.app = App(settings, open_room, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signalled = False
+        self._signalled = self._asked = False
         self._cut_at_s: float | None = None
         super().__init__(
             uvicorn.Config(
@@ -86,14 +90,24 @@ class DrainingServer(uvicorn.Server):
             )
         )
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle SIGHUP, too, which uvicorn leaves to end the process at once."""
+        if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+            yield
+            return
+        with super().capture_signals(), handling_hangups(self.handle_exit):
+            yield
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
         """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
         service = self.app.service
-        if service is None or self._loop is None or self._signalled:
-            self.should_exit, self.force_exit = True, self._signalled
+        if service is None or self._loop is None or (self._asked and not is_hangup(sig)):
+            self.should_exit, self.force_exit = True, self._asked
             return
-        self._signalled = True
-        self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
+        if not self._signalled:
+            self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
+        self._signalled, self._asked = True, self._asked or not is_hangup(sig)
 
     def _drain(self, service: Service, name: str) -> None:
         """On the loop: the handler may have interrupted the very line that holds the log's lock."""

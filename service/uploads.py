@@ -42,17 +42,17 @@ class Form:
         return data
 
     def options(self, model: type[OptionsT]) -> OptionsT:
-        """The text fields as validated options.
+        """The text fields as validated options; one that is empty counts as not sent, as forms of browsers send them.
 
         Raises:
             InvalidOption: a field is unknown or out of range; the message names it.
         """
+        known = model.model_fields
         try:
-            return model.model_validate(self.fields)
+            return model.model_validate({name: text for name, text in self.fields.items() if text or name not in known})
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
-            known = ", ".join(model.model_fields)
-            raise InvalidOption(f"{'; '.join(problems)} (fields are {known})") from error
+            raise InvalidOption(f"{'; '.join(problems)} (fields are {', '.join(known)})") from error
 
 
 async def read_form(
@@ -133,9 +133,10 @@ def _put(form: Form, part: Part, files: Collection[str]) -> None:
     if name in form.files or name in form.fields:
         raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
     if not part.is_file:
-        if name in files:
+        if name not in files:
+            form.fields[name] = part.text
+        elif part.size:  # an empty text is what Swagger's page sends for a file that nobody chose
             raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
-        form.fields[name] = part.text
     elif name in files:
         if part.file_name or part.size:  # a browser sends neither for a file that nobody chose
             form.files[name] = part.data

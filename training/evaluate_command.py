@@ -36,8 +36,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS; without it LPIPS is left out")
     ] = None,
     fid_features: Annotated[Path | None, typer.Option(help="TorchScript feature net for FID")] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="what runs the model")] = "auto",
-    cache_dir: Annotated[Path, typer.Option(help="of the engine: compiled graphs")] = Path("cache"),
+    engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
+    cache_dir: Annotated[
+        Path, typer.Option(help="of the engine: compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
+    ] = Path("cache"),
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
     sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None,
     sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12,

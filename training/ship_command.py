@@ -27,11 +27,13 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     ] = None,
     lpips_features: Annotated[Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS")] = None,
     precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
-    engine: Annotated[EngineChoice, typer.Option(help="what runs the model")] = "auto",
+    engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
     limit: Annotated[int | None, typer.Option(min=1, help="measure on so many pictures only")] = None,
-    output: Annotated[Path, typer.Option(help="model repository")] = Path("models"),
+    output: Annotated[Path, typer.Option(help="model repository", envvar="RETOUCH_MODELS_DIR")] = Path("models"),
     reports: Annotated[Path | None, typer.Option(help="folder for the reports and contact sheets")] = None,
-    cache_dir: Annotated[Path, typer.Option(help="of the engine: compiled graphs")] = Path("cache"),
+    cache_dir: Annotated[
+        Path, typer.Option(help="of the engine: compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
+    ] = Path("cache"),
 ) -> None:
     """Export weights, measure the exported graph, and publish it with data, run, figures and failures on its card."""
     from rich.console import Console  # noqa: PLC0415 -- what follows loads torch, OpenCV and engines

@@ -23,9 +23,12 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from engines.errors import RetouchError
+from engines.regular_files import read_regular
 
 Scope = Literal["inference", "metrics"]
 SCOPES: tuple[Scope, ...] = ("inference", "metrics")
+_MOST_BYTES = 64 * 2**20
+"""Of a key file: some hundred thousand keys."""
 _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
@@ -87,7 +90,7 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
         KeysInvalid: it cannot be read, is not a key file, or holds an id twice.
     """
     try:
-        keys = KeyFile.model_validate_json(path.read_bytes()).keys
+        keys = KeyFile.model_validate_json(read_regular(path, _MOST_BYTES)).keys
     except OSError as error:
         raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
     except ValidationError as error:

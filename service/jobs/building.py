@@ -19,6 +19,7 @@ from service.jobs.delivery import Deliverer
 from service.jobs.destinations import Destinations
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.kept_orders import KeptOrders
+from service.jobs.names import Names
 from service.jobs.webhooks import read_secrets
 from service.ledger.database import Database
 from service.orders import Order
@@ -41,11 +42,12 @@ async def open_jobs(
     ledger: Database,
     owner: Owner,
     loaded: asyncio.Event,
+    names: Names,
 ) -> AsyncIterator[Jobs]:
     """The jobs of this process; those of dead ones are taken up once the models are `loaded`."""
     settings = pipeline.settings
 
-    deliverer = _deliverer(pipeline, ledger)
+    deliverer = _deliverer(pipeline, ledger, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
         reply = await fulfil(order, call)
@@ -94,12 +96,12 @@ def destinations_of(settings: Settings) -> Destinations | None:
     return Destinations(hosts, settings.webhook_private)
 
 
-def _deliverer(pipeline: Pipeline, ledger: Database) -> Deliverer | None:
+def _deliverer(pipeline: Pipeline, ledger: Database, names: Names) -> Deliverer | None:
     settings, destinations = pipeline.settings, destinations_of(pipeline.settings)
     if destinations is None:
         return None
     secrets = read_secrets(Path(settings.webhook_secret_file))
-    return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, pipeline.new_id)
+    return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, names)
 
 
 async def _deliver(deliverer: Deliverer) -> None:

@@ -14,12 +14,13 @@ import aiohttp
 import structlog
 
 from service.errors import InvalidOption
-from service.jobs import deliveries, webhooks
+from service.jobs import deliveries, table, webhooks
 from service.jobs.deliveries import Delivery
-from service.jobs.destinations import CheckedResolver, Destinations
+from service.jobs.destinations import AddressRefused, CheckedResolver, Destinations, Resolve
 from service.jobs.table import Job
 from service.jobs.webhooks import Secrets
 from service.ledger.database import Database
+from service.schemas import WebhookReply
 
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
@@ -29,7 +30,22 @@ _AT_ONCE = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=15.0)
 _LEASE_S = 60.0
 """Longer than a try may take: then the process that took a message is dead, and another one may."""
+_ID_PREFIX = "msg_"
 Outcome = Literal["delivered", "failed", "given_up"]
+_STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
+    "delivered": "delivered",
+    "failed": "pending",
+    "given_up": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one try came to. status: 0 where there was none, and `reason` says why. refused: it may never be sent."""
+
+    status: int
+    reason: str | None = None
+    refused: bool = False
 
 
 class DeliveryObserver(Protocol):
@@ -48,14 +64,14 @@ class Deliverer:
     destinations: Destinations
     observer: DeliveryObserver
     now: Callable[[], float]
-    new_id: Callable[[], str]
+    resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
 
     def announce(self, ledger: sqlite3.Connection, job: Job) -> None:
         """Enter the message that a job has ended, if its request asked for it; in the transaction that ends it."""
         url = job.facts.get("webhook")
         if url is not None and job.status in job.facts["webhook_events"]:
-            message = Delivery(f"msg_{self.new_id()}", url, webhooks.payload(job), self.now())
+            message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhooks.payload(job), self.now())
             deliveries.add(ledger, message)
 
     async def deliver_due(self) -> int:
@@ -64,7 +80,7 @@ class Deliverer:
             return 0
         take = partial(deliveries.take, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
         due = await self.ledger.write(take)
-        connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations), force_close=True)
+        connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
         async with aiohttp.ClientSession(
             connector=connector, timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
@@ -72,31 +88,59 @@ class Deliverer:
         return len(due)
 
     async def _try(self, session: aiohttp.ClientSession, message: Delivery) -> None:
-        status, why = await self._post(session, message)
-        if 200 <= status < 300:
-            outcome: Outcome = "delivered"
-        elif status == _GONE or message.tries > len(self.retry_after_s):
-            outcome = "given_up"
-        else:
-            outcome = "failed"
-        if outcome == "failed":
-            next_at = self.now() + self.retry_after_s[message.tries - 1]
-            await self.ledger.write(partial(deliveries.postpone, delivery_id=message.id, next_at=next_at))
-        else:
-            await self.ledger.write(partial(deliveries.remove, delivery_id=message.id))
+        answer = await self._post(session, message)
+        outcome = self._outcome(answer, message)
+        await self.ledger.write(partial(self._settle, message=message, outcome=outcome, reason=answer.reason))
         level = _log.debug if outcome == "delivered" else _log.warning
         host = urlsplit(message.url).hostname  # the rest may hold what is nobody's business
-        level("webhook", id=message.id, host=host, outcome=outcome, tries=message.tries, status=status, reason=why)
+        facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
+        level("webhook", id=message.id, host=host, **facts)
         self.observer.webhook_tried(outcome)
 
-    async def _post(self, session: aiohttp.ClientSession, message: Delivery) -> tuple[int, str]:
-        """The status, or 0 and why there is none."""
+    def _outcome(self, answer: Answer, message: Delivery) -> Outcome:
+        if 200 <= answer.status < 300:
+            return "delivered"
+        if answer.refused or answer.status == _GONE or message.tries > len(self.retry_after_s):
+            return "given_up"
+        return "failed"
+
+    def _settle(self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None) -> None:
+        """Write down what a try came to, for the next one and for whoever asks after the job."""
+        if outcome == "failed":
+            next_at = self.now() + self.retry_after_s[message.tries - 1]
+            deliveries.postpone(ledger, message.id, next_at)
+        else:
+            deliveries.remove(ledger, message.id)
+        told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)
+        table.tell_webhook(ledger, message.id.removeprefix(_ID_PREFIX), told)
+
+    async def _post(self, session: aiohttp.ClientSession, message: Delivery) -> Answer:
         try:
             self.destinations.check(message.url)
             headers = webhooks.headers(self.secrets, message.id, int(self.now()), message.body)
             async with session.post(
                 message.url, data=message.body.encode(), headers=headers, allow_redirects=False
             ) as response:
-                return response.status, ""
+                return Answer(response.status, _why_not(response.status))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
-            return 0, type(error).__name__
+            return _unanswered(error)
+
+
+def _why_not(status: int) -> str | None:
+    """Why an answer does not end it; None where it does."""
+    if 200 <= status < 300:
+        return None
+    return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
+
+
+def _unanswered(error: Exception) -> Answer:
+    """Why there was no answer, in words that say nothing about this side's network."""
+    if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
+        return Answer(0, "goes where this server sends no webhooks", refused=True)
+    reasons: dict[type[Exception], str] = {  # the first that fits
+        aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
+        aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
+        asyncio.TimeoutError: "no answer in time",
+        aiohttp.ClientConnectorError: "it cannot be connected to",
+    }
+    return Answer(0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke"))

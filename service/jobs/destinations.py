@@ -1,6 +1,7 @@
 """Where webhooks may go: never to an address inside the network, whatever a name resolves to (SSRF).
 
-The address that was checked is the one that is connected to: checking and resolving are one step, at every try, so that
+What can be known is refused when a job is submitted. The address that is checked then is not the one that counts: at
+every try checking and resolving are one step, and the address that was checked is the one that is connected to, so that
 a name cannot point elsewhere a moment later. Redirects are not followed.
 """
 
@@ -20,6 +21,9 @@ from service.errors import InvalidOption
 
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
 """As `loop.getaddrinfo`: host, port, family."""
+_NOT_PUBLIC = "goes to an address that is not public"
+_RESOLVE_WITHIN_S = 2.0
+"""While a client waits for its 202; a name that takes longer is judged when the webhook is sent."""
 _LONGEST_URL = 2048
 _LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """IPv4-compatible, and NAT64 (RFC 6052, RFC 8215): what they end at is decided elsewhere."""
@@ -45,6 +49,24 @@ class Destinations:
         if why := self._refusal(url):
             raise InvalidOption(f"`webhook` {why}", code="webhook_refused")
 
+    async def check_name(self, url: str, resolve: Resolve) -> None:
+        """Refuse a URL whose name leads to an address that is not public now; `check` has let it through.
+
+        A name that cannot be resolved now may be known later: it is not refused.
+
+        Raises:
+            InvalidOption: as `check`.
+        """
+        parts = urlsplit(url)
+        if self.private or not parts.hostname or _is_address(parts.hostname):
+            return
+        try:
+            found = await asyncio.wait_for(resolve(parts.hostname, parts.port or 443, 0), _RESOLVE_WITHIN_S)
+        except (OSError, asyncio.TimeoutError):
+            return
+        if not all(self.allows_address(info[4][0]) for info in found):
+            raise InvalidOption(f"`webhook` {_NOT_PUBLIC}", code="webhook_refused")
+
     def allows_address(self, address: str) -> bool:
         """Whether a connection to that IP address may be made."""
         return self.private or _is_public(address)
@@ -59,17 +81,26 @@ class Destinations:
             return "must not carry a user name or password"
         if self.hosts and not any(_matches(host, pattern) for pattern in self.hosts):
             return f"goes to {host[:80]}, which this server does not send to"
-        if _is_address(host) and not self.allows_address(host):
-            return "goes to an address that is not public"
+        if self._is_inside(host):
+            return _NOT_PUBLIC
         return None
+
+    def _is_inside(self, host: str) -> bool:
+        """Whether the host alone, unresolved, says that it is not public; every `localhost` is here (RFC 6761)."""
+        is_local = f".{host.rstrip('.')}".endswith(".localhost")
+        return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
+
+
+class AddressRefused(OSError):
+    """A name leads to an address that webhooks may not go to."""
 
 
 class CheckedResolver(AbstractResolver):
     """Names to addresses for the HTTP client, which connects to nothing else."""
 
-    def __init__(self, destinations: Destinations, resolve: Resolve | None = None) -> None:
+    def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
         self._destinations = destinations
-        self._resolve = resolve or _getaddrinfo
+        self._resolve = resolve
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -77,12 +108,13 @@ class CheckedResolver(AbstractResolver):
         """The addresses of a name.
 
         Raises:
-            OSError: there is none, or one of them is not public.
+            AddressRefused: one of them is not public.
+            OSError: there is none.
         """
         found = await self._resolve(host, port, family)
         addresses = [(info[0], info[4][0]) for info in found]
         if not all(self._destinations.allows_address(address) for _, address in addresses):
-            raise OSError(f"{host} resolves to an address that is not public")
+            raise AddressRefused(f"{host} resolves to an address that is not public")
         return [
             ResolveResult(
                 hostname=host, host=address, port=port, family=kind, proto=0, flags=int(socket.AI_NUMERICHOST)
@@ -92,10 +124,6 @@ class CheckedResolver(AbstractResolver):
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-async def _getaddrinfo(host: str, port: int, family: int) -> list[Any]:
-    return await asyncio.get_running_loop().getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
 
 
 def _parsed(url: str) -> SplitResult | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from service.schemas import JobReply, JobStatus
+from service.schemas import JobReply, JobStatus, WebhookReply
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -25,6 +25,12 @@ CREATE TABLE IF NOT EXISTS jobs (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (owner) WHERE finished_at IS NULL;
 CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+CREATE TABLE IF NOT EXISTS webhook_states (
+    job_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    tries INTEGER NOT NULL,
+    reason TEXT
+) WITHOUT ROWID;
 """
 
 
@@ -46,6 +52,8 @@ class Job:
     finished_at: float | None = None
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
+    webhook: WebhookReply | None = None
+    """What became of it, once it has been tried."""
 
     def reply(self) -> JobReply:
         return JobReply(
@@ -55,7 +63,14 @@ class Job:
             result_url=self.result_urls[0] if self.result_urls else None,
             result_urls=self.result_urls,
             problem=self.problem,
+            webhook=self.webhook or self._untried(),
         )
+
+    def _untried(self) -> WebhookReply | None:
+        if "webhook" not in self.facts:
+            return None
+        skipped = self.finished_at is not None and self.status not in self.facts["webhook_events"]
+        return WebhookReply(state="skipped" if skipped else "pending")
 
 
 def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> Job | None:
@@ -80,7 +95,16 @@ def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -
     row = ledger.execute(
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)
     ).fetchone()
-    return None if row is None else _job(row)
+    return None if row is None else replace(_job(row), webhook=_webhook(ledger, job_id))
+
+
+def tell_webhook(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply) -> None:
+    """Write down what became of a job's webhook, as long as there is the job."""
+    ledger.execute(
+        "INSERT OR REPLACE INTO webhook_states (job_id, state, tries, reason) "
+        "SELECT id, ?, ?, ? FROM jobs WHERE id = ?",
+        (webhook.state, webhook.tries, webhook.reason, job_id),
+    )
 
 
 def begin(ledger: sqlite3.Connection, job_id: str) -> None:
@@ -141,7 +165,14 @@ def unfinished(ledger: sqlite3.Connection) -> set[str]:
 
 def forget(ledger: sqlite3.Connection, finished_before: float) -> None:
     """Remove what finished too long ago."""
+    old = "SELECT id FROM jobs WHERE finished_at <= ?"
+    ledger.execute(f"DELETE FROM webhook_states WHERE job_id IN ({old})", (finished_before,))  # noqa: S608 -- ours
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))
+
+
+def _webhook(ledger: sqlite3.Connection, job_id: str) -> WebhookReply | None:
+    row = ledger.execute("SELECT state, tries, reason FROM webhook_states WHERE job_id = ?", (job_id,)).fetchone()
+    return None if row is None else WebhookReply(state=row["state"], tries=row["tries"], reason=row["reason"])
 
 
 def _job(row: sqlite3.Row) -> Job:

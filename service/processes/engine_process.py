@@ -1,6 +1,6 @@
 """A process that owns one device: models, queue, device worker and supervisor, for all front ends.
 
-It ends by itself: on SIGTERM (the launcher's, or the kernel's when the launcher is gone) once no front end is
+It ends by itself: on SIGTERM or SIGHUP (the launcher's, or the kernel's when the launcher is gone) once no front end is
 connected; with EXIT_DEVICE_LOST when its device is lost or hangs, so that the launcher starts another. Nobody is
 answered then: front ends see the end and ask again, and a thread that hangs can write into no slot afterwards.
 """
@@ -22,6 +22,7 @@ from engines.errors import RetouchError
 from service.background import cancelled
 from service.drain import EXIT_DEVICE_LOST
 from service.engine_room import EngineRoom, open_engine_room
+from service.hangup import hangup_signals
 from service.metrics import Metrics
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Row
@@ -154,7 +155,8 @@ async def serve(assignment: Assignment) -> int:
     open_room = partial(open_engine_room, settings, metrics, own_process=True)
     async with open_room() as room, _desk(room, row, open_page_locks(settings.engine)) as desk:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, ending.set)
+        for number in (signal.SIGTERM, *hangup_signals()):
+            loop.add_signal_handler(number, ending.set)
         async with AsyncExitStack() as stack:
             listener = socket.socket(fileno=assignment.listener)
             listener.setblocking(False)

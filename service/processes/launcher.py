@@ -1,6 +1,6 @@
 """Starts the processes, starts them again when they die, and ends them in order. It does nothing else.
 
-Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On SIGTERM
+Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On a signal
 front ends drain first; engine processes end when nobody is left who could ask them.
 """
 
@@ -21,6 +21,7 @@ import structlog
 from prometheus_client import start_http_server
 
 from service.cores import usable_cores
+from service.hangup import hangup_signals, is_hangup
 from service.processes.assignment import Assignment
 from service.processes.board import Board, Places, make_board
 from service.processes.plan import Restarts, devices, divided
@@ -30,7 +31,6 @@ from service.settings import Settings, SettingsInvalid
 from service.start import prepare
 
 _log = structlog.get_logger(__name__)
-
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
 _START_TIMEOUT_S = 600.0
@@ -106,7 +106,7 @@ class Launcher:
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
-        self._signals = stack.enter_context(Signals(_SIGNALS))
+        self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
         self._run_directory = stack.enter_context(RunDirectory.make())
         self._devices = devices(settings, os.environ)
         engines = len(self._devices)
@@ -118,7 +118,7 @@ class Launcher:
         self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
         self._engines = [self._child("engine", index) for index in range(engines)]
         self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
-        self._signalled = 0
+        self._signalled, self._wishes = False, 0
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
         self._clean = True
@@ -137,7 +137,7 @@ class Launcher:
             now = time.monotonic()
             for number in received:
                 if number != signal.SIGCHLD:
-                    self._end(number, now)
+                    self._end(signal.Signals(number), now)
             self._look(now)
         return 0 if self._clean else 1
 
@@ -151,16 +151,16 @@ class Launcher:
             return False
         return True
 
-    def _end(self, number: int, now: float) -> None:
-        """The first signal drains, the second cuts the drain short, the third kills."""
-        self._signalled += 1
-        self._drained_at = self._drained_at or now
-        _log.info("ending", signal=signal.Signals(number).name, times=self._signalled)
-        if self._signalled > 2:
+    def _end(self, number: signal.Signals, now: float) -> None:
+        """The first signal drains, the second cuts the drain short, the third kills. SIGHUP drains, uncounted."""
+        self._drained_at, self._signalled = self._drained_at or now, True
+        self._wishes += not is_hangup(number)
+        _log.info("ending", signal=number.name, times=self._wishes)
+        if self._wishes > 2:
             self._kill(self._children)
             return
         for child in self._front_ends:
-            child.signal(signal.SIGTERM)
+            child.signal(number if is_hangup(number) else signal.SIGTERM)
 
     def _look(self, now: float) -> None:
         still_s, self._looked_at = now - self._looked_at, now
@@ -192,7 +192,7 @@ class Launcher:
         return not self._signalled or (alive and child in self._engines)
 
     def _ended(self, child: Child, status: int) -> None:
-        if self._signalled and status in (0, -signal.SIGTERM):  # the latter before it served anybody
+        if self._signalled and status in (0, -signal.SIGTERM, -signal.SIGHUP):  # the latter before it served anybody
             return
         if self._signalled:
             self._clean = False
@@ -281,7 +281,7 @@ def _bound(address: Address) -> socket.socket:
 
 
 def launch(settings: Settings) -> int:
-    """Serve with `settings.workers` front ends until SIGTERM or SIGINT.
+    """Serve with `settings.workers` front ends until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
         The exit status: 0 when every process ended well.

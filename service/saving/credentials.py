@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
+from engines.regular_files import read_regular
 from service.settings import SettingsInvalid
 
+_MOST_BYTES = 2**20
 _READ_AGAIN_AFTER = timedelta(minutes=10)
 
 
@@ -83,7 +85,7 @@ def _has_keys(parser: configparser.ConfigParser, profile: str) -> bool:
 def _read(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(path.read_text("utf-8"))
+        parser.read_string(read_regular(path, _MOST_BYTES).decode("utf-8"))
     except (configparser.Error, UnicodeDecodeError) as error:  # whose messages repeat the line
         raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
     return parser

@@ -46,6 +46,18 @@ def test_command_publishes_a_model_and_prints_the_parity_table(run, tmp_path):
         assert part in result.output
 
 
+def test_model_goes_to_the_repository_of_the_environment_unless_a_flag_names_one(tmp_path, make_net):
+    torch.save(make_net(DCGAN(), DCGANOptions(ngf=2, nz=4)).state_dict(), tmp_path / "net.pth")
+    app = typer.Typer()
+    app.command()(export)
+    call = [str(tmp_path / "net.pth"), "--name", "tiny", "--precision", "fp32"]
+    environ = {"RETOUCH_MODELS_DIR": str(tmp_path / "everybodys")}
+    assert CliRunner().invoke(app, call, env=environ).exit_code == 0
+    assert CliRunner().invoke(app, [*call, "--output", str(tmp_path / "mine")], env=environ).exit_code == 0
+    assert (tmp_path / "everybodys/tiny/1/manifest.json").is_file()
+    assert (tmp_path / "mine/tiny/1/manifest.json").is_file()
+
+
 def test_command_prints_the_manifest_as_json(run):
     result = run("--json", "--precision", "fp32", "--max-batch", "5")
     manifest = json.loads(result.stdout)

@@ -47,11 +47,11 @@ def models(tmp_path) -> Path:
     return tmp_path / "models"
 
 
-def run(models: Path, *arguments: str) -> Any:
+def run(models: Path, *arguments: str, **environ: str) -> Any:
     app = typer.Typer()
     app.command()(build)
     cache = models.parent / "cache"
-    return CliRunner().invoke(app, [f"--models-dir={models}", f"--engine-cache-dir={cache}", *arguments])
+    return CliRunner().invoke(app, [f"--models-dir={models}", f"--engine-cache-dir={cache}", *arguments], env=environ)
 
 
 def test_every_model_is_built_for_this_host_and_its_engine_named(models):
@@ -65,6 +65,13 @@ def test_every_model_is_built_for_this_host_and_its_engine_named(models):
 def test_only_the_models_named_are_built(models):
     result = run(models, "maps", "--engine=onnxrt")
     assert result.stdout.splitlines() == ["maps/1 onnxrt: fp32 on cpu"]
+
+
+def test_runtime_of_the_environment_is_built_for_unless_a_flag_names_one(models):
+    result = run(models, "maps", RETOUCH_ENGINE="onnxrt")
+    assert result.stdout.splitlines() == ["maps/1 onnxrt: fp32 on cpu"]
+    result = run(models, "maps", "--engine=openvino", RETOUCH_ENGINE="onnxrt")
+    assert result.stdout.startswith("maps/1 openvino: ")
 
 
 def test_unknown_model_is_an_error_that_names_those_there(models):

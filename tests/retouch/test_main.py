@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import click
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from retouch.__main__ import app
+from service.settings import Settings
+from training.__main__ import app as training_app
 
 COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor", "keys"]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
@@ -42,3 +48,26 @@ def test_the_module_runs_as_the_command() -> None:
         [sys.executable, "-m", "retouch", "--help"], capture_output=True, text=True, check=True, timeout=60
     )
     assert all(f" {command} " in done.stdout for command in COMMANDS)
+
+
+def flags(command: click.Command) -> Iterator[click.Option]:
+    """The flags of a command, and of all below it but `serve`, whose every flag has its twin."""
+    for name, below in getattr(command, "commands", {}).items():
+        if name != "serve":
+            yield from flags(below)
+    yield from (flag for flag in command.params if isinstance(flag, typer.core.TyperOption))
+
+
+def test_every_flag_for_a_folder_or_a_runtime_of_the_server_follows_the_environment() -> None:
+    """What one command finds in RETOUCH_MODELS_DIR, no other looks for in ./models."""
+    defaults = {str(field.default) for field in Settings.model_fields.values()} & {"models", "cache", "results"}
+    found = []
+    for app_ in (app, training_app):
+        for flag in flags(typer.main.get_command(app_)):
+            if flag.name in {"models_dir", "engine", "engine_cache_dir"} or str(flag.default) in defaults:
+                twin = flag.envvar or "".join(re.findall(r"RETOUCH_[A-Z_]+", flag.help or ""))
+                assert isinstance(twin, str)
+                assert twin.removeprefix("RETOUCH_").lower() in Settings.model_fields, flag.opts
+                assert flag.default is None or flag.envvar, f"{flag.opts}: the environment cannot win over its default"
+                found.append(flag.name)
+    assert len(found) > 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -12,9 +13,16 @@ from typing import Any
 
 import pytest
 
+from service.errors import codes_by_status, problem_kinds
 from service.negotiation import asked_priority
+from service.schemas import OPTIONS
 
 Serve = Callable[..., Any]
+ROOT = Path(__file__).parents[2]
+OF_EVERY_REPLY = {
+    *("date", "content-type", "content-length", "connection"),
+    *("content-security-policy", "referrer-policy", "x-content-type-options", "x-frame-options"),  # docs/security.md
+}
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
@@ -36,12 +44,13 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     form = inpaint["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["required"] == ["image", "mask"]
     assert form["properties"]["mask_mode"]["enum"] == ["white", "black", "alpha"]
-    statuses = "200 202 400 401 403 404 408 409 413 415 422 429 500 503 504"
+    statuses = "200 202 400 401 403 404 405 408 409 413 415 422 429 500 503 504"
     assert set(inpaint["responses"]) == set(statuses.split())
     content = inpaint["responses"]["200"]["content"]
     assert set(content) == {"image/png", "image/jpeg", "image/webp", "application/json", "multipart/mixed"}
     asked = {parameter["name"]: parameter["schema"] for parameter in inpaint["parameters"]}
-    assert set(asked) == {"X-Request-Timeout-Ms", "X-Request-ID", "X-Priority", "Prefer", "Idempotency-Key"}
+    headers = {"X-Request-Timeout-Ms", "X-Request-ID", "X-Priority", "Prefer", "Idempotency-Key", "traceparent"}
+    assert set(asked) == headers
     for level in asked["X-Priority"]["enum"]:
         assert asked_priority(level) in range(10)
     assert not paths["/v1/generate"]["post"]["requestBody"]["required"]
@@ -81,6 +90,122 @@ def test_errors_are_documented_as_they_are_sent(serve: Serve) -> None:
     health = document["paths"]["/readyz"]["get"]["responses"]["503"]
     assert {str(error["content"]) for error in errors if error != health} == {str(problem)}
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_every_call_has_a_name_that_people_can_read_and_a_tag_that_is_described(serve: Serve) -> None:
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+    calls = [call for path in document["paths"].values() for call in path.values()]
+    names = [call["operationId"] for call in calls]
+    assert set(names) >= {"inpaint", "translate", "generate", "get_job", "cancel_job", "get_result", "list_models"}
+    assert len(set(names)) == len(names) == 10
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)?", name) for name in names), names
+    described = [tag["name"] for tag in document["tags"] if tag["description"]]
+    assert [call["tags"] for call in calls if len(call["tags"]) != 1 or call["tags"][0] not in described] == []
+    assert {call["tags"][0] for call in calls} == set(described)
+
+
+def test_defaults_and_examples_are_what_the_call_takes(
+    serve: Serve, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    add_model(models_dir, "faces", "generate", inputs=[{"name": "latent", "dtype": "float32", "shape": ["batch", 8]}])
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+    bodies = {task: document["paths"][f"/v1/{task}"]["post"]["requestBody"] for task in OPTIONS}
+    for task, named in {"inpaint": "photos", "translate": "facades", "generate": "faces"}.items():
+        schema = bodies[task]["content"]["multipart/form-data"]["schema"]
+        assert schema["properties"]["model"]["examples"] == [named]
+        for name, field in schema["properties"].items():
+            if field.get("format") == "binary":
+                continue
+            shown = [*field.get("examples", []), *([field["default"]] if "default" in field else [])]
+            assert shown, f"{task}: {name}: a page made from the document would invent a value"
+            for value in shown:
+                _validator(document, field).validate(value)
+                if value != "":
+                    OPTIONS[task].model_validate({name: str(value)})
+    parameters = [
+        p for path in document["paths"].values() for call in path.values() for p in call.get("parameters", [])
+    ]
+    for parameter in parameters:
+        assert not parameter.get("required") or parameter["schema"]["example"], parameter["name"]
+
+
+def test_the_example_for_a_model_is_one_that_is_served(
+    serve: Serve, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    add_model(models_dir, "streets", "inpaint")
+    with serve(inpaint_model="surely_not").client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    form = paths["/v1/inpaint"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["model"]["examples"] == ["photos"]
+    form = paths["/v1/generate"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["model"]["examples"] == [""]  # there is none
+
+
+def raised_codes() -> set[tuple[str, str]]:
+    """Class and code of every error that is raised with a code of its own, as the sources say it."""
+    found = set()
+    for path in (ROOT / "service").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            codes = [word.value for word in getattr(node, "keywords", []) if word.arg == "code"]
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and codes:
+                found.add((node.func.id, ast.unparse(codes[0]).strip("'")))
+    return found
+
+
+def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_people(serve: Serve) -> None:
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+    kinds = {kind.__name__: kind for kind in problem_kinds()}
+    made = {("InvalidOption", "f'{part}_not_taken"), ("kind", "failure.code or None")}  # of codes that are known
+    for kind, code in sorted(raised_codes() - made):
+        assert code in (kinds[kind].default_code, *kinds[kind].further_codes), (kind, code)
+    codes = {code for codes in codes_by_status().values() for code in codes}
+    assert set(document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == codes
+    inpaint = document["paths"]["/v1/inpaint"]["post"]["responses"]
+    told = re.findall(r"`([a-z_]+)`", "".join(answer["description"] for answer in inpaint.values()))
+    assert set(told) - {"code"} == codes
+    table = (ROOT / "docs/api.md").read_text("utf-8").partition("## Errors")[2].partition("## Jobs")
+    assert codes - set(re.findall(r"`([a-z_]+)`", "".join(table))) == set()
+
+
+@pytest.mark.parametrize("path", ["/v1/inpaint", "/v1/models", "/v1/jobs/{job_id}", "/livez"])
+def test_a_wrong_method_is_answered_as_documented(serve: Serve, path: str) -> None:
+    with serve().client() as client:
+        document = client.get("/openapi.json").json()
+        answer = client.request("PATCH", path.format(job_id="0"))
+    assert answer.status_code == 405
+    for call in document["paths"][path].values():
+        assert set(call["responses"]["405"]["headers"]) >= {"Allow", "X-Request-ID"}
+    assert answer.headers["Allow"]
+    _validator(document, {"$ref": "#/components/schemas/Problem"}).validate(answer.json())
+
+
+def test_every_header_of_a_reply_is_documented(serve: Serve, files: dict[str, Any], tmp_path: Path) -> None:
+    options = {"cache_entries": 9, "otlp_endpoint": "http://127.0.0.1:9", "trace_ratio": 1.0}
+    keyed = {"Idempotency-Key": "once", "X-Request-ID": "mine"}
+    with serve(**options).client() as client:
+        document = client.get("/openapi.json").json()
+        pictures = [client.post("/v1/inpaint", files=files, headers=keyed) for _ in range(2)]
+        location = pictures[0].headers["Location"]
+        job = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        known = {"If-None-Match": client.get(location).headers["ETag"]}
+        answers = {
+            "/v1/inpaint": [*pictures, job, client.post("/v1/inpaint", files={}), client.post("/v1/inpaint")],
+            "/v1/results/{result_id}": [client.get(location), client.get(location, headers=known)],
+            "/v1/jobs/{job_id}": [client.get(job.headers["Location"]), client.get("/v1/jobs/0")],
+            "/v1/models": [client.get("/v1/models")],
+            "/metrics": [client.get("/metrics")],
+            "/livez": [client.get("/livez")],
+        }
+    assert pictures[1].headers["Idempotency-Replayed"] == "true"
+    assert "traceparent" in pictures[0].headers
+    for path, replies in answers.items():
+        call = next(iter(document["paths"][path].values()))
+        for reply in replies:
+            declared = {name.lower() for name in call["responses"][str(reply.status_code)].get("headers", {})}
+            assert set(reply.headers) - declared - OF_EVERY_REPLY == set(), f"{path}: {reply.status_code}"
 
 
 def test_headers_that_say_where_and_when_to_ask_again_are_documented(serve: Serve) -> None:

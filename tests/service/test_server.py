@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import re
 import signal
 import socket
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -63,6 +65,13 @@ async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
         await asyncio.sleep(0.02)
 
 
+def read_until(terminal: int, word: bytes) -> None:
+    """Read what is written there until the word comes."""
+    seen = b""
+    while word not in seen:
+        seen += os.read(terminal, 65536)
+
+
 async def post(session: aiohttp.ClientSession, files: Files) -> Answer:
     data = aiohttp.FormData()
     for name, (filename, body, media_type) in files.items():
@@ -87,14 +96,15 @@ async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: i
     raise AssertionError(f"there were never {wanted} in flight")
 
 
-async def test_sigterm_with_64_in_flight_answers_and_saves_all_64_and_exits_0(
-    models_dir: Path, tmp_path: Path, files: Files
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_to_end_with_64_in_flight_answers_and_saves_all_64_and_exits_0(
+    models_dir: Path, tmp_path: Path, files: Files, number: signal.Signals
 ) -> None:
     with process(models_dir, tmp_path, fake_batch_ms="500", max_batch_size="64") as (server, url):
         async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
             await ready(session)
             tasks = await keep_in_flight(session, files, 64)
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(number)
             replies = await asyncio.gather(*tasks)
         assert await asyncio.to_thread(server.wait, 60) == 0
     assert {status for status, _ in replies} == {200}
@@ -103,6 +113,24 @@ async def test_sigterm_with_64_in_flight_answers_and_saves_all_64_and_exits_0(
     saved = {path.stem for path in (tmp_path / "results").rglob("*.png")}
     sidecars = {path.stem for path in (tmp_path / "results").rglob("*.json")}
     assert promised == saved == sidecars
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_nor_the_end(
+    models_dir: Path, tmp_path: Path, files: Files, workers: str
+) -> None:
+    (models_dir / "aaa" / "1").mkdir(parents=True)  # the first that is looked at
+    os.mkfifo(models_dir / "aaa" / "1" / "manifest.json")
+    with process(models_dir, tmp_path, workers=workers, model_poll_s="0.1") as (server, url):
+        async with aiohttp.ClientSession(url) as session:
+            await ready(session)
+            assert (await post(session, files))[0] == 200
+            async with session.get("/v1/models") as response:
+                models = {model["name"]: model for model in (await response.json())["models"]}
+        assert models["aaa"]["state"] == "refused"
+        assert "no regular file" in models["aaa"]["reason"]
+        server.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait, 60) == 0
 
 
 def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> None:
@@ -119,6 +147,67 @@ def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path:
         assert server.poll() is None
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+async def test_a_hangup_during_the_drain_cuts_nothing_short(
+    models_dir: Path, tmp_path: Path, files: Files, workers: str
+) -> None:
+    """A shell and the kernel both send one, and systemd can send it behind SIGTERM: it is no second wish to end."""
+    with process(models_dir, tmp_path, fake_batch_ms="2000", workers=workers) as (server, url):
+        async with aiohttp.ClientSession(url) as session:
+            await ready(session)
+            asked = asyncio.create_task(post(session, files))
+            await asyncio.sleep(0.5)
+            for _ in range(3):
+                server.send_signal(signal.SIGHUP)
+                await asyncio.sleep(0.2)
+            assert (await asked)[0] == 200
+        assert await asyncio.to_thread(server.wait, 60) == 0
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+async def test_a_server_under_nohup_outlives_a_hangup(models_dir: Path, tmp_path: Path, workers: str) -> None:
+    command = ("nohup", sys.executable, "-m", "retouch", "serve")
+    with process(models_dir, tmp_path, command, workers=workers) as (server, url):
+        async with aiohttp.ClientSession(url) as session:
+            await ready(session)
+            server.send_signal(signal.SIGHUP)
+            await asyncio.sleep(1)
+            await ready(session)
+        server.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait, 60) == 0
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+async def test_a_server_whose_terminal_closes_finishes_what_is_inside(
+    models_dir: Path, tmp_path: Path, files: Files, free_port: int, workers: str
+) -> None:
+    """No line of its log can be written any more, which must not keep it from ending well."""
+    ours, terminal = pty.openpty()
+    serve = [sys.executable, "-m", "retouch", "serve", f"--port={free_port}", "--engine=fake", "--fake-batch-ms=2000"]
+    folders = [f"--models-dir={models_dir}", f"--results-dir={tmp_path / 'results'}", f"--workers={workers}"]
+    folders += [f"--engine-cache-dir={tmp_path / 'cache'}"]
+    server = await asyncio.to_thread(
+        partial(
+            subprocess.Popen, ["setsid", "--ctty", *serve, *folders], stdin=terminal, stdout=terminal, stderr=terminal
+        )
+    )
+    os.close(terminal)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{free_port}") as session:
+            await asyncio.to_thread(read_until, ours, b"serving")
+            await ready(session)
+            asked = asyncio.create_task(post(session, files))
+            await asyncio.sleep(0.5)
+            os.close(ours)
+            status, location = await asked
+        assert status == 200
+        assert await asyncio.to_thread(server.wait, 60) == 0
+    finally:
+        server.kill()
+        server.wait(10)
+    assert list((tmp_path / "results").rglob(f"{location.rsplit('/', 1)[1]}.png"))
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

@@ -102,6 +102,24 @@ def test_the_message_names_the_field_and_the_known_ones(serve: Serve, files: dic
     assert "mask_mode" in detail
 
 
+def test_an_empty_field_counts_as_not_sent(serve: Serve, photo: bytes, mask: bytes) -> None:
+    """As Swagger's page and the forms of browsers send what nobody filled in; a file that nobody chose, too."""
+    files = part(IMAGE, photo) + part(MASK, mask)
+    names = ("model", "format", "quality", "save", "webhook", "webhook_events", "mask_mode", "mask_resize", "seed")
+    fields = b"".join(part(b'name="%s"' % name.encode(), b"") for name in (*names, "strategy", "samples"))
+    with serve().client() as client:
+        answer = client.post("/v1/inpaint", content=files + fields + END, headers=HEADERS)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"] == "image/png"
+        unknown = client.post("/v1/inpaint", content=files + part(b'name="nope"', b"") + END, headers=HEADERS)
+        assert (unknown.status_code, unknown.json()["code"]) == (422, "invalid_option")
+        absent = part(b'name="instance"', b"") + part(b'name="reference"', b"")
+        translated = client.post("/v1/translate", content=part(IMAGE, photo) + absent + END, headers=HEADERS)
+        assert translated.status_code == 200, translated.text
+        missing = client.post("/v1/translate", content=part(b'name="image"', b"") + END, headers=HEADERS)
+        assert (missing.status_code, missing.json()["code"]) == (400, "missing_part")
+
+
 def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(serve: Serve) -> None:
     def broken() -> Iterator[bytes]:
         yield part(IMAGE, b"x")

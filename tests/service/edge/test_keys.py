@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -74,6 +75,12 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(tmp_path: Path, con
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(KeysInvalid, match="retouch keys create"):
         read_keys(tmp_path / "none.json")
+
+
+def test_a_file_that_nobody_writes_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys.json")
+    with pytest.raises(KeysInvalid, match="no regular file"):
+        read_keys(tmp_path / "keys.json")
 
 
 def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:

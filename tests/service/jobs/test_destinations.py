@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -46,6 +47,7 @@ def test_public_https_urls_are_allowed(url: str) -> None:
         *("https://0x7f000001", "https://0177.0.0.1", "https://[::1]", "https://[::]", "https://[fd00::1]"),
         *("https://[fe80::1]", "https://[::ffff:10.0.0.1]", "https://[64:ff9b::a00:1]", "https://[2002:a00:1::]"),
         *("https://[64:ff9b:1::a00:1]", "https://[::10.0.0.1]"),
+        *("https://localhost/", "https://LOCALHOST", "https://localhost.:8443/", "https://a.b.localhost/x"),
         *("https://[ff02::1]", "https://ex\u00e4mple.com", "https://example.com/\n", "https://e.com/" + "x" * 2048),
     ],
 )
@@ -97,3 +99,21 @@ async def test_a_name_that_resolves_inside_is_refused_at_every_try(inner: str) -
     await resolver.resolve("example.com", 443)
     with pytest.raises(OSError, match="not public"):
         await resolver.resolve("example.com", 443)
+
+
+async def test_a_name_that_leads_inside_is_refused_when_it_is_given() -> None:
+    async def resolve(host: str, port: int, family: int) -> list[Any]:
+        return found("93.184.215.14", "10.0.0.1")
+
+    with pytest.raises(InvalidOption, match="not public") as refused:
+        await Destinations().check_name("https://example.com/", resolve)
+    assert refused.value.code == "webhook_refused"
+    await Destinations(private=True).check_name("https://example.com/", resolve)
+
+
+@pytest.mark.parametrize("failure", [socket.gaierror(socket.EAI_AGAIN, "later"), asyncio.TimeoutError()])
+async def test_a_name_that_cannot_be_resolved_now_is_judged_when_it_is_sent_to(failure: Exception) -> None:
+    async def resolve(host: str, port: int, family: int) -> list[Any]:
+        raise failure
+
+    await Destinations().check_name("https://example.com/", resolve)

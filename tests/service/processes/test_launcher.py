@@ -211,8 +211,9 @@ async def test_front_ends_and_engines_that_are_killed_under_load_are_replaced_an
     assert {location.rsplit("/", 1)[1] for location in load.locations} <= saved
 
 
-async def test_sigterm_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
-    start: Callable[..., Server], files: Files, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
+    start: Callable[..., Server], files: Files, tmp_path: Path, number: signal.Signals
 ) -> None:
     server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
     await ready(server)
@@ -226,7 +227,7 @@ async def test_sigterm_finishes_what_is_inside_at_all_front_ends_and_leaves_noth
 
     tasks = [asyncio.create_task(post()) for _ in range(32)]
     await in_flight(server, 32)
-    server.launcher.send_signal(signal.SIGTERM)
+    server.launcher.send_signal(number)
     assert await asyncio.gather(*tasks) == [200] * 32
     assert await asyncio.to_thread(server.launcher.wait, 30) == 0
     assert len(list((tmp_path / "results").rglob("*.png"))) == 32
@@ -253,6 +254,26 @@ async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_e
     await asyncio.to_thread(wait_until, lambda: not any(process.is_running() for process in processes), 30)
     assert len(list((tmp_path / "results").rglob("*.png"))) == 16
     assert server.run_directories == []
+
+
+async def test_a_hangup_to_all_of_them_loses_no_request(start: Callable[..., Server], files: Files) -> None:
+    """As `pkill -HUP retouch` sends it, or a service manager that signals the whole group."""
+    server = start(fake_batch_ms=1000, max_batch_size=32)
+    await ready(server)
+    processes = server.processes()
+
+    async def post() -> int:
+        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
+            await reply.read()
+            return reply.status
+
+    tasks = [asyncio.create_task(post()) for _ in range(16)]
+    await in_flight(server, 16)
+    server.launcher.send_signal(signal.SIGHUP)
+    for process in processes:
+        process.send_signal(signal.SIGHUP)
+    assert await asyncio.gather(*tasks) == [200] * 16
+    assert await asyncio.to_thread(server.launcher.wait, 30) == 0
 
 
 async def test_an_engine_process_that_does_not_answer_is_killed_and_replaced(
