@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,34 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.saving import spool_files
+from service.saving.disk import Disk
 from service.saving.owners import SPOOL, Owner
-from service.saving.spool_files import SEGMENT_BYTES, Spooled, SpoolFiles
+from service.saving.spool_files import SpoolFiles
+from service.saving.spool_segments import SEGMENT_BYTES, Spooled
 
 ID, OTHER = f"{1:032x}", f"{2:032x}"
 BODY = bytes(range(256)) * 400
 SIDECAR = {"id": ID, "media_type": "image/png"}
 
 
-def spool(root: Path, name: str) -> SpoolFiles:
-    files = SpoolFiles(Owner(root, lambda: name))
+def spool(root: Path, name: str, disk: Disk | None = None) -> SpoolFiles:
+    files = SpoolFiles(Owner(root, lambda: name), disk)
     files.open()
     return files
+
+
+class HangingDisk(Disk):
+    """Appends nothing until it is released."""
+
+    def __init__(self) -> None:
+        self.stuck, self.release = threading.Event(), threading.Event()
+        self.release.set()
+
+    def append(self, descriptor: int, pieces: Sequence[bytes], at: int) -> None:
+        if not self.release.is_set():
+            self.stuck.set()
+        self.release.wait(30)
+        super().append(descriptor, pieces, at)
 
 
 def segments(root: Path, name: str) -> list[Path]:
@@ -302,14 +319,10 @@ def test_a_segment_that_cannot_be_moved_stays_with_the_dead(tmp_path: Path, monk
 def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, stuck, release = spool(tmp_path, "here"), threading.Event(), threading.Event()
+    disk = HangingDisk()
+    files, stuck, release = spool(tmp_path, "here", disk), disk.stuck, disk.release
     files.write(ID, BODY, SIDECAR)
-
-    def hang(*_: Any) -> None:
-        stuck.set()
-        release.wait(30)
-
-    monkeypatch.setattr(spool_files, "write_all", hang)
+    release.clear()
     monkeypatch.setattr(spool_files, "_PATIENCE_S", 0.05)
     writer = threading.Thread(target=files.write, args=(OTHER, BODY, SIDECAR))
     writer.start()
