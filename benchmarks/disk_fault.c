@@ -69,6 +69,12 @@ ssize_t pwritev(int fd, const struct iovec *pieces, int n, off_t at) {
 ssize_t pwritev64(int fd, const struct iovec *pieces, int n, off64_t at) {
     return fails(fd, WRITE) ? -1 : REAL(pwritev64)(fd, pieces, n, at);
 }
+ssize_t pwritev2(int fd, const struct iovec *pieces, int n, off_t at, int flags) {
+    return fails(fd, WRITE) ? -1 : REAL(pwritev2)(fd, pieces, n, at, flags);
+}
+ssize_t pwritev64v2(int fd, const struct iovec *pieces, int n, off64_t at, int flags) {
+    return fails(fd, WRITE) ? -1 : REAL(pwritev64v2)(fd, pieces, n, at, flags);
+}
 int ftruncate64(int fd, off64_t n) { return fails(fd, CHANGE) ? -1 : REAL(ftruncate64)(fd, n); }
 int fsync(int fd) { return fails(fd, SYNC) ? -1 : REAL(fsync)(fd); }
 int fdatasync(int fd) { return fails(fd, SYNC) ? -1 : REAL(fdatasync)(fd); }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -66,12 +67,12 @@ def small(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[FailingFolder]:
-    """ext4 that found an error in itself and lets nothing be written any more; for the next it is checked and mounted."""
-    with _ext4(folder, 64) as disk:
+    """ext4 that found an error in itself and takes no writes any more; for the next start it is checked and mounted."""
+    with _ext4(folder, 64, "remount-ro") as disk:
         trigger = Path("/sys/fs/ext4", _device(disk).name, "trigger_fs_error")
 
         def again() -> None:
-            _run("umount", str(disk))
+            _unmount(disk)
             subprocess.run(["e2fsck", "-fy", str(folder / "image" / "disk")], capture_output=True, check=False)
             _run("mount", "-o", "loop,errors=remount-ro", str(folder / "image" / "disk"), str(disk))
 
@@ -83,7 +84,7 @@ def read_only(folder: Path) -> Iterator[FailingFolder]:
 @contextlib.contextmanager
 def device(folder: Path) -> Iterator[FailingFolder]:
     """ext4 on a device that takes no writes: those into the page cache succeed, every fsync fails, and only once."""
-    with _ext4(folder, 48) as disk:
+    with _ext4(folder, 48, "continue") as disk:
         filler = folder / "image" / "filler"
         yield FailingFolder(disk / "results", lambda: fill(filler), lambda: filler.unlink(missing_ok=True))
 
@@ -107,15 +108,24 @@ def preloaded(word: str) -> Opened:
 
 
 @contextlib.contextmanager
-def _ext4(folder: Path, megabytes: int) -> Iterator[Path]:
+def _ext4(folder: Path, megabytes: int, on_error: str) -> Iterator[Path]:
     """Of 100 MB, without a journal, in a file for which there is that much room."""
     with mounted(folder / "image", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs"):
         image = folder / "image" / "disk"
         with image.open("wb") as file:
             file.truncate(100 * 2**20)
         _run("mkfs.ext4", "-q", "-O", "^has_journal", str(image))
-        with mounted(folder / "disk", "-o", "loop,errors=remount-ro", str(image)):
+        with mounted(folder / "disk", "-o", f"loop,errors={on_error}", str(image)):
             yield folder / "disk"
+
+
+def _unmount(folder: Path) -> None:
+    """Once those who were killed have let go of it."""
+    for _ in range(100):
+        if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    _run("umount", str(folder))
 
 
 def _device(folder: Path) -> Path:

@@ -84,6 +84,11 @@ def tmpfs(folder: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def enlarge(folder: Path, size: str) -> None:
+    """Make room in a file system of `tmpfs`."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+
+
 def fill(folder: Path) -> Path:
     """A file that takes all room that is left."""
     path = folder / "filler"
