@@ -612,6 +612,31 @@ def test_what_cannot_be_saved_where_it_lasts_is_promised_no_more(tmp_path: Path)
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
 
 
+class NoRoomForSidecars(FailingDisk):
+    """Takes images, and nothing after them, while it fails."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        if path.suffix == ".json":
+            self._ask("sidecar")
+        super().write(path, data)
+
+
+def test_an_image_without_its_sidecar_is_no_result_and_the_spool_has_it_until_both_are_there(tmp_path: Path) -> None:
+    disk = NoRoomForSidecars()
+    disk.fail(errno.ENOSPC, ("sidecar",))
+    counts = Counts()
+    with store_on(disk, tmp_path, observer=counts, backoff=QUICK) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures > 1)
+        assert len(list(tmp_path.glob("??/*.png"))) == 1
+        assert ResultFiles(tmp_path).read(result(1).id) is None
+        assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id), "whoever asks, and after a kill"
+        assert store.left() == (1, 0, 0)
+        disk.mend()
+        assert store.flush(20) == 0
+    assert ResultFiles(tmp_path).read(result(1).id) == (b"image", "image/png")
+
+
 def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> None:
     disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
     elsewhere.gate.set()
