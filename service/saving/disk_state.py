@@ -120,6 +120,8 @@ class DiskState:
         """Whether the file system says so itself: then nobody has to fail first."""
         try:
             return self._room() < _TRIED_WITH_AT_LEAST
+        except FileNotFoundError:  # somebody removed the folder: the next write makes it again
+            return False
         except OSError:
             return True
 
@@ -133,10 +135,10 @@ class DiskState:
 
     def _try(self, size: int) -> None:
         """Write that many bytes for good, and remove them; not where that would take the last room from others."""
+        self._probe.parent.mkdir(parents=True, exist_ok=True)
         if 0 < self._room() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
-            self._probe.parent.mkdir(parents=True, exist_ok=True)
             self._disk.write(self._probe, bytes(size))
             self._disk.sync_directory(self._probe.parent)
         finally:

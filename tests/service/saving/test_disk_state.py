@@ -93,7 +93,15 @@ def test_a_disk_has_to_have_room_for_what_it_did_not_take(tmp_path: Path) -> Non
         assert state.why
 
 
-def test_a_folder_that_is_gone_is_no_room(tmp_path: Path) -> None:
+def test_a_folder_that_somebody_removed_is_no_failure_and_is_made_again(tmp_path: Path) -> None:
+    state = DiskState(tmp_path / "results")
+    assert not state.look()
+    state.refuse()
+    state.failed(FULL)
+    assert state.look()
+
+
+def test_a_folder_that_cannot_be_is_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     state = DiskState(tmp_path / "file" / "results")
     assert not state.look()
