@@ -27,7 +27,7 @@ from service.cores import usable_cores
 from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
-from service.health import Outage, Vitals, unready_reasons
+from service.health import Outage, Vitals, unready_reasons, unsaved_reasons
 from service.interpreter import switch_often
 from service.items import Call, Reply
 from service.jobs.building import open_jobs
@@ -99,10 +99,14 @@ class Service:
 
     def unready_reasons(self) -> list[str]:
         """Why /readyz would answer 503 now; empty when ready."""
-        return self._reasons(draining=self.drain.announced or self.admission.draining.is_set())
+        reasons = self._reasons(draining=self.drain.announced or self.admission.draining.is_set())
+        return [*reasons, *unsaved_reasons(self.store.disk.why, saves=self.settings.save)]
 
     def outage_reasons(self) -> list[str]:
-        """Why nothing can be computed now: as `unready_reasons`, but an end that is only announced is none."""
+        """Why nothing can be computed now: as `unready_reasons`, but an end that is only announced is none.
+
+        Nor is a disk that takes no results: it keeps nobody from computing.
+        """
         return self._reasons(draining=self.admission.draining.is_set())
 
     def ready_in_s(self) -> float:
@@ -185,8 +189,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(shared_ledger(settings))
-    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner))
+    ledger = stack.enter_context(shared_ledger(settings, store.disk.doubt))
+    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
     results = ResultReader(store)
     stack.callback(results.close)
     room = await stack.enter_async_context(open_room(settings, metrics))

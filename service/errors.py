@@ -16,7 +16,7 @@ ServiceError
 ├── TooManyRequests       over this key's rate or quota; see `retry_after_s`  429
 ├── InferenceFailed       this batch failed; the engine lives on              500
 ├── Overloaded            queue or spool is full; see `retry_after_s`         503
-├── NotReady              models are loading or the worker is restarting      503
+├── NotReady              models load, the worker restarts, the disk is full  503
 ├── ShuttingDown          draining; ask another replica                       503
 └── DeadlineExceeded      it could not be answered in the time allowed        504
 
@@ -172,7 +172,7 @@ class Overloaded(ServiceError):
 
 
 class NotReady(ServiceError):
-    """Models are loading, or the worker died or hung and is being restarted."""
+    """Models are loading, the worker is being restarted, or the disk takes nothing now (`storage_unavailable`)."""
 
     status, title, default_code, retryable = 503, "Not ready", "not_ready", True
     further_codes = ("worker_lost", "model_refused", "storage_unavailable", "ledger_unavailable")

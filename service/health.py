@@ -61,3 +61,13 @@ def unready_reasons(vitals: Vitals) -> list[str]:
     if not vitals.worker_ready:
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
+
+
+def unsaved_reasons(why: str, *, saves: bool) -> list[str]:
+    """Why the server cannot save now; empty when it can, and where it saves only what asks for it.
+
+    Args:
+        why: what the disk says; empty while it takes results.
+        saves: whether requests are saved that do not say otherwise.
+    """
+    return [f"results cannot be saved ({why})"] if why and saves else []

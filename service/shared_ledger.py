@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.jobs import deliveries
 from service.jobs import table as jobs_table
 from service.ledger.database import LEDGER_FILE, Database
@@ -9,7 +11,10 @@ from service.repeats import keys, known_results
 from service.settings import Settings
 
 
-def shared_ledger(settings: Settings) -> Database:
-    """The ledger that the settings choose; opened with `with`, which raises what `Database.__enter__` does."""
+def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
+    """The ledger that the settings choose; opened with `with`, which raises what `Database.__enter__` does.
+
+    `on_failed` is told, on any thread, when it could not be used.
+    """
     schemas = [one.SCHEMA for one in (jobs_table, deliveries, keys, known_results)]
-    return Database(settings.results_dir / LEDGER_FILE, schemas)
+    return Database(settings.results_dir / LEDGER_FILE, schemas, on_failed)

@@ -56,6 +56,7 @@ async def open_jobs(
     parts = JobParts(
         ledger=ledger,
         kept=KeptOrders(settings.results_dir),
+        disk=pipeline.store.disk,
         owner=owner,
         admission=pipeline.admission,
         fulfil=urls,

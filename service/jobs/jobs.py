@@ -27,6 +27,7 @@ from service.jobs.kept_orders import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import Database
 from service.orders import Order
+from service.saving.disk_state import DiskState
 from service.saving.owners import Owner
 from service.schemas import JobStatus
 
@@ -50,6 +51,7 @@ class JobParts:
 
     ledger: Database
     kept: KeptOrders
+    disk: DiskState
     owner: Owner
     admission: Admission
     fulfil: Callable[[Order, Call], Awaitable[list[str]]]
@@ -84,12 +86,13 @@ class Jobs:
             job_id: of a request that may come again: if there is a job of that id, it is returned and none is started.
 
         Raises:
-            Overloaded: too many jobs are unfinished, or (`spool_full`) the disk does not take the request.
-            NotReady: the ledger cannot be written.
+            Overloaded: too many jobs are unfinished.
+            NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk, or the ledger, takes nothing now.
         """
         parts = self._parts
         if job_id is not None and (known := await self.known(job_id)) is not None:
             return known
+        parts.disk.refuse()
         job_id = job_id or parts.new_id()
         facts = {
             **facts,
@@ -105,9 +108,7 @@ class Jobs:
                 partial(table.insert, job=job, max_unfinished=self._limits.max_unfinished)
             )
         except OSError as error:
-            raise Overloaded(
-                f"the disk does not take the request ({error.strerror})", code="spool_full", retry_after_s=5
-            ) from error
+            raise parts.disk.failed(error, sum(map(len, order.files.values()))) from error
         except BaseException:
             await self._drop(job_id)
             raise

@@ -12,6 +12,7 @@ from pathlib import Path
 from engines.manifest import Task
 from service.errors import ServiceError
 from service.orders import Order
+from service.saving.disk import Disk
 from service.saving.storage import is_result_id
 from service.schemas import OPTIONS
 
@@ -21,8 +22,9 @@ _ORDER = "order.json"
 class KeptOrders:
     """Orders by the id of their job, under one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".jobs"
+        self._disk = disk or Disk()
 
     def keep(self, job_id: str, order: Order) -> None:
         """Write an order down, over what a process left that died doing so, and wait until it is on the device.
@@ -37,10 +39,7 @@ class KeptOrders:
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)  # writing over files leaves it as old as it was, which is what orphans are known by
             for name, data in parts.items():
-                with (folder / name).open("wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
+                self._disk.write(folder / name, data)
         except OSError:
             self.drop(job_id)
             raise

@@ -24,13 +24,16 @@ LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
 _WRITE_AGAIN_AFTER_S = 1.0
 _MIB = 2**20
+_OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
+"""As SQLite says SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their numbers from 3.11 on only."""
 
 
 class Database:
     """Opened with `with`; `write` and `read` are called on the event loop."""
 
-    def __init__(self, path: Path, schemas: Sequence[str]) -> None:
+    def __init__(self, path: Path, schemas: Sequence[str], on_failed: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._on_failed = on_failed
         self._schemas = schemas
         self._writer = ThreadPoolExecutor(1, "ledger-write")
         self._reader = ThreadPoolExecutor(1, "ledger-read")
@@ -49,9 +52,7 @@ class Database:
                 self._writing.executescript(schema)
             self._reading = self._connect()
         except sqlite3.Error as error:
-            raise SettingsInvalid(
-                f"the ledger {self._path} cannot be used ({error}); move it away to start with an empty one"
-            ) from error
+            raise SettingsInvalid(f"the ledger {self._path} cannot be used ({error}); {_way_out(error)}") from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,12 +88,14 @@ class Database:
                 ledger.execute("BEGIN IMMEDIATE")
                 return work(ledger)
         except sqlite3.Error as error:
+            self._on_failed()
             raise _unavailable(error) from error
 
     def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._reading)
         except sqlite3.Error as error:
+            self._on_failed()
             raise _unavailable(error) from error
 
     def _connect(self) -> sqlite3.Connection:
@@ -104,6 +107,13 @@ class Database:
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
         return connection
+
+
+def _way_out(error: sqlite3.Error) -> str:
+    """What to do about a ledger that cannot be opened: it is the disk's fault, or its own."""
+    if any(words in str(error) for words in _OF_THE_DISK):
+        return "make room on that disk, or mend it, and start again"
+    return "move it away to start with an empty one"
 
 
 def _unavailable(error: sqlite3.Error) -> NotReady:

@@ -14,6 +14,7 @@ from service.errors import ServiceError
 from service.ledger.database import Database
 from service.repeats.idempotency import Idempotency
 from service.repeats.kept_responses import KeptResponses
+from service.saving.disk_state import DiskState
 from service.saving.owners import Owner
 from service.settings import Settings
 
@@ -22,11 +23,13 @@ _FORGET_EVERY_S = 60.0
 
 
 @asynccontextmanager
-async def open_idempotency(settings: Settings, ledger: Database, owner: Owner) -> AsyncIterator[Idempotency]:
+async def open_idempotency(
+    settings: Settings, ledger: Database, owner: Owner, disk: DiskState
+) -> AsyncIterator[Idempotency]:
     """The keys of all processes that share the results folder."""
     kept = KeptResponses(settings.results_dir)
     ttl_s, wait_s = settings.idempotency_ttl_s, settings.idempotency_wait_s
-    idempotency = Idempotency(ledger, kept, owner, time.time, ttl_s, wait_s)
+    idempotency = Idempotency(ledger, kept, disk, owner, time.time, ttl_s, wait_s)
     async with running(_forget(idempotency)):
         yield idempotency
     await idempotency.close()

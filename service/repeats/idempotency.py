@@ -2,7 +2,8 @@
 
 The first request with a key claims it; the others wait for its answer, in whatever process they are, and get it as it
 was. A request that fails gives its key back, for nothing was done that must not be done again; so does one whose
-process died. A key holds for one request: with another body it is refused.
+process died, and one whose answer the disk does not take: it is refused, for it could not be given again. A key holds
+for one request: with another body it is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import structlog
 from starlette.responses import Response
 
 from service.errors import Conflict, InvalidOption, NotReady
@@ -26,9 +26,9 @@ from service.orders import Order
 from service.repeats import keys
 from service.repeats.kept_responses import KeptResponses
 from service.repeats.keys import Claim
+from service.saving.disk_state import DiskState
 from service.saving.owners import Owner
 
-_log = structlog.get_logger(__name__)
 REPLAYED = "Idempotency-Replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
 _FIRST_PAUSE_S = 0.01
@@ -41,6 +41,7 @@ class Idempotency:
 
     ledger: Database
     kept: KeptResponses
+    disk: DiskState
     owner: Owner
     now: Callable[[], float]
     """Seconds since the epoch."""
@@ -55,13 +56,14 @@ class Idempotency:
         Raises:
             InvalidOption: code `idempotency_mismatch`: the key came with another request before.
             Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
-            NotReady: the ledger cannot be used.
+            NotReady: the ledger cannot be used, or the disk does not take the answer (`storage_unavailable`).
             ServiceError, Cancelled: of `work`; the key is free again.
         """
         started, pause_s = self.now(), _FIRST_PAUSE_S
         while True:
             held = await self.ledger.read(partial(keys.find, name=name, now=self.now()))
             if held is None or await self._is_orphan(held):
+                self.disk.refuse()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
                 dead = held.owner if held else None
                 if await self._claimed(mine, dead):
@@ -77,6 +79,7 @@ class Idempotency:
                     return again
                 await self.ledger.write(partial(keys.release, claimed=held))  # somebody deleted the file
                 continue
+            self.disk.refuse()
             if self.now() - started > self.wait_s:
                 raise Conflict(
                     "an earlier request with this Idempotency-Key is still being answered; come back later",
@@ -122,10 +125,10 @@ class Idempotency:
             response = await work()
             try:
                 await asyncio.to_thread(self.kept.keep, mine.name, response)
-                await self.ledger.write(partial(keys.settle, claimed=mine))
-                settled = True
-            except (OSError, NotReady) as error:  # the answer is there: it is sent, if perhaps not for the last time
-                _log.warning("a response is not kept for its Idempotency-Key", error=str(error))
+            except OSError as error:
+                raise self.disk.failed(error, len(response.body)) from error
+            await self.ledger.write(partial(keys.settle, claimed=mine))
+            settled = True
             return response
         finally:
             if not settled:  # not awaited: this may be a task that is being cancelled
@@ -138,7 +141,8 @@ class Idempotency:
 
     def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
         keys.release(ledger, mine)
-        self.kept.drop(mine.name)
+        with suppress(OSError):  # a kept answer without a key is sent to nobody
+            self.kept.drop(mine.name)
 
 
 def key_name(key: str, client: str, endpoint: str) -> str:

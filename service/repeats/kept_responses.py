@@ -6,16 +6,20 @@ All methods block. Renamed into place when whole; in the page cache, which a kil
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.responses import Response
+
+from service.saving.disk import Disk
 
 
 class KeptResponses:
     """Responses by name, a hexadecimal digest, under one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".replies"
+        self._disk = disk or Disk()
 
     def keep(self, name: str, response: Response) -> None:
         """Write a response down.
@@ -28,10 +32,11 @@ class KeptResponses:
         temporary = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(head.encode() + b"\n" + bytes(response.body))
-            temporary.replace(path)
+            self._disk.write_soon(temporary, head.encode() + b"\n" + bytes(response.body))
+            self._disk.rename(temporary, path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # the first error is the one to report
+                temporary.unlink(missing_ok=True)
             raise
 
     def find(self, name: str) -> Response | None:

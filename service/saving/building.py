@@ -25,6 +25,8 @@ from service.settings import Settings
 _log = structlog.get_logger(__name__)
 RETENTION_LOCK = ".retention.lock"
 _SWEEP_EVERY_S = 60.0
+_LOOK_EVERY_S = 1.0
+"""How soon it is seen that a disk that failed has room again."""
 _INHERIT_EVERY_S = 2.0
 """How long the results of a process that died wait for another one to take them up."""
 
@@ -45,7 +47,7 @@ async def open_store(
     store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
-        async with running(_inherit(store), _sweep(settings, storage, spool_files)):
+        async with running(_look(store), _inherit(store), _sweep(settings, storage, spool_files)):
             yield store
     finally:
         await _flush(store, drain)
@@ -64,6 +66,12 @@ def open_storage(settings: Settings) -> Storage:
     return open_object_storage(
         ObjectLocation(settings.results_url, settings.s3_endpoint, settings.s3_region, settings.upload_timeout_s)
     )
+
+
+async def _look(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.to_thread(store.look)
 
 
 async def _inherit(store: ResultStore) -> None:
@@ -85,7 +93,16 @@ async def _sweep(settings: Settings, storage: Storage, spool_files: SpoolFiles) 
 
 async def _flush(store: ResultStore, drain: Drain) -> None:
     flush_s = drain.flush_s
-    drain.unsaved = await asyncio.to_thread(store.flush, flush_s)
-    if drain.unsaved:
-        _log.error("results not saved in time; the next start takes them up", left=drain.unsaved, waited_s=flush_s)
+    await asyncio.to_thread(store.flush, flush_s)
+    left = await asyncio.to_thread(store.left)
     await asyncio.to_thread(store.close)
+    if left.spooled or left.unsure:
+        _log.error(
+            "results not saved in time; the next start takes them up",
+            left=left.spooled + left.unsure,
+            unsure=left.unsure,
+            waited_s=flush_s,
+        )
+    if left.lost:
+        _log.error("results that were promised are lost", lost=left.lost)
+    drain.unsaved = left.total

@@ -23,6 +23,7 @@ class Owner:
 
     def __init__(self, root: Path, new_id: Callable[[], str]) -> None:
         self.id = new_id()
+        self.root = root
         self._all = root / SPOOL
         self.folder = self._all / self.id
         self._lock: int | None = None

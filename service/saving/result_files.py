@@ -16,42 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from service.saving.file_system import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors, write_file
+from service.saving.disk import Disk
+from service.saving.disk_state import INCOMING
+from service.saving.file_system import changes_of, is_synced_whole, kind_of, syncs_tell_errors
 from service.saving.storage import SUFFIXES, Kept, Storage, object_name, sidecar_file
 from service.settings import SettingsInvalid
-
-INCOMING = ".incoming"
-
-
-class Disk:
-    """The effects on the file system; a test can record them, or make one fail."""
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a whole file and wait until its bytes are on the device."""
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def write_soon(self, path: Path, data: bytes) -> None:
-        """Write a whole file and wait for nothing."""
-        write_file(path, [data])
-
-    def sync_all(self, changes: Changes) -> None:
-        """Wait until all that changed in the file system is on the device."""
-        changes.sync()
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Move a file over `target`, atomically."""
-        source.replace(target)
-
-    def sync_directory(self, path: Path) -> None:
-        """Wait until the directory's entries are on the device."""
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class ResultFiles(Storage):
@@ -103,6 +72,11 @@ class ResultFiles(Storage):
         """See `Storage`. One, where a sync of the whole file system cannot be relied on."""
         told = syncs_tell_errors(platform.system(), platform.release())
         return self._most_at_once if told and is_synced_whole(kind_of(self._directory)) else 1
+
+    @property
+    def on_this_disk(self) -> bool:
+        """See `Storage`."""
+        return True
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
         """See `Storage`. One alone is synced by itself, which waits for nothing that others have written."""

@@ -23,6 +23,16 @@ class SaveObserver(Protocol):
         """One try failed; the result is kept and tried again."""
 
 
+class Unobserved:
+    """A SaveObserver for whom it may concern: nobody."""
+
+    def saved(self, lag_s: float) -> None:
+        """Nothing is done."""
+
+    def save_failed(self) -> None:
+        """Nothing is done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Where time comes from."""

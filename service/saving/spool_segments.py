@@ -8,8 +8,11 @@ had not promised; all before it is whole, because records are written one after 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -17,6 +20,40 @@ import msgspec
 _COUNTS, _CROSSED_OUT = b"+", b"-"
 _LOOK = 4096
 """Bytes that are read at once for a line, which is a few hundred long as a rule."""
+
+
+SEGMENT_BYTES = 4 * 2**20
+"""A segment that long is appended to no more, and goes when nothing in it counts any longer."""
+
+
+class Spooled(NamedTuple):
+    """A result in the spool."""
+
+    body: bytes
+    sidecar: dict[str, Any]
+
+    def complete_sidecar(self) -> dict[str, Any]:
+        """With the digest, which is taken behind the reply."""
+        return {**self.sidecar, "sha256": hashlib.sha256(self.body).hexdigest()}
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """A file of this process's."""
+
+    path: Path
+    end: int = 0
+    """Where the next record goes."""
+    counting: int = 0
+    """Records that are not crossed out."""
+    sealed: bool = False
+    """A write or a sync of it failed: it is appended to no more."""
+    suspect: bool = False
+    """A sync of it failed: what was written may be lost, and no later sync would say so."""
+
+    @property
+    def full(self) -> bool:
+        return self.sealed or self.end >= SEGMENT_BYTES
 
 
 class _Line(msgspec.Struct):

@@ -73,6 +73,11 @@ class Storage(ABC):
         """So many results are handed to one `write_all` at most."""
         return 1
 
+    @property
+    def on_this_disk(self) -> bool:
+        """Whether it is on the disk that the spool is on: what it does not take, the spool will not take for long."""
+        return False
+
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
         """Make results durable, each with its sidecar; as `write`, and after an error any of them may be, or not."""
         for body, sidecar in results:

@@ -4,24 +4,26 @@ Room is reserved at admission (`reserve`), so that a full spool refuses new work
 result is handed over (`put`): it is spooled on disk, where every process that shares the folder can read it and none
 that dies takes it along, and only then promised to the client. Threads bring it to where it lasts (storage.py), as many
 at once as wait and the storage takes. A storage that fails, or is gone, delays that, with growing pauses between the
-tries; what a dead process left is taken up by the others, or by the next start. While the disk takes nothing more,
-results are kept in memory.
+tries; what a dead process left is taken up by the others, or by the next start. A disk that does not take a result into
+the spool ends its request, and nothing more is promised until it does again (disk_state.py).
 """
 
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from service.errors import ShuttingDown
 from service.ranges import stage_range
-from service.saving.results import Clock, Reservation, SaveObserver, StoredResult
+from service.saving.disk_state import DiskState
+from service.saving.finding import ResultFinder
+from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
 from service.saving.spool import Backoff, Spool, SpoolLimits
-from service.saving.spool_files import Spooled, SpoolFiles
-from service.saving.storage import Storage, is_result_id, unreadable
+from service.saving.spool_files import SpoolFiles
+from service.saving.spool_trust import Left, SpoolTrust
+from service.saving.storage import Storage
 from service.saving.write_queue import Waiting, WriteQueue
 
 _log = structlog.get_logger(__name__)
@@ -36,6 +38,7 @@ class ResultStore:
         spool_files: SpoolFiles,
         limits: SpoolLimits,
         *,
+        disk: DiskState | None = None,
         threads: int = 2,
         observer: SaveObserver | None = None,
         clock: Clock | None = None,
@@ -43,7 +46,8 @@ class ResultStore:
     ) -> None:
         self._storage = storage
         self._spooled = spool_files
-        self._observer = observer
+        self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
+        self._observer = observer or Unobserved()
         self._clock = clock or Clock()
         self._backoff = backoff or Backoff()
         lock = threading.RLock()  # guards all below
@@ -52,8 +56,9 @@ class ResultStore:
         self._spool = Spool(limits)
         self._waiting: dict[str, Waiting] = {}  # in order of arrival, until durable
         self._queue = WriteQueue(storage.most_at_once)  # those of them that no thread is writing
-        self._failures_in_a_row = 0
-        self._flushing = 0
+        self._finder = ResultFinder(self._waiting, spool_files, storage)
+        self._trust = SpoolTrust(spool_files, storage, self.disk)
+        self._failures_in_a_row = self._flushing = self._lost = self._comebacks = 0
         self._closed = False
         self._threads = [
             threading.Thread(target=self._save_until_closed, name=f"save-{n}", daemon=True) for n in range(threads)
@@ -82,8 +87,10 @@ class ResultStore:
 
         Raises:
             Overloaded: code `spool_full`, with `retry_after_s` from how fast results were saved lately.
+            NotReady: code `storage_unavailable`: the disk takes nothing now.
             ShuttingDown: the store is closed.
         """
+        self.disk.refuse()
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
@@ -97,23 +104,24 @@ class ResultStore:
         Raises:
             ValueError, TypeError: a bad id or media type, a used reservation, a sidecar that is not JSON: a bug of
                 the caller. Nothing was accepted and the reservation stays open.
+            NotReady: code `storage_unavailable`: the disk does not take it; the reservation is given back.
             ShuttingDown: the store is closed.
         """
         size, sidecar = len(result.body), result.whole_sidecar(self._clock.wall())
-        waiting = Waiting(result.id, size, self._clock.now(), Spooled(result.body, sidecar), result.on_saved)
         with self._changed:
             self._refuse_if_closed()
             if not reservation.open or result.id in self._waiting:
                 raise ValueError(f"the reservation for result {result.id} is used up or the id is not new")
             reservation.open = False
-            self._spool.fill(reservation.estimate, size)
-            self._waiting[result.id] = waiting
         try:
             self._spooled.write(result.id, result.body, sidecar)
-            waiting.unspooled = None
         except OSError as error:
-            _log.error("a result is not spooled but kept in memory", result=result.id, error=str(error))
-        self._enqueue(waiting)
+            reservation.open = True
+            reservation.release()
+            raise self.disk.failed(error, size) from error
+        with self._changed:
+            self._spool.fill(reservation.estimate, size)
+            self._accept(Waiting(result.id, size, self._clock.now(), on_saved=result.on_saved))
 
     def inherit(self) -> int:
         """Take up what dead processes left; how many results that were. A disk that fails is asked again next time."""
@@ -123,8 +131,7 @@ class ResultStore:
                 waiting = Waiting(result_id, len(spooled.body), self._clock.now())
                 with self._changed:
                     self._spool.inherit(waiting.size)
-                    self._waiting[result_id] = waiting
-                self._enqueue(waiting)
+                    self._accept(waiting)
                 taken += 1
         except OSError as error:
             _log.warning("the spool of a dead process cannot be read; it is tried again", error=str(error))
@@ -133,22 +140,23 @@ class ResultStore:
         return taken
 
     def get(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, durable or not yet; None where there is no such result.
-
-        Raises:
-            NotReady, ServiceError: as `Storage.read`.
-        """
-        if not is_result_id(result_id):
-            return None
-        spooled = self._in_spool(result_id)
-        return (spooled.body, spooled.sidecar["media_type"]) if spooled else self._storage.read(result_id)
+        """The image and its media type, durable or not yet; None where there is none. Raises as `Storage.read`."""
+        return self._finder.image(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """What is known of a result, durable or not yet; None where there is no such result. Raises as `get`."""
-        if not is_result_id(result_id):
-            return None
-        spooled = self._in_spool(result_id)
-        return spooled.complete_sidecar() if spooled else self._storage.read_sidecar(result_id)
+        """What is known of a result, durable or not yet; None where there is none. Raises as `get`."""
+        return self._finder.sidecar(result_id)
+
+    def look(self) -> None:
+        """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
+        if self.disk.look():
+            with self._changed:
+                self._comebacks += 1
+                self._changed.notify_all()
+
+    def left(self) -> Left:
+        """What becomes of accepted results if the process ends now; what was lost before is counted, too."""
+        return self._trust.left(list(self._waiting.values()), self._lost)
 
     @property
     def pending(self) -> int:
@@ -208,10 +216,10 @@ class ResultStore:
                 self._spool.release(reservation.estimate)
                 self._tell_a_writer()
 
-    def _enqueue(self, waiting: Waiting) -> None:
-        with self._changed:
-            self._queue.append(waiting)
-            self._tell_a_writer()
+    def _accept(self, waiting: Waiting) -> None:
+        self._waiting[waiting.id] = waiting
+        self._queue.append(waiting)
+        self._tell_a_writer()
 
     def _tell_a_writer(self) -> None:
         """That there is a first result, to wait for others with; or a group that waits no longer."""
@@ -221,16 +229,6 @@ class ResultStore:
     def _ripe_in_s(self) -> float:
         return 0.0 if self._flushing else self._queue.ripe_in_s(self._clock.now(), self._spool.reserved_items)
 
-    def _in_spool(self, result_id: str) -> Spooled | None:
-        """Before a look into the storage: a result leaves the spool only when it is there."""
-        waiting = self._waiting.get(result_id)  # one look needs no lock
-        if waiting and (unspooled := waiting.unspooled):
-            return unspooled
-        try:
-            return self._spooled.read(result_id)
-        except OSError as error:
-            raise unreadable(result_id, error) from error
-
     def _save_until_closed(self) -> None:
         while group := self._next():
             self._save(group)
@@ -238,17 +236,14 @@ class ResultStore:
     def _save(self, group: list[Waiting]) -> None:
         try:
             with stage_range("save", group[0].id):
-                found = [(waiting.id, waiting.unspooled or self._spooled.read(waiting.id)) for waiting in group]
-                missing = [result_id for result_id, spooled in found if spooled is None]
-                if lost := [result_id for result_id in missing if self._storage.read_sidecar(result_id) is None]:
-                    _log.error("results are lost: somebody deleted them from the spool", results=lost)
-                self._storage.write_all([(each.body, each.complete_sidecar()) for _, each in found if each])
+                found, lost = self._finder.to_save(group)
+                self._storage.write_all([(each.body, each.complete_sidecar()) for each in found])
                 for waiting in group:
                     self._spooled.remove(waiting.id)
         except Exception as error:  # whatever it is, the writer lives on and the results are kept
             self._keep(group, error)
         else:
-            self._forget(group)
+            self._forget(group, lost)
 
     def _next(self) -> list[Waiting]:
         """Those that the next write takes; none when the store is closed."""
@@ -262,8 +257,11 @@ class ResultStore:
                         return group
             return []
 
-    def _forget(self, group: list[Waiting]) -> None:
+    def _forget(self, group: list[Waiting], lost: list[str]) -> None:
+        if lost:
+            _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._changed:
+            self._lost += len(lost)
             now = self._clock.now()
             for waiting in group:
                 del self._waiting[waiting.id]
@@ -273,21 +271,20 @@ class ResultStore:
         if failures:
             _log.info("saving works again", failures=failures)
         for waiting in group:
-            for told in (self._observer.saved if self._observer else None, waiting.on_saved):
-                if told:
-                    told(now - waiting.since)
+            for told in filter(None, (self._observer.saved, waiting.on_saved)):
+                told(now - waiting.since)
 
     def _keep(self, group: list[Waiting], error: Exception) -> None:
         with self._changed:
             self._failures_in_a_row += 1
-            failures, pending = self._failures_in_a_row, len(self._waiting)
-        if self._observer:
-            self._observer.save_failed()
+            failures, everyone, comebacks = self._failures_in_a_row, list(self._waiting.values()), self._comebacks
+        self._observer.save_failed()
         if failures == 1:  # one line per streak: a full disk fails thousands of times
-            _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=pending)
-        for waiting in group:
-            with suppress(OSError):  # the disk may be what fails
-                self._spooled.sync(waiting.id)
+            _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
+        self._trust.secure(group, everyone)
+        if self._storage.on_this_disk and isinstance(error, OSError):
+            self.disk.doubt(max(waiting.size for waiting in group))
+        self.look()
         with self._changed:
             for waiting in group:
                 waiting.failed = True
@@ -297,4 +294,6 @@ class ResultStore:
                 return
             flushing = self._flushing
             pause_s = self._backoff.first_s if flushing else self._backoff.pause_s(failures)
-            self._changed.wait_for(lambda: self._closed or self._flushing > flushing, pause_s)
+            self._changed.wait_for(
+                lambda: self._closed or self._flushing > flushing or self._comebacks > comebacks, pause_s
+            )

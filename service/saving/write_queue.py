@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.saving.spool_files import Spooled
+from service.saving.spool_segments import Spooled
 
 MOST_BYTES = 64 * 2**20
 """Of those that are written at once: they are in memory at once."""
@@ -26,8 +26,8 @@ class Waiting:
     size: int
     """Bytes of its image."""
     since: float
-    unspooled: Spooled | None = None
-    """Itself, where the disk did not take it."""
+    remembered: Spooled | None = None
+    """Itself, where the spool cannot be relied on (spool_trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
     """It, or one that it was written with, was not taken: it goes by itself from now on, and holds up nobody."""

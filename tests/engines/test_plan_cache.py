@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
+from failing_disk import fill, tmpfs
 from structlog.testing import capture_logs
 
 from engines.plan_cache import PlanCache
@@ -96,3 +97,17 @@ def test_refused_plan_that_cannot_be_removed_is_only_a_warning(cache, monkeypatc
     with capture_logs() as logs:
         cache.discard(FACTS)
     assert [(line["event"], line["reason"]) for line in logs] == [("plan not removed", "Read-only file system")]
+
+
+def test_on_a_full_disk_a_plan_is_not_kept_and_the_one_before_is_whole(tmp_path):
+    with tmpfs(tmp_path / "small", "256k") as folder:
+        cache = PlanCache(folder / "plans")
+        cache.put(FACTS, CONTENT)
+        fill(folder)
+        with capture_logs() as logs:
+            cache.put(FACTS, bytes(100_000))
+            cache.put({**FACTS, "batch": 4}, bytes(100_000))
+        assert [line["reason"] for line in logs] == ["No space left on device"] * 2
+        assert cache.get(FACTS) == CONTENT
+        assert cache.get({**FACTS, "batch": 4}) is None
+        assert [path.suffix for path in (folder / "plans").iterdir()] == [".plan"]

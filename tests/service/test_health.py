@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.repository import ModelStatus
-from service.health import Outage, Vitals, unready_reasons
+from service.health import Outage, Vitals, unready_reasons, unsaved_reasons
 
 WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
 
@@ -27,6 +27,14 @@ def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> 
         "no model can be served (photos/2: sha256 differs)",
     ]
     assert unready_reasons(replace(WELL, models=[refused, *WELL.models])) == []
+
+
+def test_a_disk_that_takes_nothing_is_named_where_results_are_saved() -> None:
+    assert unsaved_reasons("", saves=True) == []
+    assert unsaved_reasons("No space left on device", saves=True) == [
+        "results cannot be saved (No space left on device)"
+    ]
+    assert unsaved_reasons("No space left on device", saves=False) == [], "it works for those who save nothing"
 
 
 def test_a_server_that_starts_says_as_long_again() -> None:

@@ -13,12 +13,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from failing_disk import SYNCS, FailingDisk
 from fake_clock import Clock
 from waiting import until
 
 from service.admission import Admission
 from service.background import running
-from service.errors import InvalidImage, NotFound, Overloaded, ShuttingDown
+from service.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
 from service.fairness import Flow
 from service.items import Call
 from service.jobs import table
@@ -28,6 +29,8 @@ from service.jobs.kept_orders import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import LEDGER_FILE, Database
 from service.orders import Order
+from service.saving.disk import Disk
+from service.saving.disk_state import DiskState
 from service.saving.owners import Owner
 from service.schemas import InpaintOptions
 
@@ -44,6 +47,7 @@ class Desk:
     owner: Owner
     admission: Admission
     clock: Clock
+    disk: DiskState
     asked: list[tuple[Order, Call]] = field(default_factory=list)
 
     async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
@@ -72,9 +76,11 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 
 @asynccontextmanager
-async def process(root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10) -> AsyncIterator[Desk]:
+async def process(
+    root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10, disk: Disk | None = None
+) -> AsyncIterator[Desk]:
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
-    owner, clock, admission = Owner(root, lambda: uuid4().hex), Clock(), Admission(8)
+    owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.enter()
     with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
 
@@ -84,7 +90,8 @@ async def process(root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10) -> A
 
         parts = JobParts(
             ledger=ledger,
-            kept=KeptOrders(root),
+            kept=KeptOrders(root, disk),
+            disk=state,
             owner=owner,
             admission=admission,
             fulfil=remembering,
@@ -92,7 +99,7 @@ async def process(root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10) -> A
             now=clock,
             new_id=lambda: uuid4().hex,
         )
-        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock)
+        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state)
         try:
             yield desk
         finally:
@@ -232,10 +239,28 @@ async def test_no_more_jobs_are_unfinished_than_allowed_over_all_processes(tmp_p
 async def test_a_request_that_the_disk_does_not_take_is_no_job(tmp_path: Path) -> None:
     (tmp_path / ".jobs").write_bytes(b"")
     async with process(tmp_path) as desk:
-        with pytest.raises(Overloaded) as refusal:
+        with pytest.raises(NotReady) as refusal:
             await desk.start()
-        assert refusal.value.code == "spool_full"
+        assert refusal.value.code == "storage_unavailable"
         assert desk.asked == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+async def test_while_the_disk_takes_nothing_no_job_is_accepted_and_nothing_is_left_of_it(
+    tmp_path: Path, code: int
+) -> None:
+    disk = FailingDisk()
+    async with process(tmp_path, disk=disk) as desk:
+        disk.fail(code, SYNCS)
+        for _ in range(2):
+            with pytest.raises(NotReady) as refusal:
+                await desk.start()
+            assert refusal.value.code == "storage_unavailable"
+        assert disk.asked.count("write") == 1, "the second is refused before anything is written"
+        assert list((tmp_path / ".jobs").iterdir()) == []
+        disk.mend()
+        assert desk.disk.look()
+        await desk.until((await desk.start()).id, "succeeded")
 
 
 async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -> None:

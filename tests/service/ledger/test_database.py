@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from failing_disk import fill, tmpfs
 
 from service.errors import NotReady
 from service.ledger.database import Database
@@ -101,3 +102,35 @@ def test_a_file_that_is_no_ledger_stops_the_start_and_says_what_to_do(tmp_path: 
     path.write_bytes(content) if content else path.mkdir()
     with pytest.raises(SettingsInvalid, match="move it away"), Database(path, [SCHEMA]):
         pass
+
+
+async def test_a_full_disk_is_told_of_and_what_was_written_before_is_kept(tmp_path: Path) -> None:
+    failures: list[str] = []
+    with (
+        tmpfs(tmp_path / "small", "1m") as folder,
+        Database(folder / "ledger", [SCHEMA], lambda: failures.append("failed")) as ledger,
+    ):
+        await ledger.write(put(1))
+        filler = fill(folder)
+        assert failures == []
+        with pytest.raises(NotReady) as refused:
+            await ledger.write(put_much)
+        assert refused.value.code == "ledger_unavailable"
+        assert failures == ["failed"]
+        assert await ledger.read(value) == 1
+        filler.unlink()
+        await ledger.write(put(2))
+        assert await ledger.read(value) == 2
+
+
+def put_much(ledger: sqlite3.Connection) -> None:
+    """More than what is left of the last page of the log."""
+    ledger.execute("CREATE TABLE large (text TEXT)")
+    ledger.execute("INSERT INTO large VALUES (?)", ("x" * 100_000,))
+
+
+def test_a_start_on_a_full_disk_says_to_make_room(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "small", "256k") as folder:
+        fill(folder)
+        with pytest.raises(SettingsInvalid, match="make room"), Database(folder / "ledger", [SCHEMA]):
+            pass

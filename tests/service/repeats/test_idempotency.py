@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -12,15 +13,19 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from failing_disk import FailingDisk
 from fake_clock import Clock
 from starlette.responses import Response
+from waiting import until
 
-from service.errors import Conflict, InvalidImage, InvalidOption
+from service.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.ledger.database import LEDGER_FILE, Database
 from service.orders import Order
 from service.repeats import keys
 from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
 from service.repeats.kept_responses import KeptResponses
+from service.saving.disk import Disk
+from service.saving.disk_state import DiskState
 from service.saving.owners import Owner
 from service.schemas import InpaintOptions
 
@@ -48,11 +53,13 @@ class Work:
 
 
 @asynccontextmanager
-async def process(root: Path, clock: Clock | None = None) -> AsyncIterator[Idempotency]:
+async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = Owner(root, lambda: uuid4().hex)
     owner.enter()
     with Database(root / LEDGER_FILE, [keys.SCHEMA]) as ledger:
-        desk = Idempotency(ledger, KeptResponses(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0)
+        desk = Idempotency(
+            ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
+        )
         yield desk
         await desk.close()
         owner.leave()
@@ -212,11 +219,34 @@ async def test_an_answer_whose_file_was_deleted_is_computed_again(tmp_path: Path
     assert work.done == 2
 
 
-async def test_a_disk_that_does_not_take_the_answer_does_not_withhold_it(tmp_path: Path) -> None:
-    (tmp_path / ".replies").write_bytes(b"")
+async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_given_back(tmp_path: Path) -> None:
+    disk, work = FailingDisk(), Work()
+    async with process(tmp_path, disk=disk) as one:
+        for at in (("write_soon",), ("rename",)):
+            disk.fail(errno.ENOSPC, at)
+            with pytest.raises(NotReady) as refused:
+                await one.once(NAME, "a", work)
+            assert refused.value.code == "storage_unavailable"
+            assert kept(tmp_path) == []
+            await until(lambda: not one._giving_back)
+            disk.mend()
+            assert one.disk.look()
+        response = await one.once(NAME, "a", work)
+        again = await one.once(NAME, "a", work)
+        assert again.body == response.body
+        assert work.done == 3
+
+
+async def test_a_key_is_not_taken_while_the_disk_takes_nothing_but_kept_answers_are_given(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one:
-        assert bytes((await one.once(NAME, "a", work)).body).endswith(b"1")
+        await one.once(NAME, "a", work)
+        one.disk.failed(OSError(errno.EROFS, "Read-only file system"))
+        assert (await one.once(NAME, "a", work)).headers["idempotency-replayed"] == "true"
+        with pytest.raises(NotReady) as refused:
+            await one.once("another", "a", work)
+        assert refused.value.code == "storage_unavailable"
+    assert work.done == 1
 
 
 def test_each_client_has_keys_of_its_own_for_each_endpoint() -> None:

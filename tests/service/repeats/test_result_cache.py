@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import sqlite3
 import threading
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tensor_specs import image, latent, mask, output
+from waiting import wait_until
 
 from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
 from service.ledger.database import LEDGER_FILE
 from service.repeats.result_cache import ResultCache
+from service.saving.disk_state import INCOMING
 
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
@@ -100,6 +103,26 @@ def test_a_result_that_was_deleted_is_computed_again(serve: Serve, files: Files,
         again = client.post(PATH, files=files)
         assert again.headers["cache-status"] == "retouch; fwd=uri-miss; stored"
         assert client.get(again.headers["location"]).content == again.content
+
+
+def test_while_the_disk_takes_nothing_hits_are_sent_and_misses_neither_promised_nor_remembered(
+    serve: Serve, files: Files, tmp_path: Path
+) -> None:
+    running = serve(cache_entries=100)
+    other = {"quality": "7"}
+    with running.client() as client:
+        first = client.post(PATH, files=files)
+        wait_until(lambda: not running.service.store.pending)
+        incoming = running.service.settings.results_dir / INCOMING
+        incoming.rename(tmp_path / "aside")
+        incoming.write_bytes(b"")  # so that the disk cannot be tried
+        running.service.store.disk.failed(OSError(errno.ENOSPC, "No space left on device"))
+        again, refused = client.post(PATH, files=files), client.post(PATH, files=files, data=other)
+        assert again.headers["location"] == first.headers["location"]
+        assert refused.json()["code"] == "storage_unavailable"
+        incoming.unlink()
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.post(PATH, files=files, data=other).headers["cache-status"] == "retouch; fwd=uri-miss; stored"
 
 
 def test_what_is_not_saved_is_not_cached_and_a_server_without_cache_compares_nothing(

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from service.errors import ServiceError
+from service.saving.disk import Disk
 from service.saving.file_system import Changes
-from service.saving.result_files import Disk, ResultFiles
+from service.saving.result_files import ResultFiles
 from service.saving.storage import is_result_id
 from service.settings import SettingsInvalid
 

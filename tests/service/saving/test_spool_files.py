@@ -6,26 +6,44 @@ import errno
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_disk import FailingDisk, fill, tmpfs
 from structlog.testing import capture_logs
 
 from service.saving import spool_files
+from service.saving.disk import Disk
 from service.saving.owners import SPOOL, Owner
-from service.saving.spool_files import SEGMENT_BYTES, Spooled, SpoolFiles
+from service.saving.spool_files import SpoolFiles
+from service.saving.spool_segments import SEGMENT_BYTES, Spooled
 
 ID, OTHER = f"{1:032x}", f"{2:032x}"
 BODY = bytes(range(256)) * 400
 SIDECAR = {"id": ID, "media_type": "image/png"}
 
 
-def spool(root: Path, name: str) -> SpoolFiles:
-    files = SpoolFiles(Owner(root, lambda: name))
+def spool(root: Path, name: str, disk: Disk | None = None) -> SpoolFiles:
+    files = SpoolFiles(Owner(root, lambda: name), disk)
     files.open()
     return files
+
+
+class HangingDisk(Disk):
+    """Appends nothing until it is released."""
+
+    def __init__(self) -> None:
+        self.stuck, self.release = threading.Event(), threading.Event()
+        self.release.set()
+
+    def append(self, descriptor: int, pieces: Sequence[bytes], at: int) -> None:
+        if not self.release.is_set():
+            self.stuck.set()
+        self.release.wait(30)
+        super().append(descriptor, pieces, at)
 
 
 def segments(root: Path, name: str) -> list[Path]:
@@ -302,14 +320,10 @@ def test_a_segment_that_cannot_be_moved_stays_with_the_dead(tmp_path: Path, monk
 def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, stuck, release = spool(tmp_path, "here"), threading.Event(), threading.Event()
+    disk = HangingDisk()
+    files, stuck, release = spool(tmp_path, "here", disk), disk.stuck, disk.release
     files.write(ID, BODY, SIDECAR)
-
-    def hang(*_: Any) -> None:
-        stuck.set()
-        release.wait(30)
-
-    monkeypatch.setattr(spool_files, "write_all", hang)
+    release.clear()
     monkeypatch.setattr(spool_files, "_PATIENCE_S", 0.05)
     writer = threading.Thread(target=files.write, args=(OTHER, BODY, SIDECAR))
     writer.start()
@@ -365,3 +379,53 @@ def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:
     here.write(ID, BODY, SIDECAR)
     there.write(OTHER, BODY, SIDECAR)
     assert here.ids() == there.ids() == {ID, OTHER}
+
+
+def test_a_file_that_could_not_be_synced_is_neither_appended_to_nor_synced_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    files = spool(tmp_path, "here", disk)
+    files.write(ID, BODY, SIDECAR)
+    disk.fail(errno.EIO, ("sync",))
+    with pytest.raises(OSError, match="Input/output error"):
+        files.sync(ID)
+    disk.mend()
+    asked = disk.asked.count("sync")
+    with pytest.raises(OSError, match="Input/output error"):  # though it would succeed now
+        files.sync(ID)
+    assert disk.asked.count("sync") == asked
+    assert files.is_suspect(ID)
+    files.write(OTHER, BODY, SIDECAR)
+    assert not files.is_suspect(OTHER)
+    files.sync(OTHER)
+    assert len(segments(tmp_path, "here")) == 2
+
+
+def test_a_result_that_is_spooled_anew_counts_once_and_its_old_file_goes(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    files, there = spool(tmp_path, "here", disk), spool(tmp_path, "there")
+    files.write(ID, BODY, SIDECAR)
+    disk.fail(errno.EIO, ("sync",))
+    with pytest.raises(OSError, match="Input/output error"):
+        files.sync(ID)
+    disk.mend()
+    files.write(ID, BODY, SIDECAR)
+    assert [path.name for path in segments(tmp_path, "here")] == ["2.log"]
+    assert files.read(ID) == there.read(ID) == Spooled(BODY, SIDECAR)
+    files.remove(ID)
+    assert files.read(ID) is there.read(ID) is None
+
+
+def test_on_a_full_disk_room_that_saved_results_take_in_the_spool_is_used_again(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", "1m") as disk:
+        files = spool(disk, "here")
+        files.write(ID, bytes(500_000), SIDECAR)
+        files.remove(ID)
+        fill(disk)
+        files.write(OTHER, bytes(400_000), SIDECAR)
+        assert files.read(OTHER) == Spooled(bytes(400_000), SIDECAR)
+        with pytest.raises(OSError, match="No space left"):
+            files.write(ID, bytes(400_000), SIDECAR)
+        assert files.read(OTHER) == Spooled(bytes(400_000), SIDECAR)
+        assert files.read(ID) is None
+        files.close()
+        assert [result_id for result_id, _ in spool(disk, "next").inherit()] == [OTHER]

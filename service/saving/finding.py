@@ -1,0 +1,55 @@
+"""A result by its id, wherever it is: durable already, or still on its way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.saving.spool_files import SpoolFiles
+from service.saving.spool_segments import Spooled
+from service.saving.storage import Storage, is_result_id, unreadable
+from service.saving.write_queue import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFinder:
+    """Thread-safe; its methods block.
+
+    waiting: the results of this process that are not durable yet; others change it meanwhile.
+    """
+
+    waiting: Mapping[str, Waiting]
+    spool_files: SpoolFiles
+    storage: Storage
+
+    def image(self, result_id: str) -> tuple[bytes, str] | None:
+        """The image and its media type, or None where there is no such result. Raises as `Storage.read`."""
+        if not is_result_id(result_id):
+            return None
+        spooled = self._in_spool(result_id)
+        return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
+
+    def sidecar(self, result_id: str) -> dict[str, Any] | None:
+        """What is known of a result, or None where there is no such result. Raises as `Storage.read_sidecar`."""
+        if not is_result_id(result_id):
+            return None
+        spooled = self._in_spool(result_id)
+        return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
+
+    def to_save(self, group: Sequence[Waiting]) -> tuple[list[Spooled], list[str]]:
+        """What is to be saved of them, and the ids of those that are nowhere any more. Raises OSError, as `sidecar`."""
+        found = {waiting.id: waiting.remembered or self.spool_files.read(waiting.id) for waiting in group}
+        missing = [result_id for result_id, spooled in found.items() if spooled is None]
+        lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
+        return [spooled for spooled in found.values() if spooled], lost
+
+    def _in_spool(self, result_id: str) -> Spooled | None:
+        """Before a look into the storage: a result leaves the spool only when it is there."""
+        waiting = self.waiting.get(result_id)  # one look needs no lock
+        if waiting and (remembered := waiting.remembered):
+            return remembered
+        try:
+            return self.spool_files.read(result_id)
+        except OSError as error:
+            raise unreadable(result_id, error) from error
