@@ -70,7 +70,6 @@ async def cancel_job(request: Request, job_id: str) -> Response:
     return job_response(await service.jobs.cancel(job_id))
 
 
-@router.head("/v1/results/{result_id}", include_in_schema=False)
 @router.get("/v1/results/{result_id}", **openapi.stored_result())
 async def get_result(request: Request, result_id: str = Path(description="32 hexadecimal digits")) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
@@ -108,14 +107,12 @@ async def get_models(request: Request) -> ModelsReply:
     )
 
 
-@router.head("/livez", include_in_schema=False)
 @router.get("/livez", response_model=HealthReply)
 async def livez() -> HealthReply:
     """200 while the process runs its event loop."""
     return HealthReply(status="ok")
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=HealthReply, responses={503: {"model": HealthReply}})
 async def readyz(request: Request) -> Response:
     """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
