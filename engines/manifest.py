@@ -24,6 +24,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engines.errors import ManifestInvalid
+from engines.validation import faults
 
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
@@ -206,5 +207,4 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
-        raise ManifestInvalid(f"{path}: {where}") from error
+        raise ManifestInvalid(f"{path}: {faults(error, 'field', Manifest.model_fields)}") from error

@@ -35,6 +35,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Make a key and print it, once: the file keeps its digest alone."""
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
+    from engines.validation import faults  # noqa: PLC0415 -- the same
     from service.edge.keys import KeyRecord, KeysInvalid, digest, new_key, read_keys, sole_writer, write_keys  # noqa: PLC0415 -- the same
 
     path, now = _path(file), datetime.now(timezone.utc)
@@ -59,9 +60,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                 }
             )
         except ValidationError as error:
-            raise KeysInvalid(
-                "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            ) from None
+            raise KeysInvalid(faults(error, "field")) from None
         write_keys(path, (*keys, record))
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
     typer.echo(key)
