@@ -50,9 +50,11 @@ def doctor(
 def _show(diagnosis: Diagnosis) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
 
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
+
     console = Console()
-    console.print(_host_table(diagnosis))
-    console.print(_model_table(diagnosis))
+    print_table(_host_table(diagnosis), console)
+    print_table(_model_table(diagnosis), console)
     for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _why(check)):
         console.print(line, markup=False, soft_wrap=True)
     verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
@@ -93,5 +95,5 @@ def _table(title: str, *columns: str) -> Table:
 
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column == "model")
     return table

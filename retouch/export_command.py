@@ -130,8 +130,9 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 (as above)
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 (as above)
+
+    from engines.tables import print_table  # noqa: PLC0415 (loads rich)
 
     table = Table(title=title, caption=caption)
     for column in ("graph", "inputs", "PSNR dB", "largest difference"):
@@ -139,7 +140,7 @@ def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
     for case in cases:
         psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
         table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
-    Console().print(table)
+    print_table(table)
 
 
 def _print_report(exported: Exported) -> None:
@@ -150,7 +151,7 @@ def _print_report(exported: Exported) -> None:
     _print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
     console = Console()
     options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
-    console.print(f"{manifest.generator}: {options}", markup=False)
+    console.print(f"{manifest.generator}: {options}", markup=False, soft_wrap=True)
     for note in exported.notes:
-        console.print(note, markup=False)
-    console.print(f"published {exported.directory}", markup=False)
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"published {exported.directory}", markup=False, soft_wrap=True)

@@ -69,17 +69,18 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
 @keys_app.command("list")
 def list_keys(file: _File = None) -> None:
     """List the keys: id, name, scopes, limits, and whether they hold."""
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
-    from rich.table import Table  # noqa: PLC0415 -- the same
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
     from service.edge.keys import read_keys  # noqa: PLC0415 -- loads pydantic
 
     now = datetime.now(timezone.utc)
-    table = Table("id", "name", "scopes", "limits", "created", "state")
+    table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
     for key in read_keys(_path(file)):
         scopes = ", ".join(sorted(key.scopes))
-        table.add_row(key.id, key.name, scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
-    Console().print(table)
+        table.add_row(key.id, escape(key.name), scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
+    print_table(table)
 
 
 @keys_app.command()

@@ -67,11 +67,13 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
-    from rich.markup import escape  # noqa: PLC0415 -- the same
-    from rich.table import Table  # noqa: PLC0415 -- the same
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
-    table = Table("model", "task", "generator", "precision", "sizes", "parity, worst case")
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
+
+    name_column = Column("model", no_wrap=True)  # people type what is in it
+    table = Table(name_column, "task", "generator", "precision", "sizes", "parity, worst case")
     for row in rows:
         name = f"{row['name']}/{row['version']}"
         if "error" in row:
@@ -79,7 +81,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         else:
             facts = (name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"]))
             table.add_row(*map(escape, facts))
-    Console().print(table)
+    print_table(table)
 
 
 def _size(rule: dict[str, Any]) -> str:
