@@ -20,12 +20,14 @@ def models(
     from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     root = load_settings({"models_dir": models_dir} if models_dir else {}).models_dir
+    from engines.listing import why_empty  # noqa: PLC0415 -- loads pydantic
+
     rows = list_models(root)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
     if not rows:
-        typer.echo(f"no models in {root}; retouch export makes one")
+        typer.echo(f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one")
         return
     _show(rows)
 
