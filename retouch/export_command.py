@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[1] / "tests" / "data"
 """Present in a checkout; an installed wheel needs --images."""
+_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors"))
 
 
 def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME")] = None,
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
     generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
     batch_norm: Annotated[
@@ -55,7 +58,9 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         _add_program(program_only, checkpoint, images)
         return
     if name is None:
-        raise typer.BadParameter("give the model a name with --name, or --program-only its folder")
+        name = name_after(checkpoint[0])
+        more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
+        typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
     from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
 
     request = ExportRequest(
@@ -91,6 +96,22 @@ def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
             raise typer.BadParameter(f"{pair!r}: write KEY=VALUE, as in --option levels=7")
         options[key] = value
     return options
+
+
+def name_after(checkpoint: Path) -> str:
+    """A valid model name (lower-case letters, digits, `-` and `_`, at most 64) made of a file's name.
+
+    Raises:
+        typer.BadParameter: no letter or digit of it can be used.
+    """
+    stem = checkpoint.name
+    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
+        stem = path.stem
+    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-_")
+    if not name:
+        raise typer.BadParameter(f"no model name can be made of {checkpoint.name}; give one with --name")
+    return name
 
 
 def _require_torch() -> None:
