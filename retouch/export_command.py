@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import unicodedata
@@ -55,13 +56,15 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     """
     _require_torch()
     if program_only is not None:
+        _load_torch()
         _add_program(program_only, checkpoint, images)
         return
     if name is None:
         name = name_after(checkpoint[0])
         more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
         typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
-    from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
+    _load_torch()
+    from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
     request = ExportRequest(
         checkpoints=tuple(checkpoint),
@@ -118,6 +121,14 @@ def _require_torch() -> None:
     missing = [module for module in ("torch", "onnx") if importlib.util.find_spec(module) is None]
     if missing:
         raise EngineUnavailable(f"export needs {' and '.join(missing)}: make install-export")
+
+
+def _load_torch() -> None:
+    """All that an export needs, which takes seconds."""
+    from retouch.status_line import status_line  # noqa: PLC0415 (loads rich)
+
+    with status_line("loading torch"):
+        importlib.import_module("export.pipeline")
 
 
 def _run(request: ExportRequest) -> Exported:
