@@ -164,7 +164,12 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
     )
-    return lambda directory, manifest: open_engine(directory, manifest, options, shapes)
+
+    def opened(directory: Path, manifest: Manifest) -> Engine:
+        log.info("model loading", model=manifest.key)  # seconds on a CPU, minutes where a plan is built
+        return open_engine(directory, manifest, options, shapes)
+
+    return opened
 
 
 def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
