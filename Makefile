@@ -3,8 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PINS := requirements/constraints.txt
-# modules are compiled when they are first imported: most of what is installed never is
-INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile --constraint $(PINS) --editable
+# modules are compiled when they are first imported: most of what is installed never is; pip is not quiet, as it takes long
+INSTALL := -m pip --disable-pip-version-check install --no-compile --constraint $(PINS) --editable
 PIP := $(BIN)/python $(INSTALL)
 # a process for each core (tests/conftest.py), a file in one of them; in the order of their names, as the longest come first;
 # one that dies ends the run and names its test: started again, xdist may wait for it for ever
@@ -88,27 +88,33 @@ clean:
 	rm -rf .venv .venv-310 .venv-clients tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
+	@echo "making the virtual environment .venv"
 	$(PYTHON) -m venv .venv
 
 .venv/.serve: pyproject.toml $(PINS) | .venv/bin/python
+	@echo "installing what serving needs into .venv, once: about 0.7 GB, half a minute on a fast network"
 	$(PIP) .
 	touch $@
 
 .venv/.export: pyproject.toml $(PINS) | .venv/bin/python
+	@echo "installing what export needs into .venv, once: torch and onnx, several GB, minutes"
 	$(PIP) '.[export]'
 	touch $@ .venv/.serve
 
 .venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
+	@echo "installing what the tests need into .venv, once: several GB, minutes"
 	$(PIP) '.[export,dev]'
 	touch $@ .venv/.serve .venv/.export
 
 .venv-310/.test: pyproject.toml $(PINS)
+	@echo "installing what the tests need under CPython 3.10 into .venv-310, once: minutes"
 	$(PYTHON310) -m venv .venv-310
 	.venv-310/bin/python $(INSTALL) '.[test]'
 	! .venv-310/bin/python -c 'import torch' 2> /dev/null
 	touch $@
 
 .venv/.security: pyproject.toml | .venv/.dev
+	@echo "installing bandit, pip-audit and atheris into .venv, once"
 	$(PIP) '.[security]'
 	touch $@
 

@@ -62,6 +62,19 @@ def list_versions(root: Path) -> dict[Key, Listed]:
     return found
 
 
+def why_empty(root: Path) -> str | None:
+    """Why there is no model under `root`, for people; None if there is one, whether or not it can be served."""
+    if list_versions(root):
+        return None
+    try:
+        there = any(root.iterdir())
+    except FileNotFoundError:
+        return "the folder is not there"
+    except OSError as error:
+        return f"the folder cannot be read ({error.strerror})"
+    return f"no NAME/VERSION/{MANIFEST_FILE} in the folder" if there else "the folder is empty"
+
+
 def unreadable(root: Path, found: Iterable[Key], before: Mapping[Key, Listed]) -> dict[Key, Listed]:
     """The versions of before that were not found and yet are not gone: they only cannot be read just now.
 

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from engines.errors import ManifestInvalid
 from engines.regular_files import read_regular
+from engines.validation import faults
 
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
@@ -210,5 +211,4 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
-        raise ManifestInvalid(f"{path}: {where}") from error
+        raise ManifestInvalid(f"{path}: {faults(error, 'field', Manifest.model_fields)}") from error

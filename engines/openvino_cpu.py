@@ -33,6 +33,7 @@ from engines.tensors import tensor_shape
 _DECISIONS_FORMAT = 1
 """Counted up when the probes or the rule change, so that older decisions are not believed."""
 _LANES = 2
+_SOURCE_LINE = re.compile(r"Exception from \S+:\d+:")
 
 
 @dataclass(slots=True)
@@ -250,4 +251,5 @@ def _nobody(_: object) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error))[:300]
+    """What went wrong, without the lines of OpenVINO's sources that come before it."""
+    return re.sub(r"\s+", " ", _SOURCE_LINE.sub("", str(error))).strip()[:300]

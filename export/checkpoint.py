@@ -29,6 +29,20 @@ _NET_PREFIX = re.compile(r"(?:net_?)?(?:g|gen|generator)(?:_\w+)?|ema\w*|\w+_ema
 _NOT_WEIGHTS = re.compile(r"optim|sched|param_groups|scaler|rng", re.IGNORECASE)
 _DEEPEST_WRAPPER = 4
 _NAMES_SHOWN = 8
+_SAVE_WEIGHTS = "save the generator's state_dict() alone with torch.save and export that"
+_INTEGERS = frozenset(
+    (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         CheckpointRefused: the file is missing, truncated, foreign, needs unsafe unpickling, would unpack to more than
-            it holds, has no state dict, or a weight is NaN or infinite; the message says which.
+            it holds, has no state dict, or a weight is not dense, real and finite; the message says which.
     """
     digest = sha256_of(path)
     whole = [Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "", 0, {})]
@@ -88,14 +102,14 @@ def _load(path: Path) -> object:
     except pickle.UnpicklingError as error:
         raise CheckpointRefused(_unsafe(path, str(error))) from error
     except Exception as error:  # hostile bytes fail anywhere inside the reader; all of it means the same to the caller
-        raise CheckpointRefused(f"{path}: truncated or not a torch checkpoint ({_first_line(error)})") from error
+        raise CheckpointRefused(_foreign(path)) from error
 
 
 def _load_safetensors(path: Path) -> object:
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointRefused(f"{path}: not a safetensors file ({_first_line(error)})") from error
+        raise CheckpointRefused(f"{path}: truncated or not a safetensors file; copy it again") from error
 
 
 def _refuse_packed_zip(path: Path) -> None:
@@ -104,9 +118,12 @@ def _refuse_packed_zip(path: Path) -> None:
         return
     try:
         with zipfile.ZipFile(path) as archive:
-            packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+            entries = archive.infolist()
     except zipfile.BadZipFile as error:
         raise CheckpointRefused(f"{path}: damaged zip ({error}); copy it again") from error
+    if any("/code/" in entry.filename for entry in entries):
+        raise CheckpointRefused(f"{path}: a TorchScript program; {_SAVE_WEIGHTS}")
+    packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
     if packed:
         raise CheckpointRefused(f"{path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first")
 
@@ -114,15 +131,22 @@ def _refuse_packed_zip(path: Path) -> None:
 def _unsafe(path: Path, message: str) -> str:
     found = re.search(r"(?:GLOBAL|global) ([\w.]+)", message)
     if found is None:
-        return f"{path}: truncated or not a torch checkpoint ({message.splitlines()[0][:200]})"
+        return _foreign(path)
+    return f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
+
+
+def _foreign(path: Path) -> str:
+    """What a file is told that torch cannot read. Never in torch's words, which advise to run whatever is in it."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if file.read(1) == b"{" and length < path.stat().st_size:
+            return (
+                f"{path}: a safetensors file under another name; rename it to {path.with_suffix('.safetensors').name}"
+            )
     return (
-        f"{path}: needs {found[1]} to be unpickled, which could run code; "
-        "save the generator's state_dict() alone with torch.save and export that"
+        f"{path}: truncated or not a torch checkpoint; copy it again, or give the .pth, .pt or .safetensors file that "
+        "the training wrote"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
 def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
@@ -159,8 +183,13 @@ def _without_prefixes(state: State) -> State:
 
 
 def _plain(tensor: Tensor, name: str, path: Path) -> Tensor:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise CheckpointRefused(f"{path}: {name} is sparse or quantised; export needs dense weights")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
+    if tensor.is_meta:
+        raise CheckpointRefused(f"{path}: {name} has a shape and no values; {_SAVE_WEIGHTS}")
+    if not (tensor.is_floating_point() or tensor.dtype in _INTEGERS):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise CheckpointRefused(f"{path}: {name} holds {kind} values; export needs real numbers")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise CheckpointRefused(f"{path}: {name} claims shape {tuple(tensor.shape)} but holds fewer values")
     if not tensor.is_floating_point():
@@ -177,8 +206,10 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     """Give `net`, whose parameters may be on the meta device, the tensors of `state`, and put it in eval mode.
 
     Raises:
-        LayoutMismatch: a key is missing or unexpected or has another shape; the message names it.
+        LayoutMismatch: a key is missing or unexpected, has another shape, or is a weight of integers; the message
+            names it.
     """
+    weights = {key for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
     wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
     faults = [
@@ -192,6 +223,7 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
                 if found.get(key, wanted[key]) != wanted[key]
             ],
         ),
+        _listed("of integers", [key for key in state if key in weights and not state[key].is_floating_point()]),
     ]
     if any(faults):
         raise LayoutMismatch("keys " + "; ".join(filter(None, faults)))

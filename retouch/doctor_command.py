@@ -27,8 +27,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
     """Check this host; exit code 0 only if the main job can run."""
-    from retouch.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
-    from service.settings import load_settings  # noqa: PLC0415 -- the same
+    from retouch.status_line import status_line  # noqa: PLC0415 -- loads rich
+    from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the report says it all
     given = {
@@ -38,7 +38,10 @@ def doctor(
         "engine_cache_dir": engine_cache_dir,
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
-    diagnosis = diagnose(settings, Host())
+    with status_line("trying the engines on each model"):
+        from retouch.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
+
+        diagnosis = diagnose(settings, Host())
     if as_json:
         typer.echo(diagnosis.model_dump_json(indent=1))
     else:
@@ -50,9 +53,11 @@ def doctor(
 def _show(diagnosis: Diagnosis) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
 
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
+
     console = Console()
-    console.print(_host_table(diagnosis))
-    console.print(_model_table(diagnosis))
+    print_table(_host_table(diagnosis), console)
+    print_table(_model_table(diagnosis), console)
     for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _why(check)):
         console.print(line, markup=False, soft_wrap=True)
     verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
@@ -93,5 +98,5 @@ def _table(title: str, *columns: str) -> Table:
 
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column == "model")
     return table

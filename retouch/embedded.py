@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
+from engines.validation import faults
 from retouch.client import Filled, Task
 from service.app import open_pipeline
 from service.calls import answer
@@ -95,5 +96,4 @@ def _validated(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
-        raise InvalidOption("; ".join(problems)) from error
+        raise InvalidOption(faults(error, "option", model.model_fields)) from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +21,12 @@ if TYPE_CHECKING:
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[1] / "tests" / "data"
 """Present in a checkout; an installed wheel needs --images."""
+_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors"))
 
 
 def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
-    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME")] = None,
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
     generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
     option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
     batch_norm: Annotated[
@@ -52,12 +56,18 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     """
     _require_torch()
     if program_only is not None:
+        _load_torch()
         _add_program(program_only, checkpoint, images)
         return
-    if name is None:
-        raise typer.BadParameter("give the model a name with --name, or --program-only its folder")
-    from export.pipeline import ExportRequest  # noqa: PLC0415 (loads torch)
     from service.settings import load_settings  # noqa: PLC0415 (loads pydantic)
+
+    output = output or load_settings().models_dir
+    if name is None:
+        name = name_after(checkpoint[0])
+        more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
+        typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
+    _load_torch()
+    from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
     request = ExportRequest(
         checkpoints=tuple(checkpoint),
@@ -68,7 +78,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         precision=precision,
         max_batch=max_batch,
         program=program,
-        output=output or load_settings().models_dir,
+        output=output,
         licence=licence,
         training_data=training_data,
     )
@@ -94,10 +104,34 @@ def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
     return options
 
 
+def name_after(checkpoint: Path) -> str:
+    """A valid model name (lower-case letters, digits, `-` and `_`, at most 64) made of a file's name.
+
+    Raises:
+        typer.BadParameter: no letter or digit of it can be used.
+    """
+    stem = checkpoint.name
+    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
+        stem = path.stem
+    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-_")
+    if not name:
+        raise typer.BadParameter(f"no model name can be made of {checkpoint.name}; give one with --name")
+    return name
+
+
 def _require_torch() -> None:
     missing = [module for module in ("torch", "onnx") if importlib.util.find_spec(module) is None]
     if missing:
         raise EngineUnavailable(f"export needs {' and '.join(missing)}: make install-export")
+
+
+def _load_torch() -> None:
+    """All that an export needs, which takes seconds."""
+    from retouch.status_line import status_line  # noqa: PLC0415 (loads rich)
+
+    with status_line("loading torch"):
+        importlib.import_module("export.pipeline")
 
 
 def _run(request: ExportRequest) -> Exported:
@@ -131,8 +165,9 @@ def _steps() -> Iterator[Callable[[str], None]]:
 
 
 def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
-    from rich.console import Console  # noqa: PLC0415 (as above)
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 (as above)
+
+    from engines.tables import print_table  # noqa: PLC0415 (loads rich)
 
     table = Table(title=title, caption=caption)
     for column in ("graph", "inputs", "PSNR dB", "largest difference"):
@@ -140,7 +175,7 @@ def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
     for case in cases:
         psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
         table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
-    Console().print(table)
+    print_table(table)
 
 
 def _print_report(exported: Exported) -> None:
@@ -151,7 +186,7 @@ def _print_report(exported: Exported) -> None:
     _print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
     console = Console()
     options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
-    console.print(f"{manifest.generator}: {options}", markup=False)
+    console.print(f"{manifest.generator}: {options}", markup=False, soft_wrap=True)
     for note in exported.notes:
-        console.print(note, markup=False)
-    console.print(f"published {exported.directory}", markup=False)
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"published {exported.directory}", markup=False, soft_wrap=True)

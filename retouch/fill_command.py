@@ -160,19 +160,25 @@ def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Wher
             return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
 
     begun = time.monotonic()
-    with _progress(task, len(jobs), shown=not as_json) as done:
+    with _progress(task, len(jobs), shown=not as_json, here=where.url is None) as done:
         outcomes = asyncio.run(run())
     _report(outcomes, time.monotonic() - begun, as_json)
 
 
 @contextmanager
-def _progress(task: Task, total: int, *, shown: bool) -> Iterator[Callable[[Outcome], None]]:
+def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[Outcome], None]]:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 
+    from retouch.status_line import status_line  # noqa: PLC0415 -- loads rich
+
     console = Console(stderr=True)
+    if shown and total == 1:
+        with status_line("loading the model" if here else "waiting for the server", console):
+            yield lambda _: None
+        return
     columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not (shown and total > 1 and console.is_terminal)) as progress:
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
         bar = progress.add_task(task, total=total)
         yield lambda _: progress.advance(bar)
 

@@ -35,6 +35,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Make a key and print it, once: the file keeps its digest alone."""
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
+    from engines.validation import faults  # noqa: PLC0415 -- the same
     from service.edge.keys import KeyRecord, KeysInvalid, digest, new_key, read_keys, sole_writer, write_keys  # noqa: PLC0415 -- the same
 
     path, now = _path(file), datetime.now(timezone.utc)
@@ -59,9 +60,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                 }
             )
         except ValidationError as error:
-            raise KeysInvalid(
-                "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            ) from None
+            raise KeysInvalid(faults(error, "field")) from None
         write_keys(path, (*keys, record))
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
     typer.echo(key)
@@ -70,17 +69,18 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
 @keys_app.command("list")
 def list_keys(file: _File = None) -> None:
     """List the keys: id, name, scopes, limits, and whether they hold."""
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
-    from rich.table import Table  # noqa: PLC0415 -- the same
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
     from service.edge.keys import read_keys  # noqa: PLC0415 -- loads pydantic
 
     now = datetime.now(timezone.utc)
-    table = Table("id", "name", "scopes", "limits", "created", "state")
+    table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
     for key in read_keys(_path(file)):
         scopes = ", ".join(sorted(key.scopes))
-        table.add_row(key.id, key.name, scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
-    Console().print(table)
+        table.add_row(key.id, escape(key.name), scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
+    print_table(table)
 
 
 @keys_app.command()

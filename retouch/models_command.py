@@ -20,12 +20,14 @@ def models(
     from service.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     root = load_settings({"models_dir": models_dir} if models_dir else {}).models_dir
+    from engines.listing import why_empty  # noqa: PLC0415 -- loads pydantic
+
     rows = list_models(root)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
     if not rows:
-        typer.echo(f"no models in {root}; retouch export makes one")
+        typer.echo(f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one")
         return
     _show(rows)
 
@@ -67,11 +69,13 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
-    from rich.markup import escape  # noqa: PLC0415 -- the same
-    from rich.table import Table  # noqa: PLC0415 -- the same
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
-    table = Table("model", "task", "generator", "precision", "sizes", "parity, worst case")
+    from engines.tables import print_table  # noqa: PLC0415 -- loads rich
+
+    name_column = Column("model", no_wrap=True)  # people type what is in it
+    table = Table(name_column, "task", "generator", "precision", "sizes", "parity, worst case")
     for row in rows:
         name = f"{row['name']}/{row['version']}"
         if "error" in row:
@@ -79,7 +83,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         else:
             facts = (name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"]))
             table.add_row(*map(escape, facts))
-    Console().print(table)
+    print_table(table)
 
 
 def _size(rule: dict[str, Any]) -> str:

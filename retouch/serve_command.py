@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
@@ -34,6 +36,7 @@ def make_serve_command() -> Callable[..., None]:
         if print_config:
             typer.echo(to_toml(settings), nl=False)
             return
+        _log_start(settings)
         if settings.workers:
             from service.processes.launcher import launch  # noqa: PLC0415 -- its processes load what they need
 
@@ -50,6 +53,15 @@ def make_serve_command() -> Callable[..., None]:
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by inspect.signature
     serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return serve
+
+
+def _log_start(settings: Settings) -> None:
+    """The first line of the log: what follows is loaded for seconds, longer where it was never imported before."""
+    from service.logs import configure_logs  # noqa: PLC0415 -- loads structlog
+
+    configure_logs(settings)
+    log = structlog.get_logger(__name__)
+    log.info("starting", version=version("retouch"), models_dir=str(settings.models_dir.absolute()))
 
 
 def to_toml(settings: Settings) -> str:

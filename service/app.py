@@ -27,7 +27,7 @@ from service.cores import usable_cores
 from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
-from service.health import Outage, Vitals, unready_reasons, unsaved_reasons
+from service.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
 from service.interpreter import switch_often
 from service.items import Call, Reply
 from service.jobs.building import open_jobs
@@ -131,9 +131,15 @@ class Service:
         self.room.batcher.close()
 
     async def watch_outage(self) -> None:
-        """Learn how long it takes to become ready."""
+        """Learn how long it takes to become ready, and say when it is and when it is no more."""
         while True:
-            self.outage.observe(not self.outage_reasons(), self.clock())
+            was_ready, reasons = self.outage.over, self.outage_reasons()
+            self.outage.observe(not reasons, self.clock())
+            if self.outage.over and not was_ready:
+                models = serving_names(self.models.statuses())
+                log.info("ready", models=models, after_s=round(self.outage.usual_s, 1))
+            elif was_ready and reasons and not self.admission.draining.is_set():
+                log.warning("not ready", reasons=reasons)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_without_device(self) -> None:

@@ -17,6 +17,10 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS = 65_536
 """Far above what encoders write (a 64 MiB PNG in libpng's 8 KiB pieces has 8,192); walking them takes 50 ms."""
 
+_PNG_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
+_PNG_BEFORE_DATA = frozenset((b"PLTE", b"tRNS"))
+"""Once at most, and before the first IDAT."""
+_PNG_ORDERED = _PNG_BEFORE_DATA | {b"IDAT"}
 _FILL = re.compile(rb"\xff+")
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))
 SOS, EOI = 0xDA, 0xD9
@@ -52,6 +56,32 @@ def png_chunks(data: bytes) -> Iterator[Chunk]:
             return
         position = chunk.end + 4
     raise InvalidImage(f"the PNG has more than {MAX_CHUNKS} chunks")
+
+
+def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
+    """As `png_chunks`, for decoders: nothing that may change the picture is passed over (PNG, 3rd edition, 5.3 to 5.6).
+
+    Other decoders would refuse these files too, or show another picture.
+
+    Raises:
+        InvalidImage: as `png_chunks`, and: a chunk type is not of four letters or is critical and unknown; the IDAT
+            chunks are not consecutive; PLTE or tRNS comes twice or behind IDAT.
+    """
+    previous, had = b"", set[bytes]()
+    for chunk in png_chunks(data):
+        kind = chunk.kind
+        if not kind.isalpha():
+            raise InvalidImage(f"the PNG is corrupt: {_name(kind)!r} is no chunk type")
+        if kind[:1].isupper() and kind not in _PNG_CRITICAL:
+            raise InvalidImage(f"the PNG has an unknown critical chunk {_name(kind)}; save it again as a plain PNG")
+        if kind == b"IDAT" and kind in had and previous != kind:
+            raise InvalidImage(f"the PNG's pixels are interrupted by a {_name(previous)} chunk; save it again")
+        if kind in _PNG_BEFORE_DATA and had & {kind, b"IDAT"}:
+            raise InvalidImage(f"the PNG's {_name(kind)} chunk comes twice or behind the pixels; save it again")
+        if kind in _PNG_ORDERED:
+            had.add(kind)
+        previous = kind
+        yield chunk
 
 
 def webp_chunks(data: bytes) -> Iterator[Chunk]:

@@ -19,6 +19,7 @@ import structlog
 from engines.base import BatchShape, Engine, WarmUpShapes, warmed_up
 from engines.errors import DeviceLost
 from engines.lanes import LaneEngine
+from engines.listing import why_empty
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository import ModelRepository
@@ -40,6 +41,7 @@ log = structlog.get_logger(__name__)
 OpenEngine = Callable[[Path, Manifest], Engine]
 OpenDevice = Callable[[Callable[[], None]], Device]
 """Is handed what to call when a batch was computed, on any thread."""
+_TO_DO = "name another folder with --models-dir, or make a model with `retouch export`; this one is looked at again"
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
 """A worker that still computes after this is left behind: its thread is a daemon."""
@@ -69,6 +71,8 @@ class EngineRoom:
         await asyncio.to_thread(self.models.scan)
         if not self.loaded.is_set():
             self.loaded.set()
+            if (why := why_empty(self.settings.models_dir)) is not None:
+                log.warning("no models", folder=str(self.settings.models_dir.absolute()), reason=why, to_do=_TO_DO)
             gc.collect()
             gc.freeze()  # models and modules stay for good: keep the collector out of the hot path
 
@@ -160,7 +164,12 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
     )
-    return lambda directory, manifest: open_engine(directory, manifest, options, shapes)
+
+    def opened(directory: Path, manifest: Manifest) -> Engine:
+        log.info("model loading", model=manifest.key)  # seconds on a CPU, minutes where a plan is built
+        return open_engine(directory, manifest, options, shapes)
+
+    return opened
 
 
 def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:

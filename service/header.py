@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
-from service.containers import PNG_SIGNATURE, Chunk, jpeg_segments, png_chunks, webp_chunks
+from service.containers import PNG_SIGNATURE, Chunk, jpeg_segments, ordered_png_chunks, webp_chunks
 from service.errors import InvalidImage, TooLarge, UnsupportedType
 from service.items import ImageFormat, Size
 
@@ -92,7 +92,7 @@ def read_header(data: bytes, *, max_pixels: int) -> Header:
 
 
 def _read_png(data: bytes, max_pixels: int) -> Header:
-    chunks = png_chunks(data)
+    chunks = ordered_png_chunks(data)
     first = next(chunks)
     if first.kind != b"IHDR" or first.end - first.start != 13:
         raise InvalidImage("the PNG does not start with an IHDR chunk of 13 bytes")

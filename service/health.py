@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from engines.repository import ModelStatus
 from service.host_paths import without_folders
 
+_EMPTY = "the models folder is empty or missing; the server's log says which one it is"
+"""Clients are not told: it is a path of this host."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
@@ -48,6 +51,11 @@ class Outage:
         return self.usual_s - lasted_s if self.usual_s > lasted_s else lasted_s
 
 
+def serving_names(models: Sequence[ModelStatus]) -> list[str]:
+    """The models that are ready, for people: `photos/4 on openvino/bf16`."""
+    return [f"{m.name}/{m.version} on {m.engine}/{m.precision}" for m in models if m.state == "ready"]
+
+
 def unready_reasons(vitals: Vitals) -> list[str]:
     """Why the server cannot take work now; empty when it can."""
     reasons = []
@@ -57,7 +65,7 @@ def unready_reasons(vitals: Vitals) -> list[str]:
         reasons.append("models are loading")
     elif not any(model.state == "ready" for model in vitals.models):
         refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in vitals.models if m.state == "refused")
-        reasons.append(f"no model can be served ({without_folders(refused) or 'the model repository is empty'})")
+        reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
     if not vitals.worker_ready:
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons

@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,6 +23,7 @@ from service.edge.authorisation import Authorisation
 from service.engine_room import open_engine_room
 from service.errors import ServiceError
 from service.framing import FramedHttp
+from service.methods import allowed_methods, heads_of
 from service.room import OpenRoom
 from service.settings import Settings
 
@@ -35,7 +38,7 @@ MAX_HEADER_BYTES = 64 * 1024
 WRITE_TIMEOUT_S = 60.0
 """A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
 _CORS: dict[str, Any] = {
-    "allow_methods": ["GET", "POST", "DELETE"],
+    "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
         *("Idempotency-Key", "If-None-Match", "traceparent"),
@@ -95,8 +98,17 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
         openapi_tags=openapi.TAGS,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.include_router(routes.router)
-    app.include_router(docs_page.router)
+    routers = [routes.router, docs_page.router]
+    routers += [heads_of(router) for router in routers]
+    for router in routers:
+        app.include_router(router)
+
+    async def refuse_method(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            error.headers = {"Allow": allowed_methods(routers, request.scope)}
+        return await access.reply_with_problem(request, error)
+
+    app.add_exception_handler(405, refuse_method)
     for error in (ServiceError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, access.reply_with_problem)
     return app

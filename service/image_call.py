@@ -25,7 +25,7 @@ from service.orders import Order
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.replies import image_response, job_response
 from service.schemas import OPTIONS
-from service.uploads import Form, read_form
+from service.uploads import Form, read_form, refuse_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     """
     service: Service = request.state.service
     settings, received_at = service.settings, service.clock()
+    refuse_query(request.scope["query_string"])
     later = wants_job(joined(request.headers, "prefer"))
     asked_s = asked_timeout_s(single(request.headers, "X-Request-Timeout-Ms"))
     allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)

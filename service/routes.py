@@ -74,7 +74,6 @@ async def cancel_job(request: Request, job_id: _Id) -> Response:
     return job_response(await service.jobs.cancel(job_id))
 
 
-@router.head("/v1/results/{result_id}", include_in_schema=False)
 @router.get("/v1/results/{result_id}", tags=["results"], **openapi.stored_result())
 async def get_result(request: Request, result_id: _Id) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
@@ -112,14 +111,12 @@ async def list_models(request: Request) -> ModelsReply:
     )
 
 
-@router.head("/livez", include_in_schema=False)
 @router.get("/livez", tags=["operations"], response_model=HealthReply)
 async def livez() -> HealthReply:
     """200 while the process runs its event loop."""
     return HealthReply(status="ok")
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", tags=["operations"], response_model=HealthReply, responses={503: {"model": HealthReply}})
 async def readyz(request: Request) -> Response:
     """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""

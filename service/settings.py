@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engines.choice import EngineChoice
 from engines.errors import RetouchError
+from engines.validation import faults, unknown_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -172,17 +173,14 @@ def load_settings(
             "set enableServiceLinks: false in the pod's spec"
         )
     if unknown:
-        raise SettingsInvalid(
-            f"unknown environment settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-        )
+        raise SettingsInvalid(_unknown("environment setting", unknown, known))
     from_environment = {known[name]: value for name, value in environ.items() if name in known}
     path = config or (Path(environ[CONFIG_VARIABLE]) if CONFIG_VARIABLE in environ else None)
     merged = {**(_read_config(path) if path else {}), **from_environment, **(flags or {})}
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise SettingsInvalid(f"settings: {where}") from error
+        raise SettingsInvalid(f"settings: {faults(error, 'setting', Settings.model_fields)}") from error
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -190,4 +188,10 @@ def _read_config(path: Path) -> dict[str, Any]:
         values: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsInvalid(f"config file {path}: {error}") from error
+    if unknown := [name for name in values if name not in Settings.model_fields]:
+        raise SettingsInvalid(f"config file {path}: {_unknown('setting', unknown, Settings.model_fields)}")
     return values
+
+
+def _unknown(what: str, names: Sequence[str], known: Collection[str]) -> str:
+    return f"{'; '.join(unknown_name(what, name, known) for name in names)} (`retouch serve --help` lists all)"

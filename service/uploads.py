@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
+from engines.validation import faults
 from service.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
 from service.multipart import Part, PartsReader
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
+_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,26 @@ class Form:
         try:
             return model.model_validate({name: text for name, text in self.fields.items() if text or name not in known})
         except ValidationError as error:
-            problems = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)]
-            raise InvalidOption(f"{'; '.join(problems)} (fields are {', '.join(known)})") from error
+            raise InvalidOption(f"{faults(error, 'field', known)} (fields are {', '.join(known)})") from error
+
+
+def refuse_query(query_string: bytes) -> None:
+    """Refuse options that came in the address, where nothing would read them.
+
+    They would have to be looked at in two places, with a rule for which one wins; and addresses end up in the logs of
+    proxies.
+
+    Raises:
+        InvalidOption: there is a query; the message names its parameters and not their values.
+    """
+    if not query_string:
+        return
+    names = [name for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)]
+    shown = ", ".join(f"`{name[:80]}`" for name in names[:_NAMES_SHOWN]) or "a query"
+    raise InvalidOption(
+        f"{shown} came in the address; options are fields of the form: send them as multipart/form-data "
+        "(curl: -F format=png) and nothing behind the path"
+    )
 
 
 async def read_form(

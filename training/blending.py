@@ -36,4 +36,4 @@ def _read(path: Path) -> State:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {key: state[key].detach() for key in state}
     except (pickle.UnpicklingError, RuntimeError, AttributeError, TypeError, EOFError, OSError) as error:
-        raise CheckpointMismatch(f"{path}: not a generator's state dict ({error})") from error
+        raise CheckpointMismatch(f"{path}: not a generator's state dict, or damaged") from error

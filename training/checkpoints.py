@@ -78,7 +78,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
         saved = torch.load(path, map_location=device, weights_only=True)
         step, digest, state = int(saved["step"]), saved["config"], saved["trainee"]
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, EOFError, OSError) as error:
-        raise CheckpointMismatch(f"{path}: not a checkpoint of this program ({error}); remove it") from error
+        raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
         raise CheckpointMismatch(
             f"{path}: begun under other knobs; give another output, or remove the folder to begin anew"

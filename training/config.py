@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from engines.manifest import FixedSize, MultipleSize
+from engines.validation import unknown_name
 from export.generators.pconv import PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from training.discriminator import smallest_side
@@ -247,7 +248,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
     try:
         return adapter.validate_python(values)
     except ValidationError as error:
-        raise ConfigInvalid(f"{path}: {_explained(error)}") from error
+        raise ConfigInvalid(f"{path}: {_explained(error, _knobs(adapter))}") from error
 
 
 def _lay_over(values: dict[str, Any], override: str) -> None:
@@ -272,9 +273,18 @@ def _parsed(text: str) -> object:
         return text
 
 
-def _explained(error: ValidationError) -> str:
+def _knobs(adapter: TypeAdapter[AnyConfig]) -> set[str]:
+    """The names of all knobs, of every section."""
+    return {name for section in adapter.json_schema()["$defs"].values() for name in section.get("properties", ())}
+
+
+def _explained(error: ValidationError, knobs: Collection[str]) -> str:
     parts = []
     for fault in error.errors():
-        where = ".".join(str(part) for part in fault["loc"] if part not in ("pconv", "pix2pix"))
-        parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))
+        place = [str(part) for part in fault["loc"] if part not in ("pconv", "pix2pix")]
+        where = ".".join(place)
+        if fault["type"] == "extra_forbidden":
+            parts.append(f"{where}: {unknown_name('knob', place[-1], knobs)}")
+        else:
+            parts.append(f"{where}: {fault['msg']}" if where else str(fault["msg"]))
     return "; ".join(parts)

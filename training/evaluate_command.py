@@ -51,6 +51,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     from rich.console import Console  # noqa: PLC0415
 
     from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.tables import print_table  # noqa: PLC0415
     from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
     from training.evaluate.holes import Band  # noqa: PLC0415
     from training.evaluate.report import gain_lines, table  # noqa: PLC0415
@@ -79,7 +80,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     )
     report = run(request, _progress)
     console = Console()
-    console.print(table(report))
+    print_table(table(report), console)
     for line in gain_lines(report):
         console.print(line, markup=False, highlight=False)
 

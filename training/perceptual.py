@@ -6,6 +6,7 @@ linear heads are those of the authors' package `lpips`; its code is not run, for
 
 from __future__ import annotations
 
+import pickle
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -100,8 +101,8 @@ def load_lpips(features: Path, heads: Path | None = None) -> Lpips:
         linear = torch.load(path, map_location="cpu", weights_only=True)
         weights |= {f"heads.{index}": linear[f"lin{index}.model.1.weight"] for index in range(len(_LAYERS))}
         net.load_state_dict(weights, strict=False)
-    except (OSError, KeyError, RuntimeError) as error:
-        raise DataMissing(f"{path}: not the linear heads of LPIPS 0.1 ({error})") from error
+    except (pickle.UnpicklingError, OSError, EOFError, LookupError, RuntimeError, TypeError) as error:
+        raise DataMissing(f"{path}: not the linear heads of LPIPS 0.1, or damaged") from error
     return net
 
 

@@ -30,6 +30,7 @@ def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Take training steps apart: operators by device time, images/s, memory, power, and a roofline measured here."""
     from rich.console import Console  # noqa: PLC0415
 
+    from engines.tables import print_table  # noqa: PLC0415
     from training.config import load_config  # noqa: PLC0415
     from training.profiling.session import Request, operators_table, run, steps_table  # noqa: PLC0415 -- loads torch
 
@@ -40,8 +41,8 @@ def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
     found = run(request, lambda step: typer.echo(step, err=True))
     console = Console()
     for figures in found.figures:
-        console.print(operators_table(figures))
-    console.print(steps_table(found.report))
+        print_table(operators_table(figures), console)
+    print_table(steps_table(found.report), console)
 
 
 def _precisions(text: str) -> tuple[Precision, ...]:

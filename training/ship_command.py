@@ -39,6 +39,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     from rich.console import Console  # noqa: PLC0415 -- what follows loads torch, OpenCV and engines
 
     from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.tables import print_table  # noqa: PLC0415
     from export.pipeline import ExportRequest  # noqa: PLC0415
     from training.evaluate.cases import Protocol  # noqa: PLC0415
     from training.evaluate.report import gain_lines, table  # noqa: PLC0415
@@ -63,7 +64,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     shipped = run_all(request, lambda step: typer.echo(step, err=True))
     console = Console()
     for report in shipped.reports:
-        console.print(table(report))
+        print_table(table(report), console)
         for line in gain_lines(report):
             console.print(line, markup=False, highlight=False)
     typer.echo(f"published {shipped.directory}")

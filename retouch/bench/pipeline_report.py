@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from engines.tables import print_table
 from retouch.bench.pipeline_run import Row
 
 
@@ -33,10 +34,10 @@ def print_rows(rows: Sequence[Row], console: Console, title: str) -> None:
             f"{row.pictures / row.batches:.1f}",
             "–" if row.gpu_busy is None else f"{row.gpu_busy:.0%}",
         )
-    console.print(table)
+    print_table(table, console)
     for row in rows:
         if row.reason:
-            console.print(f"{row.name}: not available: {row.reason}", highlight=False)
+            console.print(f"{row.name}: not available: {row.reason}", highlight=False, markup=False, soft_wrap=True)
 
 
 def save_rows_plot(rows: Sequence[Row], path: Path, title: str) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from engines.tables import print_table
 from retouch.bench.report import PERCENTILES, RunReport
 
 _LATE_MS = 5.0
@@ -15,10 +16,10 @@ _LATE_MS = 5.0
 
 def print_reports(reports: list[RunReport], console: Console) -> None:
     """Latency and throughput, then time by stage, then batch sizes, errors and warnings where there are any."""
-    console.print(_latencies(reports))
+    print_table(_latencies(reports), console)
     stages = list(dict.fromkeys(stage for report in reports for stage in report.stages))
     if stages:
-        console.print(_stages(reports, stages))
+        print_table(_stages(reports, stages), console)
     for report in reports:
         for note in _notes(report):
             console.print(f"{_name(report)}: {note}", highlight=False, markup=False)

@@ -24,6 +24,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from engines.errors import RetouchError
 from engines.regular_files import read_regular
+from engines.validation import faults
 
 Scope = Literal["inference", "metrics"]
 SCOPES: tuple[Scope, ...] = ("inference", "metrics")
@@ -94,8 +95,9 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
     except OSError as error:
         raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
     except ValidationError as error:
-        where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise KeysInvalid(f"key file {path}: {where}") from None  # pydantic's own text quotes the content
+        raise KeysInvalid(
+            f"key file {path}: {faults(error, 'field', KeyFile.model_fields)}"
+        ) from None  # pydantic's own text quotes the content
     if len({key.id for key in keys}) != len(keys):
         raise KeysInvalid(f"key file {path}: an id occurs twice")
     return keys

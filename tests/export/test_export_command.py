@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import typer
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from engines.errors import RetouchError
+from engines.manifest import ModelName
 from export.errors import OptionInvalid
 from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from retouch.export_command import SAMPLE_PICTURES, export, parse_options
+from retouch.export_command import SAMPLE_PICTURES, export, name_after, parse_options
 
 
 @pytest.fixture
@@ -78,12 +81,41 @@ def test_program_is_added_to_a_model_exported_elsewhere(tmp_path, run_smallest):
     assert not (tmp_path / "models/tiny/2").exists()
 
 
-def test_a_model_needs_a_name_or_a_folder(tmp_path, run):
+def test_a_model_without_a_name_is_called_after_its_file(tmp_path, make_net):
+    torch.save(make_net(DCGAN(), DCGANOptions(ngf=2, nz=4)).state_dict(), tmp_path / "Latest net_G.pth")
     app = typer.Typer()
     app.command()(export)
-    result = CliRunner().invoke(app, [str(tmp_path / "net.pth")])
-    assert result.exit_code == 2
-    assert "--name" in result.output
+    call = [str(tmp_path / "Latest net_G.pth"), "--output", str(tmp_path / "models"), "--json"]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == 0, result.output
+    assert "the model is called latest-net_g, after Latest net_G.pth; --name calls it otherwise" in result.stderr
+    assert json.loads(result.stdout)["name"] == "latest-net_g"
+    assert (tmp_path / "models/latest-net_g/1/manifest.json").is_file()
+    (tmp_path / "Latest net_G.pth").write_bytes(b"no checkpoint: what is said comes before it is read")
+    again = CliRunner().invoke(app, call).stderr
+    assert f"it becomes the next version of {tmp_path / 'models/latest-net_g'}" in again
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("x.pth", "x"),
+        ("Größe (2).pth.tar", "groe-2"),
+        ("edges2shoes_v1.5.safetensors", "edges2shoes_v1-5"),
+        ("__G__.PT", "g"),
+        ("-rf.pt", "rf"),
+        ("a" * 80 + ".pth", "a" * 64),
+        ("a" * 63 + "--b.pth", "a" * 63),
+    ],
+)
+def test_a_name_made_of_a_files_is_valid(file, name):
+    assert name_after(Path("somewhere") / file) == name
+    assert TypeAdapter(ModelName).validate_python(name) == name
+
+
+def test_a_file_of_whose_name_none_can_be_made_needs_one(tmp_path):
+    with pytest.raises(typer.BadParameter, match="give one with --name"):
+        name_after(tmp_path / "図.pth")
 
 
 def test_unknown_options_end_with_the_known_ones(run):

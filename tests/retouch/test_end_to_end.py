@@ -138,7 +138,7 @@ def test_without_a_server_a_wrong_setting_is_exit_code_2(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: settings: prot: ")
+    assert done.stderr.startswith(f"error: config file {tmp_path / 'o.toml'}: unknown setting prot; did you mean port?")
 
 
 def test_the_servers_words_reach_the_user(server: str, tmp_path: Path) -> None:

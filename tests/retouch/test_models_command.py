@@ -79,6 +79,16 @@ def test_table_says_sizes_and_parity_in_words(root, monkeypatch):
     assert "not measured" in output
 
 
+def test_names_are_whole_where_there_is_no_terminal_or_a_narrow_one(tmp_path, monkeypatch):
+    name = "a-model-of-a-name-as-long-as-names-can-be-" + "x" * 22
+    write_model(tmp_path, name, "inpaint")
+    for columns in ("40", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        output = run(f"--models-dir={tmp_path}").output
+        assert f"{name}/1" in output
+        assert "…" not in output
+
+
 def test_empty_repository_says_what_to_do(tmp_path):
     result = run(f"--models-dir={tmp_path}")
     assert result.exit_code == 0

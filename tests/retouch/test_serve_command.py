@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -83,7 +85,12 @@ def test_the_printed_configuration_can_be_read_back(tmp_path: Path) -> None:
     ("arguments", "env", "message"),
     [
         pytest.param(["--port", "70000"], {}, "settings: port: ", id="out of range"),
-        pytest.param([], {"RETOUCH_PROT": "8000"}, "unknown environment settings RETOUCH_PROT", id="misspelt twin"),
+        pytest.param(
+            [],
+            {"RETOUCH_PROT": "8000"},
+            "unknown environment setting RETOUCH_PROT; did you mean RETOUCH_PORT?",
+            id="misspelt twin",
+        ),
         pytest.param(["--config", "gone.toml"], {}, "config file gone.toml", id="no such file"),
         pytest.param(["--prot", "8000"], {}, "No such option", id="misspelt flag"),
         pytest.param(["--engine", "fastest"], {}, "'fastest' is not one of", id="no such choice"),
@@ -96,3 +103,12 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")  # nothing is served: the results cannot be saved
+    options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}", "--log-format=json"]
+    command = [sys.executable, "-m", "retouch", "serve", *options]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first = json.loads(started.stderr.splitlines()[0])
+    assert (first["event"], first["models_dir"]) == ("starting", str(Path.cwd() / "a-folder"))

@@ -4,7 +4,7 @@ import image_files as files
 import numpy as np
 import pytest
 
-from service.containers import jpeg_segments, png_chunks, webp_chunks
+from service.containers import jpeg_segments, ordered_png_chunks, png_chunks, webp_chunks
 from service.errors import InvalidImage
 
 RGB = np.zeros((4, 5, 3), np.uint8)
@@ -22,6 +22,35 @@ def test_chunks_are_read_lazily_so_that_a_size_can_be_refused_before_the_rest() 
     assert next(chunks).kind == b"IHDR"
     with pytest.raises(InvalidImage, match="truncated"):
         next(chunks)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "said"),
+    [
+        ((b"IDAT", b"tEXt", b"IDAT"), "interrupted by a tEXt chunk"),
+        ((b"IDAT", b"prVt", b"IDAT"), "interrupted by a prVt chunk"),
+        ((b"CgBI", b"IDAT"), "unknown critical chunk CgBI"),
+        ((b"ab\xff1", b"IDAT"), "is no chunk type"),
+        ((b"PLTE", b"PLTE", b"IDAT"), "PLTE chunk comes twice or behind"),
+        ((b"IDAT", b"tRNS"), "tRNS chunk comes twice or behind"),
+    ],
+)
+def test_what_a_png_decoder_must_not_pass_over_is_refused_by_name(chunks: tuple[bytes, ...], said: str) -> None:
+    data = files.png_of_chunks(files.ihdr(5, 4), *(files.chunk(kind, b"") for kind in chunks))
+    with pytest.raises(InvalidImage, match=said):
+        list(ordered_png_chunks(data))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (b"tEXt", b"PLTE", b"tRNS", b"prVt", b"IDAT", b"IDAT", b"IDAT", b"tIME", b"tEXt"),
+        (b"tEXt", b"tEXt", b"IDAT", b"eXIf", b"prVt"),
+    ],
+)
+def test_pngs_with_chunks_that_may_be_passed_over_are_taken(chunks: tuple[bytes, ...]) -> None:
+    data = files.png_of_chunks(files.ihdr(5, 4), *(files.chunk(kind, b"") for kind in chunks))
+    assert tuple(chunk.kind for chunk in ordered_png_chunks(data)) == (b"IHDR", *chunks, b"IEND")
 
 
 def test_a_chunk_that_is_cut_is_named() -> None:

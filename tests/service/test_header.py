@@ -18,6 +18,7 @@ from service.items import Size
 
 LIMIT = 50_000_000
 RGB = np.random.default_rng(0).integers(0, 256, (17, 23, 3), np.uint8)
+DATA = files.chunk(b"IDAT", b"")
 JPEG, PNG, WEBP = (files.saved(RGB, kind) for kind in ("JPEG", "PNG", "WEBP"))
 
 
@@ -185,6 +186,31 @@ BAD = {
     "png: interlace 2": (files.png_of_chunks(files.ihdr(1, 1, interlace=2)), InvalidImage),
     "png: no pixels": (files.png_of_chunks(files.ihdr(1, 1)), InvalidImage),
     "png: no palette": (files.png_of_chunks(files.ihdr(1, 1, 8, 3), files.chunk(b"IDAT", b"")), InvalidImage),
+    "png: pixels interrupted by text": (
+        files.png_of_chunks(files.ihdr(1, 1), DATA, files.chunk(b"tEXt", b"a\0b"), DATA),
+        InvalidImage,
+    ),
+    "png: unknown critical chunk": (
+        files.png_of_chunks(files.ihdr(1, 1), files.chunk(b"ABCD", b""), DATA),
+        InvalidImage,
+    ),
+    "png: unknown critical chunk behind the pixels": (
+        files.png_of_chunks(files.ihdr(1, 1), DATA, files.chunk(b"ABCD", b"")),
+        InvalidImage,
+    ),
+    "png: chunk type of digits": (files.png_of_chunks(files.ihdr(1, 1), DATA, files.chunk(b"ab12", b"")), InvalidImage),
+    "png: palette behind the pixels": (
+        files.png_of_chunks(files.ihdr(1, 1, 8, 3), DATA, files.chunk(b"PLTE", bytes(3))),
+        InvalidImage,
+    ),
+    "png: two palettes": (
+        files.png_of_chunks(files.ihdr(1, 1, 8, 3), *[files.chunk(b"PLTE", bytes(3))] * 2, DATA),
+        InvalidImage,
+    ),
+    "png: transparency behind the pixels": (
+        files.png_of_chunks(files.ihdr(1, 1), DATA, files.chunk(b"tRNS", bytes(6))),
+        InvalidImage,
+    ),
     "png: chunk behind the end": (files.PNG_SIGNATURE + files.ihdr(1, 1) + b"\xff\xff\xff\xffIDAT", InvalidImage),
     "png: animated": (
         files.png_of_chunks(files.ihdr(1, 1), files.chunk(b"acTL", struct.pack(">II", 2, 0))),

@@ -44,6 +44,29 @@ def test_a_wrong_or_misspelt_environment_setting_stops_the_start(environ: dict[s
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"), [("max_batch", "max_batch_size"), ("PROT", "port"), ("model_dir", "models_dir")]
+)
+def test_a_misspelt_name_is_told_what_was_probably_meant_and_not_all_there_are(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    with pytest.raises(SettingsInvalid) as in_environment:
+        load_settings({}, {PREFIX + written.upper(): "1"})
+    told = f"unknown environment setting {PREFIX}{written.upper()}; did you mean {PREFIX}{meant.upper()}?"
+    assert str(in_environment.value) == f"{told} (`retouch serve --help` lists all)"
+    config = tmp_path / "retouch.toml"
+    config.write_text(f"{written} = 1\n")
+    with pytest.raises(SettingsInvalid) as in_file:
+        load_settings({}, {}, config)
+    told = f"unknown setting {written}; did you mean {meant}?"
+    assert str(in_file.value) == f"config file {config}: {told} (`retouch serve --help` lists all)"
+
+
+def test_a_name_that_is_near_to_nothing_is_unknown_and_nothing_more() -> None:
+    with pytest.raises(SettingsInvalid, match=r"^unknown environment setting RETOUCH_Q{12} \(`retouch serve"):
+        load_settings({}, {PREFIX + "Q" * 12: "1"})
+
+
+@pytest.mark.parametrize(
     "environ",
     [
         pytest.param(

@@ -95,6 +95,40 @@ def test_an_unannounced_body_is_refused_when_it_has_grown_too_large(serve: Serve
     assert (response.status_code, response.json()["code"]) == (413, "too_many_bytes")
 
 
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/v1/inpaint?format=jpeg&quality=40", "`format`, `quality`"),
+        ("/v1/translate?model=facades%2F1", "`model`"),
+        ("/v1/generate?count=4", "`count`"),
+        ("/v1/inpaint?webp", "`webp`"),
+        ("/v1/inpaint?&", "a query"),
+        (f"/v1/inpaint?{'n' * 200}=1", f"`{'n' * 80}`"),
+    ],
+)
+def test_options_in_the_address_are_refused_and_not_passed_over(
+    serve: Serve, files: dict[str, Any], path: str, named: str
+) -> None:
+    with serve().client() as client:
+        response = client.post(path, files=files)
+        assert client.post("/v1/inpaint?", files=files).status_code == 200
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_option")
+    assert response.json()["detail"].startswith(f"{named} came in the address; options are fields of the form")
+
+
+def test_the_values_of_a_query_are_not_repeated(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint?api_key=rtk_secret", files=files)
+    assert response.status_code == 422
+    assert "rtk_secret" not in response.text
+
+
+def test_a_misspelt_field_is_told_what_was_probably_meant(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        detail = client.post("/v1/inpaint", files=files, data={"formt": "jpeg"}).json()["detail"]
+    assert detail.startswith("unknown field formt; did you mean format? (fields are ")
+
+
 def test_the_message_names_the_field_and_the_known_ones(serve: Serve, files: dict[str, Any]) -> None:
     with serve().client() as client:
         detail = client.post("/v1/inpaint", files=files, data={"mask_mod": "white"}).json()["detail"]

@@ -72,6 +72,10 @@ def test_missing_and_foreign_files_are_named(tmp_path):
     torch.save({"lin0": torch.zeros(1)}, tmp_path / "heads.pth")
     with pytest.raises(DataMissing, match=r"heads\.pth: not the linear heads"):
         load_lpips(tmp_path / "alexnet.safetensors", tmp_path / "heads.pth")
+    (tmp_path / "page.pth").write_text("<!doctype html>")
+    with pytest.raises(DataMissing, match=r"page\.pth: not the linear heads") as refused:
+        load_lpips(tmp_path / "alexnet.safetensors", tmp_path / "page.pth")
+    assert "weights_only" not in str(refused.value)
 
 
 @pytest.mark.skipif(not FEATURES.is_file(), reason="needs ../shared/data, which is not part of the repository")

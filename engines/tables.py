@@ -1,0 +1,66 @@
+"""Tables for terminals in which no word is cut: both command lines of this project print them.
+
+rich cuts words, and at last whole columns, where a table is wider than the terminal, or than 80 columns where there is
+none. What people read in a table they type into the next command, so here a table is rather wider than the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+_LONGEST_WORD = 40
+"""Cells. Longer words of prose (a path in a reason, say) are folded, and not lost; those of names are not."""
+
+
+def print_table(table: Table, console: Console | None = None) -> None:
+    """Print a table without cutting a word: wider than the terminal if its words need that.
+
+    Columns that are declared `no_wrap` hold names: they are as wide as their longest one, whatever it takes.
+
+    Args:
+        table: its cells are text or markup; the widths of its columns are set here.
+        console: where to; the standard output by default.
+    """
+    console = console or Console()
+    spans = [_span(column, console) for column in table.columns]
+    borders = 3 * len(spans) + 1
+    for column, width in zip(table.columns, column_widths(spans, console.width - borders), strict=True):
+        column.width, column.overflow = width, "fold"
+    table.width = borders + sum(column.width or 0 for column in table.columns)
+    console.print(table, crop=False)
+
+
+def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """How wide each column is, in cells: as wide as it must be, and what room is left goes to small wants first.
+
+    Args:
+        spans: of each column, how wide it must be, and how wide it needs to be for one line a cell.
+        room: for all columns together.
+    """
+    widths = [least for least, _ in spans]
+    spare = room - sum(widths)
+    waiting = sorted(range(len(spans)), key=lambda index: spans[index][1] - spans[index][0])
+    while waiting and spare > 0:
+        share = spare // len(waiting)
+        index = waiting.pop(0)
+        given = min(share, spans[index][1] - widths[index])
+        widths[index] += given
+        spare -= given
+    return widths
+
+
+def _span(column: Column, console: Console) -> tuple[int, int]:
+    texts = [_plain(cell, console) for cell in (column.header, *column.cells)]
+    words = [cell_len(word) for text in texts for word in text.split()]
+    lines = [cell_len(line) for text in texts for line in text.splitlines()]
+    most = max(lines, default=0)
+    return (most, most) if column.no_wrap else (min(max(words, default=0), _LONGEST_WORD), most)
+
+
+def _plain(cell: object, console: Console) -> str:
+    return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain

@@ -1,0 +1,48 @@
+"""What people wrote wrongly is told in plain words, with what they probably meant."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from engines.validation import faults, unknown_name
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    depth: int = 1
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    quality: int = 1
+    inner: Inner = Inner()
+
+
+def told(**values: object) -> str:
+    with pytest.raises(ValidationError) as error:
+        Outer.model_validate(values)
+    return faults(error.value, "field", Outer.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("qualty", "unknown field qualty; did you mean quality?"),
+        ("QUALITY", "unknown field QUALITY; did you mean quality?"),
+        ("zzz", "unknown field zzz"),
+        ("z" * 500, f"unknown field {'z' * 80}"),
+    ],
+)
+def test_the_nearest_name_is_proposed_if_one_is_near(written: str, said: str) -> None:
+    assert unknown_name("field", written, ["quality", "inner"]) == said
+    assert told(**{written: 1}) == said
+
+
+def test_every_fault_is_named_with_its_place_and_without_the_value() -> None:
+    said = told(quality="secret", inner={"dept": 1})
+    assert said == (
+        "quality: Input should be a valid integer, unable to parse string as an integer; unknown field inner.dept"
+    )

@@ -1,0 +1,70 @@
+"""The log says which folder was looked in, when the server is ready, and with what."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+from waiting import until
+
+from service.app import Service, open_service
+from service.settings import Settings
+
+AddModel = Callable[..., Path]
+
+
+def settings_of(folder: Path, models: Path) -> Settings:
+    return Settings(models_dir=models, results_dir=folder / "results", engine="fake", model_poll_s=0.01)
+
+
+def named(lines: list[Any], event: str) -> list[Any]:
+    return [line for line in lines if line["event"] == event]
+
+
+async def test_a_server_says_when_it_is_ready_and_with_which_models_and_engines(
+    tmp_path: Path, models_dir: Path
+) -> None:
+    with capture_logs() as lines:
+        async with open_service(settings_of(tmp_path, models_dir)):
+            await until(lambda: named(lines, "ready"))
+    (line,) = named(lines, "ready")
+    assert line["models"] == ["facades/1 on fake/fp32", "photos/1 on fake/fp32"]
+    assert line["after_s"] >= 0
+    assert not named(lines, "no models")
+    assert not named(lines, "not ready"), "the end is no outage"
+
+
+async def test_an_empty_models_folder_is_named_in_the_log_and_not_to_clients(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with open_service(settings_of(tmp_path, tmp_path / "nowhere")) as service:
+            await until(lambda: named(lines, "no models"))
+            reasons = service.unready_reasons()
+    (line,) = named(lines, "no models")
+    assert (line["log_level"], line["folder"]) == ("warning", str(tmp_path / "nowhere"))
+    assert line["reason"] == "the folder is not there"
+    assert reasons == [
+        "no model can be served (the models folder is empty or missing; the server's log says which one it is)"
+    ]
+    assert not named(lines, "ready")
+
+
+async def test_a_server_that_gets_models_later_says_that_it_is_ready_and_when_it_is_no_more(
+    tmp_path: Path, add_model: AddModel
+) -> None:
+    def is_over(service: Service) -> bool:
+        return service.outage.over
+
+    models = tmp_path / "later"
+    with capture_logs() as lines:
+        async with open_service(settings_of(tmp_path, models)) as service:
+            await until(lambda: named(lines, "no models"))
+            add_model(models, "photos", "inpaint")
+            await until(lambda: is_over(service))
+            shutil.rmtree(models / "photos")
+            await until(lambda: named(lines, "not ready"))
+    assert [line["models"] for line in named(lines, "ready")] == [["photos/1 on fake/fp32"]]
+    assert "no model can be served" in named(lines, "not ready")[0]["reasons"][0]
+    assert len(named(lines, "no models")) == 1
