@@ -23,7 +23,7 @@ _HEADERS = {
     "X-Batch-Size": "samples in the batch it was computed in",
     "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
     "X-Seed": "what was drawn from (models that draw)",
-    "Server-Timing": "milliseconds in decode, preprocess, queue, infer, postprocess, encode",
+    "Server-Timing": "milliseconds in memory, decode, preprocess, queue, infer, postprocess, encode",
     "Location": "where the stored result is",
 }
 _PARAMETERS = [
