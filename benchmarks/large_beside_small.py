@@ -37,7 +37,7 @@ from raw_http import Client, Reply, encode
 from retouch.bench.sender import encode as encode_parts
 from service.png import encode_png
 
-SMALL, LARGE = (341, 256), (7070, 7070)
+SMALL = (341, 256)
 HOLE = 100
 SMALL_ADDRESS, LARGE_NETWORK = "127.0.2.1", "127.0.1"
 FIRST_S = 3.0
@@ -52,6 +52,7 @@ class Plan:
     addresses: int
     kind: str
     workers: int
+    side: int
     seconds: float
     pause_s: float
     small: bool = True
@@ -117,12 +118,13 @@ def small_body() -> tuple[str, bytes]:
 
 
 @cache
-def large_body(kind: str) -> tuple[str, bytes]:
+def large_body(kind: str, side: int) -> tuple[str, bytes]:
     """Content type and body of an inpaint whose image, or whose mask, is large."""
+    size = (side, side)
     if kind == "image":
-        files, fields = {"image": flat(LARGE), "mask": grey_mask(LARGE)}, {}
+        files, fields = {"image": flat(size), "mask": grey_mask(size)}, {}
     else:
-        files, fields = {"image": flat(SMALL), "mask": flat(LARGE, LARGE[0] // 2)}, {"mask_resize": "nearest"}
+        files, fields = {"image": flat(SMALL), "mask": flat(size, side // 2)}, {"mask_resize": "nearest"}
     payload = encode_parts("/v1/inpaint", files, fields)
     return payload.content_type, payload.body
 
@@ -153,7 +155,7 @@ async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
 
 async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> None:
     """One after the other, for ever; who is told to come back later does."""
-    request = encode("/v1/inpaint", *large_body(plan.kind))
+    request = encode("/v1/inpaint", *large_body(plan.kind, plan.side))
     while True:
         sent = time.perf_counter()
         reply = await client.send(request)
@@ -195,7 +197,7 @@ async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for large in options.large:
         addresses = min(options.addresses, max(1, large))
-        plan = Plan(large, addresses, options.kind, options.workers, options.seconds, options.pause)
+        plan = Plan(large, addresses, options.kind, options.workers, options.side, options.seconds, options.pause)
         beside, alone = [], []
         for _ in range(options.rounds):
             beside.append(await measure(plan))
@@ -272,6 +274,7 @@ def main() -> None:
     parser.add_argument("--addresses", type=int, default=1, help="of the large clients")
     parser.add_argument("--kind", choices=["image", "mask"], default="image", help="which of a large client's files")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
+    parser.add_argument("--side", type=int, default=7070, help="of a large picture, pixels")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pause", type=float, default=1.0, help="of the small client between two requests, s")

@@ -94,8 +94,8 @@ class Budget:
 
 
 def _refusal(late: Late, own_deadline: bool) -> ServiceError:
-    """Whoever comes back then finds the queue of now served."""
-    pause_s = max(1, math.ceil(late.answer_s - late.left_s))
+    """Whoever comes back when told to has the time that is needed then."""
+    pause_s = max(1, math.ceil(late.pause_s))
     message = (
         f"pictures wait for memory: the answer would take {late.answer_s:.1f} s and {max(0.0, late.left_s):.1f} s are "
         f"left; come back in {pause_s} s"

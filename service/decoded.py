@@ -33,7 +33,8 @@ class DecodedMemory:
             return
         if weight.large and call.on_large is not None:
             call.on_large()
-        claim = Claim(weight.decoded_bytes, call.flow, weight.large, call.deadline)
+        allowed_s = call.deadline - call.received_at
+        claim = Claim(weight.decoded_bytes, call.flow, weight.large, call.deadline, allowed_s)
         asked_at = self.clock()
         async with AsyncExitStack() as stack:
             try:

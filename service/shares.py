@@ -31,6 +31,8 @@ class Claim:
     large: bool = False
     deadline: float = math.inf
     """When it needs no answer any more."""
+    allowed_s: float = math.inf
+    """How long it would have if it came again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +44,12 @@ class Ticket:
     """Of its share: no more than its lane can have."""
     turn: Turn
     begun_at: float = 0.0
+    has_waited: bool = False
+    """Whether it was looked at before."""
+
+    def is_late(self, answer_s: float, now: float) -> bool:
+        """Whether an answer after so many seconds comes after its deadline."""
+        return now + answer_s > self.claim.deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Late:
     """From now."""
     left_s: float
     """Until its deadline."""
+    pause_s: float
+    """If it came again after that, there would be time for it and for those that are told to come before."""
 
 
 @dataclass(slots=True)
@@ -102,13 +112,38 @@ class _Lane:
         self.waiting.remove(ticket)
         self.order.forgive(ticket.claim.flow, ticket.nbytes)
 
+    def is_only(self, ticket: Ticket) -> bool:
+        """Whether it comes while nobody is there: it is begun whatever was learned, or nothing new ever is."""
+        return not self.holders and len(self.waiting) == 1 and not ticket.has_waited
+
     def answer_s(self, ticket: Ticket, ahead: int, now: float) -> float:
         """Until its answer, with so many bytes before it in the queue; 0 as long as nothing is known."""
         own_s = self.own_s(ticket.nbytes)
         if not self.held:
-            return own_s
+            return ahead / ticket.nbytes * self.hold_s + own_s
         done_s = min(now - self.since, self.hold_s)
         return max(0.0, (ahead + ticket.nbytes) / self.held * self.hold_s - done_s) + own_s
+
+    def leave_in_vain(self, now: float, in_vain: list[tuple[Ticket, float]]) -> None:
+        """Those that would be answered too late leave, and are added with when that were; the others have waited."""
+        ahead = 0
+        for ticket in tuple(self.waiting):
+            answer_s = self.answer_s(ticket, ahead, now)
+            if ticket.is_late(answer_s, now):
+                in_vain.append((ticket, answer_s))
+                self.leave(ticket)
+            else:
+                ahead += ticket.nbytes
+                ticket.has_waited = True
+
+    def told(self, in_vain: list[tuple[Ticket, float]], now: float) -> list[Late]:
+        """When each of those should come again: one after the other, behind who waits now."""
+        ahead, late = sum(ticket.nbytes for ticket in self.waiting), []
+        for ticket, answer_s in in_vain:
+            pause_s = max(0.0, self.answer_s(ticket, ahead, now) - ticket.claim.allowed_s)
+            late.append(Late(ticket, answer_s, ticket.claim.deadline - now, pause_s))
+            ahead += ticket.nbytes
+        return late
 
 
 class Shares:
@@ -154,19 +189,21 @@ class Shares:
         begun: list[Ticket] = []
         late: list[Late] = []
         for lane in (self._large, self._small):
-            begun += self._begin(lane, now, late)
-            late += _leave_in_vain(lane, now)
-            begun += self._begin(lane, now, late)  # the first may have been one of those
+            in_vain: list[tuple[Ticket, float]] = []
+            begun += self._begin(lane, now, in_vain)
+            lane.leave_in_vain(now, in_vain)
+            begun += self._begin(lane, now, in_vain)  # the first may have been one of those
+            late += lane.told(in_vain, now)
         return begun, late
 
-    def _begin(self, lane: _Lane, now: float, late: list[Late]) -> list[Ticket]:
-        """Those at the front that fit; but one that would not be finished in time, where others come after it."""
+    def _begin(self, lane: _Lane, now: float, in_vain: list[tuple[Ticket, float]]) -> list[Ticket]:
+        """Those at the front that fit, unless they would not be finished in time."""
         begun = []
         while lane.waiting and self._fits(lane, lane.waiting[0].nbytes):
             first = lane.waiting[0]
-            alone = not lane.holders and len(lane.waiting) == 1
-            if not alone and (missed := _missed(first, lane.own_s(first.nbytes), now)):
-                late.append(missed)
+            answer_s = lane.own_s(first.nbytes)
+            if first.is_late(answer_s, now) and not lane.is_only(first):
+                in_vain.append((first, answer_s))
                 lane.leave(first)
                 continue
             lane.waiting.pop(0)
@@ -190,22 +227,3 @@ class Shares:
 
     def _lane(self, claim: Claim) -> _Lane:
         return self._large if claim.large else self._small
-
-
-def _missed(ticket: Ticket, answer_s: float, now: float) -> Late | None:
-    """Why it should wait no longer, if the answer comes after so many seconds."""
-    left_s = ticket.claim.deadline - now
-    return Late(ticket, answer_s, left_s) if answer_s > left_s else None
-
-
-def _leave_in_vain(lane: _Lane, now: float) -> list[Late]:
-    """Those of a queue that would be answered too late leave it; they are not in the way of those behind them."""
-    late: list[Late] = []
-    ahead = 0
-    for ticket in tuple(lane.waiting):
-        if missed := _missed(ticket, lane.answer_s(ticket, ahead, now), now):
-            late.append(missed)
-            lane.leave(ticket)
-        else:
-            ahead += ticket.nbytes
-    return late

@@ -13,8 +13,8 @@ TOTAL, KEPT = 800, 100
 BUSY, QUIET = Flow("busy"), Flow("quiet")
 
 
-def large(nbytes: int = 600, flow: Flow = BUSY, deadline: float = math.inf) -> Claim:
-    return Claim(nbytes, flow, large=True, deadline=deadline)
+def large(nbytes: int = 600, flow: Flow = BUSY, deadline: float = math.inf, allowed_s: float = math.inf) -> Claim:
+    return Claim(nbytes, flow, large=True, deadline=deadline, allowed_s=allowed_s)
 
 
 def small(nbytes: int = 10, flow: Flow = QUIET, deadline: float = math.inf) -> Claim:
@@ -166,8 +166,19 @@ def test_what_is_held_side_by_side_is_given_back_side_by_side() -> None:
 
 def test_a_refusal_says_how_long_the_answer_would_take() -> None:
     shares, _, now = taught()
-    ticket = shares.ask(large(deadline=now + 5.0))
-    assert shares.settle(now)[1] == [Late(ticket, 20.0, 5.0)]
+    ticket = shares.ask(large(deadline=now + 5.0, allowed_s=15.0))
+    assert shares.settle(now)[1] == [Late(ticket, answer_s=20.0, left_s=5.0, pause_s=5.0)]
+
+
+def test_those_that_are_refused_together_are_told_to_come_one_after_the_other() -> None:
+    shares = Shares(TOTAL)
+    first = shares.ask(large())
+    shares.settle(0.0)
+    for _ in range(6):
+        shares.ask(large(deadline=30.0, allowed_s=30.0))
+    shares.give_back(first, 10.0)
+    came, late = shares.settle(10.0)
+    assert (len(came), [one.pause_s for one in late]) == (1, [0.0, 10.0, 20.0, 30.0]), "one waits, and has time"
 
 
 def test_those_that_wait_already_are_told_once_it_is_known_and_are_not_in_the_way() -> None:
@@ -190,6 +201,15 @@ def test_one_that_cannot_be_finished_in_time_is_not_begun_while_others_wait() ->
     shares.give_back(holder, now + 11.0)
     came, late = shares.settle(now + 11.0)
     assert ([one.ticket for one in late], came) == ([doomed], [other])
+
+
+def test_the_last_of_a_queue_is_not_begun_in_vain_either() -> None:
+    shares, holder, now = taught()
+    doomed = shares.ask(large(deadline=now + 20.5))
+    assert shares.settle(now) == ([], [])
+    shares.give_back(holder, now + 11.0)
+    came, late = shares.settle(now + 11.0)
+    assert ([one.ticket for one in late], came) == ([doomed], [])
 
 
 def test_one_that_is_alone_is_begun_whatever_was_learned() -> None:
