@@ -4,12 +4,13 @@
         [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]
 
 The real server with `models/photos`, saving off. A large picture has 7070² pixels and is a flat PNG of 16 bits with
-alpha, 0.4 MB; `--kind mask` sends a small image with such a mask instead. Each large client sends one after the other
-and obeys `Retry-After`; they share one address, or each has its own (`--addresses` many, 127.0.1.x). The small client,
-at another address, sends 256×341 with a pause in between. Every count of large clients is measured without the small
-client too, each time with a server of its own. The bar: the small client's p90 at most 2.5 s or five times its lone
-one, its p99 at most twice that, none refused (one that is unanswered at the end counts as if it were answered then);
-the large ones at 0.8 of the rate that they reach without it.
+alpha, 0.4 MB; `--kind mask` sends a small image with such a mask instead, `--kind grey-mask` one with a grey mask of
+8 bits, of which several are decoded at once. Each large client sends one after the other and obeys `Retry-After`; they
+share one address, or each has its own (`--addresses` many, 127.0.1.x). The small client, at another address, sends
+256×341 with a pause in between. Every count of large clients is measured without the small client too, each time with a
+server of its own. The bar: the small client's p90 at most 2.5 s or five times its lone one, its p99 at most twice that,
+none refused (one that is unanswered at the end counts as if it were answered then); the large ones at 0.8 of the rate
+that they reach without it.
 """
 
 from __future__ import annotations
@@ -103,10 +104,10 @@ def flat(size: tuple[int, int], hole: int = 0) -> bytes:
     return encode_png(pixels, None)
 
 
-def grey_mask(size: tuple[int, int]) -> bytes:
+def grey_mask(size: tuple[int, int], hole: int = HOLE) -> bytes:
     """A PNG that is white in a corner."""
     mask = np.zeros((*size, 1), np.uint8)
-    mask[:HOLE, :HOLE] = 255
+    mask[:hole, :hole] = 255
     return encode_png(mask, None)
 
 
@@ -124,7 +125,8 @@ def large_body(kind: str, side: int) -> tuple[str, bytes]:
     if kind == "image":
         files, fields = {"image": flat(size), "mask": grey_mask(size)}, {}
     else:
-        files, fields = {"image": flat(SMALL), "mask": flat(size, side // 2)}, {"mask_resize": "nearest"}
+        mask = flat(size, side // 2) if kind == "mask" else grey_mask(size, side // 2)
+        files, fields = {"image": flat(SMALL), "mask": mask}, {"mask_resize": "nearest"}
     payload = encode_parts("/v1/inpaint", files, fields)
     return payload.content_type, payload.body
 
@@ -272,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, nargs="+", default=[0, 8, 25, 100])
     parser.add_argument("--addresses", type=int, default=1, help="of the large clients")
-    parser.add_argument("--kind", choices=["image", "mask"], default="image", help="which of a large client's files")
+    parser.add_argument("--kind", choices=["image", "mask", "grey-mask"], default="image", help="what is large")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
     parser.add_argument("--side", type=int, default=7070, help="of a large picture, pixels")
     parser.add_argument("--seconds", type=float, default=60.0)
