@@ -83,8 +83,7 @@ class Pipeline:
                 and more than one sample is wanted.
             Overloaded: the spool is full, or decoded pictures take the memory for longer than the deadline allows.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: image or mask, before engine work.
-            DeadlineExceeded: as for memory, where the client named the deadline.
-            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from the batcher.
+            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from memory or the batcher.
         """
         uploads = Uploads(image, mask)
         prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
