@@ -1,8 +1,8 @@
 """Who may hold decoded pictures in memory, and who waits for how long. Pure: time comes in.
 
 Large pictures and small ones wait in lanes of their own, each in the fair order of its clients, where a share counts by
-its bytes. An eighth of the budget is never given to large ones, and the small may always have that much; while large
-ones wait, it is all that they get, so that no stream of small ones keeps a large one out.
+its bytes. An eighth of the budget is never given to large ones, and the small may always have that much; while a large
+one waits for no other large one, it is all that they get, so that no stream of small ones keeps a large one out.
 
 A lane learns how long its shares are held. What is held is given back at the rate of its bytes over that time, which
 predicts when a request's turn will come; who would miss its deadline is told so at once, and no work is begun for it.
@@ -223,7 +223,14 @@ class Shares:
             )
         if not self._small.holders or self._small.held + nbytes <= self._kept:
             return True
-        return not self._large.waiting and self.taken + nbytes <= self._total
+        return not self._waits_for_small() and self.taken + nbytes <= self._total
+
+    def _waits_for_small(self) -> bool:
+        """Whether the first of the large ones would have its share if small ones had no more than is kept for them."""
+        large = self._large
+        if not large.waiting:
+            return False
+        return not large.holders or large.held + self._kept + large.waiting[0].nbytes <= self._total
 
     def _lane(self, claim: Claim) -> _Lane:
         return self._large if claim.large else self._small

@@ -49,7 +49,8 @@ def taught(hold_s: float = 10.0, nbytes: int = 600) -> tuple[Shares, Ticket, flo
         ([large(350), large(350)], [True, True]),
         ([large(350), large(351)], [True, False]),
         ([large(), large(), small(KEPT)], [True, False, True]),
-        ([large(), large(), small(50), small(50), small(1)], [True, False, True, True, False]),
+        ([large(), large(), small(150), small(50), small(1)], [True, False, True, True, False]),
+        ([large(300), small(200), large(350), small(1)], [True, True, False, False]),
         ([large(700), small(60), small(40), small(1)], [True, True, True, False]),
         ([large(600), small(150), small(50), small(1)], [True, True, True, False]),
         ([large(600), large(1), small(150), small(50)], [True, True, True, False]),
@@ -231,6 +232,6 @@ def test_nothing_is_learned_from_one_that_was_given_up() -> None:
 def test_large_ones_teach_nothing_about_small_ones() -> None:
     shares, _, now = taught()
     shares.ask(large())
-    assert begun(shares, small(60), small(40), now=now) == [True, True]
+    assert begun(shares, small(150), small(50), now=now) == [True, True]
     shares.ask(small(10, deadline=now + 0.1))
     assert shares.settle(now) == ([], [])
