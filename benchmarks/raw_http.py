@@ -99,10 +99,17 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Sends to one address with as many connections as it takes; never raises because of the server."""
+    """Sends to one address with as many connections as it takes; never raises because of the server.
 
-    def __init__(self, host: str, port: int) -> None:
+    Args:
+        host: of the server.
+        port: of the server.
+        source: the address to send from; empty for the one that the system chooses.
+    """
+
+    def __init__(self, host: str, port: int, source: str = "") -> None:
         self._address = (host, port)
+        self._local = (source, 0) if source else None
         self._idle: list[Connection] = []
         self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -121,7 +128,8 @@ class Client:
             connection = self._idle.pop()
             if connection.open:
                 return connection
-        _, connection = await asyncio.get_running_loop().create_connection(Connection, *self._address)
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(Connection, *self._address, local_addr=self._local)
         self._all.add(connection)
         return connection
 

@@ -25,6 +25,10 @@ _MARGIN = 1.25
 """Predictions are that much longer than measured: an accepted request must keep its deadline."""
 _KEPT_SHARE = 4
 """A quarter: of the house for those who come back, and beyond the house for clients that hold less than their share."""
+_KEPT_BODIES = 8
+"""An eighth of the memory for bodies."""
+_SMALL_BODY_BYTES = 8 << 20
+"""Hardly a picture below 4 megapixels has a file of more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Place:
 
     ask: Ask
     arrived: bool = False
+    apart: bool = False
+    """Whether its pictures are large: nobody waits behind it here, and it takes no place of others."""
     body_bytes: int = 0
     """Of its body, in memory until it leaves."""
 
@@ -104,10 +110,12 @@ class Admission:
     bodies_bytes: int = 0
     inside: int = 0
     """Requests that are computed or wait for it."""
+    apart: int = 0
+    """Those of them with large pictures, which queue for memory and not here."""
     uploading: int = 0
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: Counter[Flow] = field(default_factory=Counter)
-    """Those inside, by whose they are."""
+    """Those inside and not apart, by whose they are."""
 
     @contextmanager
     def admit(self, ask: Ask) -> Iterator[Place]:
@@ -127,18 +135,22 @@ class Admission:
         finally:
             self.bodies_bytes -= place.body_bytes
             if place.arrived:
-                self._leave(ask.flow)
+                place.arrived = False
+                self._leave(place)
             else:
                 self.uploading -= 1
 
     def hold(self, place: Place, nbytes: int) -> None:
         """So much more of the request's body is in memory. A body larger than all that may be is let in alone.
 
+        Large bodies leave an eighth of the memory to small ones.
+
         Raises:
             Overloaded: the bodies of others take the memory that there is for them.
         """
         others = self.bodies_bytes - place.body_bytes
-        if others and self.bodies_bytes + nbytes > self.max_bodies_bytes:
+        kept = self.max_bodies_bytes / _KEPT_BODIES if place.body_bytes + nbytes > _SMALL_BODY_BYTES else 0.0
+        if others and self.bodies_bytes + nbytes + kept > self.max_bodies_bytes:
             raise Overloaded(
                 f"request bodies take {self.bodies_bytes / 2**20:.0f} MiB; try again later",
                 retry_after_s=self.retry_after_s(),
@@ -155,7 +167,7 @@ class Admission:
         if self.draining.is_set():
             raise ShuttingDown("the server is shutting down; ask another replica")
         ask, flow = place.ask, place.ask.flow
-        over = self.inside + self.house.others - self._places(flow)
+        over = self.ordinary + self.house.others - self._places(flow)
         if over >= 0:
             now = self.clock()
             request_s = self._request_s(now)
@@ -163,8 +175,20 @@ class Admission:
         place.arrived = True
         self.uploading -= 1
         self.inside += 1
-        self.house.tell(self.inside)
+        self.house.tell(self.ordinary)
         self.waiting[flow] += 1
+
+    def set_apart(self, place: Place) -> None:
+        """The request's pictures are large. Its place is free for another, unless a whole house is apart already."""
+        if place.arrived and not place.apart and self.apart < self.max_requests:
+            place.apart = True
+            self.apart += 1
+            self._forget(place.ask.flow)
+
+    @property
+    def ordinary(self) -> int:
+        """Requests inside that others wait behind."""
+        return self.inside - self.apart
 
     def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
         """How long a request that this flow sends now would wait for its turn."""
@@ -172,7 +196,7 @@ class Admission:
 
     def retry_after_s(self) -> int:
         """Whole seconds until the queue of now has been served: its length times the measured service time."""
-        return max(1, math.ceil(self.inside * self._request_s(self.clock()) + self.codec_wait_s()))
+        return max(1, math.ceil(self.ordinary * self._request_s(self.clock()) + self.codec_wait_s()))
 
     def _refusal(self, ask: Ask, now: float) -> ServiceError | None:
         """Why the request is not let in; None if it is."""
@@ -185,8 +209,8 @@ class Admission:
         places = self._places(ask.flow)
         kept = 0.0 if self.appointments.redeem(ask.who, now) else self._kept(ask.allowed_s, request_s, now)
         spare_s = ask.allowed_s - wait_s - kept * request_s
-        taken = self.inside + self.house.others + kept
-        if taken < places and (spare_s >= 0 or not self.inside):
+        taken = self.ordinary + self.house.others + kept
+        if taken < places and (spare_s >= 0 or not self.ordinary):
             return None
         until_s = max(-spare_s, (taken - places) * request_s)
         pause_s = self.appointments.book(ask.who, until_s, request_s, now)
@@ -203,7 +227,7 @@ class Admission:
 
     def _request_s(self, now: float) -> float:
         """Seconds that each request of ours adds to the wait of the next, with those of other front ends between."""
-        own = max(1, self.inside)
+        own = max(1, self.ordinary)
         return self.pace.request_s(now, (own + self.house.others) / (own * self.house.engines))
 
     def _kept(self, allowed_s: float, request_s: float, now: float) -> float:
@@ -224,10 +248,16 @@ class Admission:
             f"all places are taken; come back with this request's X-Request-ID in {pause_s} s", retry_after_s=pause_s
         )
 
-    def _leave(self, flow: Flow) -> None:
+    def _leave(self, place: Place) -> None:
         self.inside -= 1
-        self.house.tell(self.inside)
+        if place.apart:
+            self.apart -= 1
+            return
+        self._forget(place.ask.flow)
+        self.pace.left(self.ordinary, self.clock())
+
+    def _forget(self, flow: Flow) -> None:
+        self.house.tell(self.ordinary)
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]
-        self.pace.left(self.inside, self.clock())

@@ -24,6 +24,7 @@ from service.budget import Budget
 from service.codec_threads import CodecThreads
 from service.codec_work import CodecWork
 from service.cores import usable_cores
+from service.decoded import DecodedMemory
 from service.drain import Drain
 from service.edge.clients import Clients
 from service.engine_room import open_engine_room
@@ -217,7 +218,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         ),
         metrics=metrics,
         codec_work=CodecWork(codec_threads),
-        decoded=Budget(int(settings.max_decoded_mb * 2**20)),
+        decoded=DecodedMemory(Budget(int(settings.max_decoded_mb * 2**20), clock), metrics, clock),
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
@@ -260,6 +261,8 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
+    metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.decoded.budget.taken)
+    metrics.watch(metrics.memory_waiting, lambda: service.pipeline.decoded.budget.waiting)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
     metrics.refresh()
 

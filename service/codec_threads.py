@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TypeVar
 
 import cv2
 
+from service.codec_pool import CodecPool
 from service.side_by_side import Helpers
 
 T = TypeVar("T")
@@ -28,11 +27,13 @@ class CodecThreads:
     def __init__(self, threads: int) -> None:
         cv2.setNumThreads(1)
         self._threads = threads
-        self._begin = ThreadPoolExecutor(threads, "decode")
-        self._finish = ThreadPoolExecutor(threads, "encode")
+        self._begin = CodecPool(threads, "decode")
+        self._finish = CodecPool(threads, "encode")
         self._helpers = Helpers(threads - 1)
         self._beginning = 0
         self._finishing = 0
+        self._large = 0
+        """Large pictures that are begun, which say nothing about how long others take."""
         self._mean_s = 0.0
 
     @property
@@ -42,8 +43,8 @@ class CodecThreads:
 
     @property
     def predicted_wait_s(self) -> float:
-        """How long an upload that comes now would wait to be decoded."""
-        return self._beginning * self._mean_s / self._threads
+        """How long an upload that comes now would wait to be decoded, if it is not large; for those see `Shares`."""
+        return self._beginning * self._mean_s / self._begin.for_small
 
     @contextmanager
     def beginning(self) -> Iterator[None]:
@@ -64,34 +65,38 @@ class CodecThreads:
             weight = _SMOOTHING if self._mean_s else 1.0
             self._mean_s += weight * (took_s - self._mean_s)
 
-    async def begin(self, function: Callable[..., T], *args: object) -> T:
+    async def begin(self, function: Callable[..., T], *args: object, large: bool = False) -> T:
         """Decode and prepare. A caller that leaves withdraws work that no thread has taken up."""
-        self._beginning += 1
-        work = asyncio.get_running_loop().run_in_executor(self._begin, self.timed, function, *args)
-        work.add_done_callback(lambda _: self._ended())
-        return await work
+        if large:
+            with self._with_large():
+                return await self._begin.run(function, *args, large=True)
+        with self.beginning():
+            return await self._begin.run(self.timed, function, *args)
 
-    async def finish(self, function: Callable[..., T], *args: object) -> T:
+    async def finish(self, function: Callable[..., T], *args: object, large: bool = False) -> T:
         """Postprocess and encode."""
         self._finishing += 1
-        work = asyncio.get_running_loop().run_in_executor(self._finish, function, *args)
-        work.add_done_callback(lambda _: self._finished())
-        return await work
+        try:
+            return await self._finish.run(function, *args, large=large)
+        finally:
+            self._finishing -= 1
 
     def side_by_side(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
         """Pieces of the work that the calling codec thread does, on it and on as many more as have nothing to do.
 
         Raises what the first of the pieces raises that do.
         """
-        return self._helpers.share(pieces, self._threads - self._beginning - self._finishing)
+        return self._helpers.share(pieces, self._threads - self._beginning - self._finishing - self._large)
 
     def close(self) -> None:
         for pool in (self._begin, self._finish):
-            pool.shutdown(cancel_futures=True)
+            pool.close()
         self._helpers.close()
 
-    def _ended(self) -> None:
-        self._beginning -= 1
-
-    def _finished(self) -> None:
-        self._finishing -= 1
+    @contextmanager
+    def _with_large(self) -> Iterator[None]:
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from service.codec_threads import CodecThreads
+from service.footprint import LARGE_PIXELS
 from service.items import ImageFormat
 from service.side_by_side import SideBySide, in_turn
 from service.turns import EACH_ROUND, Turns
@@ -32,20 +33,20 @@ class CodecWork:
         self.threads = threads
         self._to_begin, self._to_finish = Turns(), Turns()  # apart: what is computed does not wait behind uploads
 
-    async def begin(self, work: Callable[[SideBySide], T], effort: int) -> T:
+    async def begin(self, work: Callable[[SideBySide], T], effort: int, *, large: bool = False) -> T:
         """Decode and prepare what takes as long as a plain JPEG of so many pixels."""
         if turns := self._turns_here(effort):
             with self.threads.beginning():
                 await self._to_begin.take(turns)
                 return self.threads.timed(work, in_turn)
-        return await self.threads.begin(work, self.threads.side_by_side)
+        return await self.threads.begin(work, self.threads.side_by_side, large=large)
 
     async def finish(self, work: Callable[[SideBySide], T], pixels: int, encoder: ImageFormat, *, writes: bool) -> T:
         """Postprocess and encode so many pixels; what writes to a disk, which may wait, goes to a thread."""
         if not writes and (turns := self._turns_here(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._to_finish.take(turns)
             return work(in_turn)
-        return await self.threads.finish(work, self.threads.side_by_side)
+        return await self.threads.finish(work, self.threads.side_by_side, large=pixels >= LARGE_PIXELS)
 
     def _turns_here(self, pixels: int, slower: int = 1) -> int:
         """How many turns the work takes on the loop; none where it is for a thread."""

@@ -54,12 +54,17 @@ class FairOrder:
     _number: int = 0
     _ends: dict[Flow, float] = field(default_factory=dict)
 
-    def next(self, flow: Flow) -> Turn:
-        """The turn of a request that arrives now."""
+    def next(self, flow: Flow, cost: float = 1.0) -> Turn:
+        """The turn of a request that arrives now, and takes so much of what is shared."""
         start = max(self._now, self._ends.get(flow, 0.0))
-        self._ends[flow] = start + 1.0 / flow.weight
+        self._ends[flow] = start + cost / flow.weight
         self._number += 1
         return Turn(start, -flow.priority, self._number)
+
+    def forgive(self, flow: Flow, cost: float = 1.0) -> None:
+        """A turn of that flow will not be taken: its next request does not pay for it."""
+        if flow in self._ends:
+            self._ends[flow] -= cost / flow.weight
 
     def begin(self, turn: Turn) -> None:
         """That turn has come."""

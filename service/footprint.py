@@ -22,6 +22,8 @@ _SLOWER = 6
 """So many times as long as a plain JPEG, or a grey PNG, others take a pixel, at most (512²: 1.7 ms; RGB PNG 7.4)."""
 _PIXELS_A_BYTE = 25
 """A byte of deflated data that stands for no pixels, such as one of an empty block, takes as long as so many pixels."""
+LARGE_PIXELS = 4_000_000
+"""From so many on a picture is large: it waits with its like, so that it holds up no smaller one."""
 _MASK_BYTES = 4096
 """A PNG of a drawn mask has fewer, and one byte for each four pixels."""
 
@@ -34,6 +36,12 @@ def effort(header: Header, file_bytes: int) -> int:
     drawn = header.format == "png" and header.colour == "grey" and header.bits <= 8 and not header.alpha
     surplus = max(0, file_bytes - pixels // 4 - _MASK_BYTES)
     return max(pixels * (1 if drawn else _SLOWER), surplus * _PIXELS_A_BYTE)
+
+
+def is_large(header: Header, file_bytes: int) -> bool:
+    """Whether a file takes as long as one of 4 megapixels, or has them."""
+    pixels = header.stored.height * header.stored.width
+    return pixels >= LARGE_PIXELS or effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
 
 
 def decoded_bytes(header: Header, file_bytes: int) -> int:

@@ -64,6 +64,8 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         call = Call(
             *(request.state.request_id, received_at, received_at + allowed_s, flow),
             traceparent=request.scope["state"].get("traceparent", ""),
+            own_deadline=asked_s is not None,
+            on_large=partial(service.admission.set_apart, place),
         )
         if later:
             return await _once(request, order, partial(_accept_job, service, order, call, house, job_id))

@@ -165,6 +165,10 @@ class Call:
     """Told, on the event loop, when the first batch with a sample of this call is formed."""
     traceparent: str = ""
     """Of its span; empty where it is not traced."""
+    own_deadline: bool = False
+    """Whether the client named the deadline itself."""
+    on_large: Callable[[], None] | None = None
+    """Told, on the event loop, that its pictures are large."""
 
 
 @dataclass(frozen=True, slots=True)

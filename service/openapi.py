@@ -36,7 +36,7 @@ _HEADERS = {
     "X-Batch-Size": "samples in the batch it was computed in",
     "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
     "X-Seed": "what was drawn from (models that draw)",
-    "Server-Timing": "milliseconds in decode, preprocess, queue, infer, postprocess, encode",
+    "Server-Timing": "milliseconds in memory, decode, preprocess, queue, infer, postprocess, encode",
     "Location": "where the stored result is",
     "Vary": "`Accept`",
     "Cache-Status": "whether it was computed for this request (RFC 9211), where the server has a cache of results",

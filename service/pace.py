@@ -72,12 +72,13 @@ class Pace:
         device_s = crowd * self.samples * self._device.at(self.full_batch) / self.full_batch
         return max(device_s, self._served_s) if now - self._served_at < _FRESH_S else device_s
 
-    def learn(self, batches: Iterable[tuple[int, float]], own_s: float) -> None:
+    def learn(self, batches: Iterable[tuple[int, float]], own_s: float | None) -> None:
         """A request was served.
 
         Args:
             batches: size and seconds of the batch of each of its samples.
-            own_s: seconds from its arrival to its answer, less those in the queue.
+            own_s: seconds from its arrival to its answer, less those in a queue; None of a large picture, whose time
+                says nothing about that of others.
         """
         count = 0
         for size, infer_s in batches:
@@ -85,7 +86,8 @@ class Pace:
             count += 1
         weight = 1.0 - _KEPT if self.own_s else 1.0
         self.samples += weight * (count - self.samples)
-        self.own_s += weight * (own_s - self.own_s)
+        if own_s is not None:
+            self.own_s += weight * (own_s - self.own_s)
 
     def left(self, inside: int, now: float) -> None:
         """A request was answered, with that many others inside: on average they must fill a batch to be a queue."""

@@ -20,8 +20,8 @@ from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from service import codec, latents, tasks
 from service.admission import Admission
-from service.budget import Budget
 from service.codec_work import CodecWork
+from service.decoded import DecodedMemory
 from service.errors import InvalidOption, NotFound, NotReady
 from service.host_paths import without_folders
 from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
@@ -67,8 +67,7 @@ class Pipeline:
     admission: Admission
     metrics: Metrics
     codec_work: CodecWork
-    decoded: Budget
-    """Bytes of decoded pictures that may be in the house at once."""
+    decoded: DecodedMemory
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -82,9 +81,9 @@ class Pipeline:
         Raises:
             NotFound, InvalidOption: the model is not there, is of another task, cannot be served, or draws nothing
                 and more than one sample is wanted.
-            Overloaded: the spool is full.
+            Overloaded: the spool is full, or decoded pictures take the memory for longer than the deadline allows.
             UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: image or mask, before engine work.
-            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from the batcher.
+            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from memory or the batcher.
         """
         uploads = Uploads(image, mask)
         prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
@@ -132,16 +131,25 @@ class Pipeline:
                     f"{model.manifest.key} draws nothing: all samples would be the same; ask for one",
                     code="not_diverse",
                 )
-            with self._reserve(order, model.manifest) as room:
-                async with self.decoded.share(order.weight.decoded_bytes):
-                    return await self._fulfil(order, model, room, call)
+            trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
+            timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
+            async with self.decoded.held(order.weight, call, timings):
+                with self._reserve(order, model.manifest) as room:  # not before: whoever waits takes none from others
+                    return await self._fulfil(order, model, room, call, timings, trace)
 
-    async def _fulfil(self, order: _Order, model: Leased, room: list[Reservation], call: Call) -> Reply:
-        trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
-        timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
+    async def _fulfil(
+        self,
+        order: _Order,
+        model: Leased,
+        room: list[Reservation],
+        call: Call,
+        timings: Timings,
+        trace: StageTrace | None,
+    ) -> Reply:
         seed = self._seed(order, model.manifest)
         prepare = partial(order.prepare, model.manifest, timings)
-        prepared = await self.codec_work.begin(prepare, max(order.weight.effort, _tile_pixels(model.manifest)))
+        effort = max(order.weight.effort, _tile_pixels(model.manifest))
+        prepared = await self.codec_work.begin(prepare, effort, large=order.weight.large)
         rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
         computed = await self._submit_all(rows, model, call, trace)
         timings.add("queue", max(done.queue_s for done in computed))
@@ -164,7 +172,7 @@ class Pipeline:
 
         samples = latents.by_sample([done.tile for done in computed], model.manifest, order.count)
         reply = await self._finish(prepared, order, samples, timings, finished)
-        self._observe(computed, timings)
+        self._observe(computed, timings, order.weight)
         return reply
 
     def _seed(self, order: _Order, manifest: Manifest) -> int | None:
@@ -265,8 +273,9 @@ class Pipeline:
         with ExitStack() as stack:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
 
-    def _observe(self, computed: list[Computed], timings: Timings) -> None:
-        own_s = sum(timings.stages.values()) - timings.stages["queue"]
+    def _observe(self, computed: list[Computed], timings: Timings, weight: Weight) -> None:
+        waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
+        own_s = None if weight.large else sum(timings.stages.values()) - waited_s
         self.admission.pace.learn(((done.batch_size, done.device_s) for done in computed), own_s)
         self.metrics.stages_done(timings.stages)
 

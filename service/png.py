@@ -32,6 +32,8 @@ _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), 
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _FILTER_UP = 2
 _PIECE = 1 << 20
+_FED = 1 << 14
+"""What of the packed data zlib is given at once: what it leaves of it is copied."""
 _STORED_BLOCK = 65_535
 
 
@@ -126,7 +128,7 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
     stored = None if header.colour == "palette" or header.bits < 8 else _stored(data, chunks, header)
     if stored is None:  # or Pillow says what is wrong, or is content
         return _decode_by_pillow(_pixel_chunks(data, chunks, header), header)
-    decoded: Any = cv2.imdecode(np.frombuffer(stored, np.uint8), cv2.IMREAD_UNCHANGED)
+    decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
         raise InvalidImage("the PNG is corrupt")
@@ -138,7 +140,7 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
     return pixels
 
 
-def _stored(data: bytes, chunks: list[Chunk], header: Header) -> bytes | None:
+def _stored(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint8] | None:
     """The same PNG with its scanlines not compressed: inflating them twice would cost as much again.
 
     In zlib's stored blocks (RFC 1950, 1951), which zlib itself would write only after adding up the checksum anew.
@@ -150,18 +152,31 @@ def _stored(data: bytes, chunks: list[Chunk], header: Header) -> bytes | None:
         if header.bits == 16:
             raise
         return None
-    view, pieces = memoryview(lines), list[bytes | memoryview]([b"IDAT\x78\x01"])
+    view, pieces = lines.data, list[bytes | memoryview]([b"IDAT\x78\x01"])
     for start in range(0, len(lines), _STORED_BLOCK):
         piece = view[start : start + _STORED_BLOCK]
         last = start + _STORED_BLOCK >= len(lines)
         pieces += (struct.pack("<BHH", last, len(piece), len(piece) ^ 0xFFFF), piece)
     pieces.append(checksum)
     crc = 0
-    for part in pieces:  # one by one, and joined once: the lines are in memory twice and not three times
+    for part in pieces:
         crc = zlib.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
-    return b"".join((data[:first], size, *pieces, struct.pack(">I", crc), _chunk(b"IEND", b"")))
+    return _joined([data[:first], size, *pieces, struct.pack(">I", crc), _chunk(b"IEND", b"")])
+
+
+def _joined(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
+    """One after the other, once: the lines are in memory twice and not three times.
+
+    As `bytes.join` does it, but that has the interpreter's lock all the while: half a second for 400 MB.
+    """
+    whole = np.empty(sum(map(len, pieces)), np.uint8)
+    at = 0
+    for piece in pieces:
+        whole[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    return whole
 
 
 def _scanlines(data: bytes, header: Header) -> list[tuple[int, int]]:
@@ -190,27 +205,56 @@ def _check_length(core: bytes, header: Header) -> None:
         raise InvalidImage("the PNG is truncated: it holds fewer pixels than its header says")
 
 
-def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tuple[bytes, bytes]:
+def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tuple[NDArray[np.uint8], bytes]:
     """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types.
 
     Returns the scanlines and zlib's checksum of them.
     """
     scanlines = _scanlines(data, header)
     expected = sum(rows * stride for rows, stride in scanlines)
-    inflate, packed = zlib.decompressobj(), _packed(data, chunks)
+    packed = _packed(data, chunks)
     try:
-        inflated = inflate.decompress(packed, expected + 1)
+        inflated, unused = _inflated(packed, expected)
     except zlib.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
-    if len(inflated) != expected or not inflate.eof:
+    if inflated is None:
         raise InvalidImage("the PNG is truncated or corrupt: it holds more or fewer pixels than its header says")
     at = 0
     for rows, stride in scanlines:
-        if max(inflated[at : at + rows * stride : stride]) > 4:
+        if inflated[at : at + rows * stride : stride].max() > 4:
             raise InvalidImage("the PNG is corrupt: unknown filter type")
         at += rows * stride
-    end = len(packed) - len(inflate.unused_data)
+    end = len(packed) - unused
     return inflated, packed[end - 4 : end]
+
+
+def _inflated(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, int]:
+    """What the data inflate to, and how many bytes are left behind their end; None where it is not as much as expected.
+
+    In pieces: zlib's module puts together what it returns under the interpreter's lock, half a second for 400 MB.
+
+    Raises:
+        zlib.error: they are none.
+    """
+    inflate = zlib.decompressobj()
+    if expected <= _PIECE:
+        whole = inflate.decompress(packed, expected + 1)
+        fits = len(whole) == expected and inflate.eof
+        return (np.frombuffer(whole, np.uint8) if fits else None), len(inflate.unused_data)
+    lines, at, view = np.empty(expected, np.uint8), 0, memoryview(packed)
+    for start in range(0, len(packed), _FED):
+        fed: bytes | memoryview = view[start : start + _FED]
+        while len(fed) and not inflate.eof:
+            piece = inflate.decompress(fed, _PIECE)
+            if at + len(piece) > expected:
+                return None, 0
+            lines[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+            fed = inflate.unconsumed_tail
+        if inflate.eof:
+            behind = len(packed) - min(len(packed), start + _FED)
+            return (lines if at == expected else None), len(inflate.unused_data) + behind
+    return None, 0
 
 
 def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:

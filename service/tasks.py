@@ -60,6 +60,8 @@ class Weight(NamedTuple):
 
     effort: int = 0
     decoded_bytes: int = 0
+    large: bool = False
+    """Whether one of them is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def weigh(uploads: Uploads, max_pixels: int) -> Weight:
     parts = ("image", "mask", "instance", "reference")
     files = [(uploads.header(part, max_pixels), len(data)) for part in parts if (data := getattr(uploads, part))]
     effort = max(footprint.effort(header, file_bytes) for header, file_bytes in files)
-    return Weight(effort, sum(footprint.decoded_bytes(header, file_bytes) for header, file_bytes in files))
+    decoded_bytes = sum(footprint.decoded_bytes(header, file_bytes) for header, file_bytes in files)
+    return Weight(effort, decoded_bytes, any(footprint.is_large(header, file_bytes) for header, file_bytes in files))
 
 
 def prepare_inpaint(

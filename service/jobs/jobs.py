@@ -119,7 +119,7 @@ class Jobs:
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
         if entered is job:
-            self._launch(job, self._run(job, order, house.pop_all()))
+            self._launch(job, self._run(job, order, house.pop_all(), call.on_large))
         return entered
 
     async def known(self, job_id: str) -> Job | None:
@@ -207,7 +207,7 @@ class Jobs:
             return
         with ExitStack() as house:
             try:
-                await self._take_place(job, house)
+                on_large = await self._take_place(job, house)
                 order = await asyncio.to_thread(
                     self._parts.kept.find, job.id
                 )  # not before: there may be many such jobs
@@ -217,28 +217,31 @@ class Jobs:
             except ServiceError as error:
                 await self._fail(job, error)
                 return
-            await self._run(job, order, house.pop_all())
+            await self._run(job, order, house.pop_all(), on_large)
 
-    async def _take_place(self, job: Job, house: ExitStack) -> None:
+    async def _take_place(self, job: Job, house: ExitStack) -> Callable[[], None] | None:
+        """What is to be called if its pictures are large."""
         admission = self._parts.admission
         while True:
             ask = Ask(max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"])
             try:
-                admission.arrive(house.enter_context(admission.admit(ask)))
+                place = house.enter_context(admission.admit(ask))
+                admission.arrive(place)
             except Overloaded as error:
                 house.close()
                 if self._left_s(job) <= 0:
-                    return  # its deadline is told by the run
+                    return None  # its deadline is told by the run
                 await asyncio.sleep(error.retry_after_s or 1.0)
             else:
-                return
+                return partial(admission.set_apart, place)
 
-    async def _run(self, job: Job, order: Order, house: ExitStack) -> None:
+    async def _run(self, job: Job, order: Order, house: ExitStack, on_large: Callable[[], None] | None) -> None:
         parts, now = self._parts, self._parts.clock()
         left_s = self._left_s(job)
         call = Call(
             *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._begun, job.id)),
             traceparent=job.facts.get("traceparent", ""),
+            on_large=on_large,
         )
         with house:
             try:

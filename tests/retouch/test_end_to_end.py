@@ -159,7 +159,7 @@ def test_a_server_is_measured_by_its_own_headers(server: str, tmp_path: Path) ->
     document = json.loads((tmp_path / "o.json").read_text("utf-8"))
     assert document["model"] == "photos/4"
     for measured in document["runs"]:
-        assert set(measured["stages"]) == {"decode", "preprocess", "queue", "infer", "postprocess", "encode"}
+        assert set(measured["stages"]) == {"memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode"}
         assert sum(measured["batch_sizes"].values()) == measured["ok"] == measured["requests"] > 0
         stages_ms = sum(stage["mean_ms"] for stage in measured["stages"].values())
         assert 0 < stages_ms < measured["latency_ms"]["mean"] * 1.05

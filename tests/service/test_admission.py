@@ -290,3 +290,60 @@ def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_en
         two_gpus = Admission(100, pace=paced(0.1), clock=Clock(), house=SharedHouse(inside, 0, engines=2))
         enter(stack, two_gpus, 2)
         assert two_gpus.predicted_wait_s() == pytest.approx(2 * alone.predicted_wait_s())
+
+
+def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:
+    admission = Admission(10, max_bodies_bytes=80 << 20, clock=Clock())
+    with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second, admission.admit(PATIENT) as small:
+        admission.hold(first, 60 << 20)
+        with pytest.raises(Overloaded):
+            admission.hold(second, 11 << 20)
+        admission.hold(small, 8 << 20)
+        assert admission.bodies_bytes == 68 << 20
+
+
+def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them() -> None:
+    clock, inside = Clock(), [0, 0]
+    admission = Admission(4, clock=clock, pace=paced(5.0), house=SharedHouse(inside, 0))
+    with ExitStack() as stack:
+        for number in range(4):
+            place = stack.enter_context(admission.admit(Ask(1e6, flow=Flow(str(number)))))
+            admission.arrive(place)
+            admission.set_apart(place)
+            admission.set_apart(place)
+        assert (admission.inside, admission.apart, admission.waiting, inside) == (4, 4, {}, [0, 0])
+        assert admission.predicted_wait_s(Flow("quiet")) == 0
+        assert is_let_in(admission, Ask(0.1, flow=Flow("quiet")))
+    assert (admission.inside, admission.apart, admission.waiting, inside) == (0, 0, {}, [0, 0])
+
+
+def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> None:
+    clock = Clock()
+    admission = Admission(100, clock=clock, pace=Pace(1))
+    with ExitStack() as stack:
+        enter(stack, admission, 5)
+        for _ in range(20):
+            with admission.admit(PATIENT) as place:
+                admission.arrive(place)
+                admission.set_apart(place)
+                clock.now += 10.0
+        assert admission.pace.request_s(clock.now) == 0
+
+
+def test_beyond_a_whole_house_of_large_pictures_they_take_places_like_others() -> None:
+    admission = house(2)
+    with ExitStack() as stack:
+        for _ in range(3):
+            place = stack.enter_context(admission.admit(PATIENT))
+            admission.arrive(place)
+            admission.set_apart(place)
+        assert (admission.inside, admission.apart, admission.ordinary) == (3, 2, 1)
+    assert (admission.inside, admission.apart, admission.waiting) == (0, 0, {})
+
+
+def test_a_request_that_left_is_not_set_apart_any_more() -> None:
+    admission = house(2)
+    with admission.admit(PATIENT) as place:
+        admission.arrive(place)
+    admission.set_apart(place)
+    assert (admission.inside, admission.apart, admission.waiting) == (0, 0, {})

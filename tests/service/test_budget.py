@@ -1,14 +1,24 @@
-"""A budget that requests share, in the order in which they came."""
+"""A budget that requests share; who gets what is in test_shares.py."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+from fake_clock import Clock
+
 from service.budget import Budget
+from service.errors import DeadlineExceeded, Overloaded
+from service.fairness import Flow
+from service.shares import Claim
+
+
+def budget_of(total: int) -> Budget:
+    return Budget(total, Clock())
 
 
 async def hold(budget: Budget, wanted: int, log: list[str], name: str, release: asyncio.Event) -> None:
-    async with budget.share(wanted):
+    async with budget.share(Claim(wanted)):
         log.append(name)
         await release.wait()
 
@@ -19,7 +29,7 @@ async def settle() -> None:
 
 
 async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
-    budget, log, release = Budget(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
     await settle()
     assert (log, budget.taken) == (["a", "b"], 10)
@@ -29,7 +39,7 @@ async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
 
 
 async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_overtake_it() -> None:
-    budget, log, first, others = Budget(10), [], asyncio.Event(), asyncio.Event()
+    budget, log, first, others = budget_of(10), [], asyncio.Event(), asyncio.Event()
     tasks = [
         asyncio.create_task(hold(budget, 8, log, "a", first)),
         asyncio.create_task(hold(budget, 8, log, "b", others)),
@@ -45,7 +55,7 @@ async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_ov
 
 
 async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
-    budget, log, release = Budget(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
     await settle()
     assert (log, budget.taken) == (["99"], 10)
@@ -55,7 +65,7 @@ async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
 
 
 async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
-    budget, log, release = Budget(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), [], asyncio.Event()
     holder = asyncio.create_task(hold(budget, 5, log, "a", release))
     await settle()
     large = asyncio.create_task(hold(budget, 9, log, "large", release))
@@ -70,7 +80,7 @@ async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
 
 
 async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
-    budget, log, release = Budget(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), [], asyncio.Event()
     holder = asyncio.create_task(hold(budget, 10, log, "a", release))
     await settle()
     waiting = asyncio.create_task(hold(budget, 10, log, "b", asyncio.Event()))
@@ -84,7 +94,7 @@ async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> 
 
 
 async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
-    budget, log, release = Budget(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "abcdef"]
     await settle()
     for task in tasks:
@@ -95,3 +105,44 @@ async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken(
     release.set()
     await asyncio.wait_for(hold(budget, 10, log, "next", release), 5)
     assert log[-1] == "next"
+
+
+@pytest.mark.parametrize(("own_deadline", "error"), [(True, DeadlineExceeded), (False, Overloaded)])
+async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_back(
+    own_deadline: bool, error: type[DeadlineExceeded | Overloaded]
+) -> None:
+    clock = Clock()
+    budget = Budget(10, clock)
+    claims = [Claim(8, Flow("busy"), large=True, deadline=clock.now + 60.0, allowed_s=45.0) for _ in range(3)]
+    releases = [asyncio.Event() for _ in claims]
+    refused: list[DeadlineExceeded | Overloaded] = []
+
+    async def one(claim: Claim, release: asyncio.Event) -> None:
+        try:
+            async with budget.share(claim, own_deadline=own_deadline):
+                await release.wait()
+        except (DeadlineExceeded, Overloaded) as failure:
+            refused.append(failure)
+
+    tasks = [asyncio.create_task(one(*each)) for each in zip(claims, releases, strict=True)]
+    await settle()
+    assert (budget.waiting, refused) == (2, []), "nothing is known of how long it takes"
+    clock.now += 25.0
+    releases[0].set()
+    await settle()
+    (failure,) = refused
+    assert type(failure) is error
+    assert failure.retry_after_s == 5, "it would take 50 s from now, and has 45 when it comes again"
+    assert (budget.taken, budget.waiting) == (8, 0)
+    releases[1].set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_what_takes_no_memory_never_waits() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (10, 10, 0)]
+    await settle()
+    assert log == ["10", "0"]
+    release.set()
+    await asyncio.gather(*tasks)

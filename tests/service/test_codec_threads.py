@@ -74,3 +74,16 @@ async def test_nobody_helps_while_all_threads_are_taken() -> None:
     release.set()
     await stuck
     threads.close()
+
+
+async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -> None:
+    threads, release = CodecThreads(2), threading.Event()
+    await threads.begin(time.sleep, 0.01)
+    await threads.begin(time.sleep, 0.3, large=True)
+    small = asyncio.create_task(threads.begin(release.wait, 10))
+    large = [asyncio.create_task(threads.begin(release.wait, 10, large=True)) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert 0.005 < threads.predicted_wait_s < 0.1, "one small one is there, and one thread for such"
+    release.set()
+    await asyncio.gather(small, *large)
+    threads.close()

@@ -12,6 +12,7 @@ import pytest
 
 from service.codec_threads import CodecThreads
 from service.codec_work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
+from service.footprint import LARGE_PIXELS
 from service.items import ImageFormat
 from service.side_by_side import SideBySide, in_turn
 
@@ -98,3 +99,15 @@ async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> Non
             *(work.finish(lambda _: rounds[0], MEDIUM_PIXELS, "jpeg", writes=False) for _ in range(5))
         )
         assert len(set(seen)) == 5
+
+
+async def test_large_pictures_on_all_threads_do_not_hold_up_small_ones_at_either_end() -> None:
+    release = threading.Event()
+    async with opened(1) as work:
+        stuck = [asyncio.ensure_future(work.begin(lambda _: release.wait(10), 10**8, large=True)) for _ in range(2)]
+        stuck.append(asyncio.ensure_future(work.finish(lambda _: release.wait(10), LARGE_PIXELS, "jpeg", writes=False)))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(work.begin(where, LARGE_PIXELS - 1), 5) == "thread, helped"
+        assert await asyncio.wait_for(work.finish(where, LARGE_PIXELS - 1, "jpeg", writes=False), 5) == "thread, helped"
+        release.set()
+        await asyncio.gather(*stuck)

@@ -79,3 +79,19 @@ def test_a_request_waits_for_those_who_are_served_before_it(
     flow: Flow, waiting: dict[Flow, int], expected: float
 ) -> None:
     assert ahead(flow, waiting) == pytest.approx(expected)
+
+
+def test_who_takes_more_at_a_time_has_its_turn_less_often() -> None:
+    order = FairOrder()
+    turns = [(order.next(BUSY, 3.0), BUSY) for _ in range(100)] + [(order.next(QUIET), QUIET) for _ in range(100)]
+    assert Counter(served(order, turns, 80)) == {BUSY: 20, QUIET: 60}
+
+
+def test_turns_that_are_not_taken_are_not_paid_for() -> None:
+    order = FairOrder()
+    for _ in range(50):
+        order.next(BUSY)
+        order.forgive(BUSY)
+    turns = [(order.next(QUIET), QUIET) for _ in range(5)]
+    turns.append((order.next(BUSY), BUSY))
+    assert BUSY in served(order, turns, 2)

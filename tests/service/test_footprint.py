@@ -11,9 +11,10 @@ import image_files as files
 import numpy as np
 import pytest
 
-from service.footprint import decoded_bytes, effort
+from service.footprint import decoded_bytes, effort, is_large
 from service.header import Header, read_header
 from service.items import Size
+from service.shares import KEPT_FOR_SMALL
 
 SIDE = 1500
 SLACK = 4 << 20
@@ -115,3 +116,24 @@ def test_bytes_that_stand_for_no_pixels_are_counted() -> None:
     photo = Header("jpeg", Size(512, 512))
     assert effort(photo, 200_000) == 512**2
     assert effort(photo, 10**7) == 10**7
+
+
+@pytest.mark.parametrize(
+    ("header", "file_bytes", "large"),
+    [
+        (Header("jpeg", Size(2000, 1999)), 1000, False),
+        (Header("jpeg", Size(2000, 2000)), 1000, True),
+        (Header("png", Size(1999, 2000), bits=16, alpha=True), 10**5, False),
+        (Header("png", PIXELS), 10**5, False),
+        (Header("png", PIXELS), 10**6, True),  # deflated data that stand for nothing take as long
+    ],
+)
+def test_a_picture_is_large_from_4_megapixels_on_or_when_it_takes_as_long(
+    header: Header, file_bytes: int, large: bool
+) -> None:
+    assert is_large(header, file_bytes) is large
+
+
+def test_any_small_picture_with_any_mask_fits_what_is_kept_for_small_ones() -> None:
+    worst = decoded_bytes(Header("png", Size(1999, 2000), bits=16, alpha=True), 10**6)
+    assert 2 * worst <= 2048 * 2**20 // KEPT_FOR_SMALL

@@ -69,3 +69,10 @@ def test_the_pace_follows_a_service_that_slows_down() -> None:
     now = serve(pace, 0.002, inside=50)
     now = serve(pace, 0.01, inside=50, begin=now)
     assert pace.request_s(now) == pytest.approx(0.01, rel=0.05)
+
+
+def test_a_large_picture_says_nothing_about_how_long_others_take() -> None:
+    pace = Pace(8)
+    pace.learn([(1, 0.1)], 0.5)
+    pace.learn([(1, 0.1)], None)
+    assert pace.own_s == 0.5

@@ -141,3 +141,28 @@ def test_pictures_of_any_number_of_stored_blocks_are_decoded_exactly(height: int
     pixels = np.random.default_rng(0).integers(0, 256, (height, 256, 1), np.uint8)
     data = encode_png(pixels, None)
     np.testing.assert_array_equal(decode(data, max_pixels=LIMIT).pixels, pixels)
+
+
+@pytest.mark.parametrize("kind", ["flat", "noise"])
+@pytest.mark.parametrize("missing", [0, 1, 5, 30_000])
+@pytest.mark.parametrize("surplus", [b"", b"behind", bytes(50_000)])
+def test_a_picture_that_is_inflated_in_pieces_is_whole_or_refused(kind: str, missing: int, surplus: bytes) -> None:
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 65_536, (450, 1100, 3), np.uint16) if kind == "noise" else np.full((4500, 1100, 3), 7)
+    rows = pixels.astype(">u2").view(np.uint8).reshape(len(pixels), -1)
+    packed = zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes(), 1)
+    body = files.chunk(b"IDAT", packed[: max(2, len(packed) - missing)] + (b"" if missing else surplus))
+    data = files.png_of_chunks(files.ihdr(1100, len(pixels), 16, 2), body)
+    if missing:
+        with pytest.raises(InvalidImage):
+            decode(data, max_pixels=LIMIT)
+    else:
+        assert np.array_equal(decode(data, max_pixels=LIMIT).pixels, pixels)
+
+
+@pytest.mark.parametrize("rows", [999, 1001])
+def test_a_large_picture_of_another_number_of_rows_than_its_header_says_is_refused(rows: int) -> None:
+    packed = zlib.compress(bytes(rows * (1 + 6 * 1100)))
+    data = files.png_of_chunks(files.ihdr(1100, 1000, 16, 2), files.chunk(b"IDAT", packed))
+    with pytest.raises(InvalidImage, match="more or fewer pixels"):
+        decode(data, max_pixels=LIMIT)

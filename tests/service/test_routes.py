@@ -59,7 +59,7 @@ def test_a_reply_says_what_made_it_and_where_the_time_went(serve: Serve, files: 
     assert headers["x-batch-size"] == "1"
     assert float(headers["x-mask-coverage"]) == pytest.approx(16 * 16 / 64**2)
     stages = dict(part.split(";dur=") for part in headers["server-timing"].split(", "))
-    assert list(stages) == ["decode", "preprocess", "queue", "infer", "postprocess", "encode"]
+    assert list(stages) == ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode"]
     assert all(float(milliseconds) >= 0 for milliseconds in stages.values())
 
 
@@ -415,7 +415,7 @@ def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> 
     with running.client() as client, ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
     assert replies == [200] * 16
-    assert running.service.pipeline.decoded.taken == 0
+    assert running.service.pipeline.decoded.budget.taken == 0
 
 
 def test_a_client_that_has_a_result_already_is_told_so(serve: Serve, files: Files) -> None:

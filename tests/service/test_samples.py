@@ -133,7 +133,7 @@ def test_json_and_multipart_hold_the_same_each_stored_with_its_sidecar(
         assert "location" not in reply.headers
         assert (reply.headers["x-seed"], reply.headers["x-model"]) == ("3", "drawing/1")
         stages = [part.split(";")[0] for part in reply.headers["server-timing"].split(", ")]
-        assert stages == ["decode", "preprocess", "queue", "infer", "postprocess", "encode"]
+        assert stages == ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode"]
     running.service.store.flush(10)
     assert len(list((tmp_path / "results").rglob("*.webp"))) == 6
 

@@ -25,7 +25,7 @@ from service.tracing import RequestTracer
 Files = dict[str, tuple[str, bytes, str]]
 Serve = Callable[..., Any]
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-STAGES = ["decode", "preprocess", "queue", "infer", "postprocess", "encode", "save"]
+STAGES = ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode", "save"]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,7 @@ from failing_disk import SYNCS, FailingDisk
 from fake_clock import Clock
 from waiting import until
 
-from service.admission import Admission
+from service.admission import Admission, Ask
 from service.background import running
 from service.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
 from service.fairness import Flow
@@ -51,8 +52,12 @@ class Desk:
     asked: list[tuple[Order, Call]] = field(default_factory=list)
 
     async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
-        call = Call("request1", self.clock(), self.clock() + allowed_s, Flow("someone", 7))
+        flow = Flow("someone", 7)
         with ExitStack() as house:
+            place = house.enter_context(self.admission.admit(Ask(allowed_s, flow=flow)))
+            self.admission.arrive(place)
+            on_large = partial(self.admission.set_apart, place)
+            call = Call("request1", self.clock(), self.clock() + allowed_s, flow, on_large=on_large)
             return await self.jobs.start(ORDER, call, {}, house, job_id)
 
     async def until(self, job_id: str, *statuses: str) -> Job:
@@ -171,6 +176,20 @@ async def test_a_job_runs_when_its_first_sample_is_taken_into_a_batch(tmp_path: 
         await desk.jobs.cancel(job.id)
         begun()
         assert (await desk.jobs.get(job.id)).status == "cancelled"
+
+
+async def test_a_job_of_large_pictures_leaves_its_place_to_others(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as desk:
+        job = await desk.start()
+        await until(lambda: bool(desk.asked))
+        assert (desk.admission.inside, desk.admission.apart) == (1, 0)
+        on_large = desk.asked[0][1].on_large
+        assert on_large is not None
+        on_large()
+        assert (desk.admission.inside, desk.admission.apart) == (1, 1)
+        await desk.jobs.cancel(job.id)
+        await until(lambda: not desk.admission.inside)
+        assert desk.admission.apart == 0
 
 
 async def test_a_job_that_fails_keeps_its_problem(tmp_path: Path) -> None:
