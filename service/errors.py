@@ -136,7 +136,7 @@ class UnsupportedType(ServiceError):
     """Not JPEG, PNG or WebP; or the body is not multipart/form-data."""
 
     status, title, default_code = 415, "Unsupported type", "unsupported_type"
-    further_codes = ("animated_image", "not_ids")
+    further_codes = ("animated_image", "not_ids", "unsupported_encoding")
 
 
 class InvalidOption(ServiceError):
