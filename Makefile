@@ -55,26 +55,26 @@ security: .venv/.security ## bandit over the code, pip-audit over the pinned req
 
 FUZZ_SECONDS ?= 600
 fuzz: .venv/.security ## the decoders under mutated images and the form reader under mutated bodies, ten minutes each
-	mkdir -p build/fuzz && cd build/fuzz \
-		&& ../../$(BIN)/python ../../tests/fuzz decoders -max_total_time=$(FUZZ_SECONDS) \
-		&& ../../$(BIN)/python ../../tests/fuzz forms -max_total_time=$(FUZZ_SECONDS)
+	mkdir -p build/fuzz
+	$(BIN)/python -m tests.fuzz decoders -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
+	$(BIN)/python -m tests.fuzz forms -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 
 bench: .venv/.dev ## HTTP against direct calls, and the engines alone: docs/benchmarks.md
-	$(BIN)/python benchmarks/serving.py
-	$(BIN)/python benchmarks/cpu_engines.py
+	$(BIN)/python -m benchmarks.load.serving
+	$(BIN)/python -m benchmarks.host.cpu_engines
 
 bench-overload: .venv/.dev ## three times the capacity for a minute
-	$(BIN)/python benchmarks/overload.py --json docs/pictures/overload.json --plot docs/pictures/overload.png
+	$(BIN)/python -m benchmarks.load.overload --json docs/pictures/overload.json --plot docs/pictures/overload.png
 
 bench-peers: .venv/.dev ## the same work behind LitServe, mosec, BentoML, Ray Serve and PyTriton
 	benchmarks/peers/install.sh
-	$(BIN)/python benchmarks/side_by_side.py --json docs/pictures/peers.json --plot docs/pictures/peers.png
+	$(BIN)/python -m benchmarks.peers.side_by_side --json docs/pictures/peers.json --plot docs/pictures/peers.png
 
 chaos: .venv/.dev ## faults on purpose, in one process and with several: nobody loses a request
-	$(BIN)/python benchmarks/chaos.py --json docs/pictures/chaos.json --plot docs/pictures/chaos.png
+	$(BIN)/python -m benchmarks.faults.chaos --json docs/pictures/chaos.json --plot docs/pictures/chaos.png
 
 soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: nothing may grow
-	$(BIN)/python benchmarks/soak.py --minutes $(SOAK_MINUTES) --json docs/pictures/soak.json --plot docs/pictures/soak.png
+	$(BIN)/python -m benchmarks.load.soak --minutes $(SOAK_MINUTES) --json docs/pictures/soak.json --plot docs/pictures/soak.png
 
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv

@@ -13,7 +13,7 @@ RetouchError
 │   └── EngineDead           the engine cannot be used again; load a new one
 │       └── DeviceLost       nor can any other of this process on that device: the process must end
 ├── ExportError              see export/errors.py
-└── ServiceError             see service/errors.py
+└── ServiceError             see service/core/errors.py
 """
 
 from __future__ import annotations

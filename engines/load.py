@@ -12,19 +12,19 @@ import structlog
 
 from engines.base import Engine, WarmUpShapes, warmed_up
 from engines.choice import EngineChoice
-from engines.cuda import open_cuda
-from engines.device import has_nvidia_gpu
+from engines.cpu.openvino_cpu import OpenVinoEngine
+from engines.cuda.api import open_cuda
+from engines.cuda.gpu_detection import has_nvidia_gpu
+from engines.cuda.inductor import InductorEngine
+from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
-from engines.inductor import InductorEngine
+from engines.files.regular import odd_entries, open_regular
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
-from engines.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
-from engines.openvino_cpu import OpenVinoEngine
-from engines.regular_files import odd_entries, open_regular
-from engines.trt import TrtEngine
-from engines.trt_build import BuildOptions
-from engines.trt_library import load_tensorrt
+from engines.trt.build import BuildOptions
+from engines.trt.engine import TrtEngine
+from engines.trt.library import load_tensorrt
 
 _log = structlog.get_logger(__name__)
 _MOST_ONNX_BYTES = 2**31

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engines.errors import ManifestInvalid
-from engines.regular_files import read_regular
+from engines.files.regular import read_regular
 from engines.validation import faults
 
 MANIFEST_FILE = "manifest.json"
@@ -99,7 +99,7 @@ class MultipleSize(_HoleLimit):
     """The graph takes any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
 
     `fit` says how a whole image gets into a tile: padded (and only scaled when it is larger than the largest
-    tile), or resized. Inpainting may crop round the holes instead: service/crops.py.
+    tile), or resized. Inpainting may crop round the holes instead: service/imaging/crops.py.
     """
 
     kind: Literal["multiple"] = "multiple"

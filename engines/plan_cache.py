@@ -13,9 +13,9 @@ from pathlib import Path
 
 import structlog
 
-from engines.decisions import fingerprint
-from engines.regular_files import read_regular
-from engines.whole_files import write_whole
+from engines.files.regular import read_regular
+from engines.files.whole import write_whole
+from engines.parity.decisions import fingerprint
 
 _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from engines.command_group import CommandGroup
+from engines.terminal.command_group import CommandGroup
 from retouch.bench.command import bench_app
-from retouch.build_command import build
-from retouch.doctor_command import doctor
-from retouch.export_command import export
-from retouch.fill_command import generate, inpaint, translate
-from retouch.keys_command import keys_app
-from retouch.models_command import models
-from retouch.serve_command import make_serve_command
+from retouch.commands.build import build
+from retouch.commands.doctor import doctor
+from retouch.commands.export import export
+from retouch.commands.fill import generate, inpaint, translate
+from retouch.commands.keys import keys_app
+from retouch.commands.models import models
+from retouch.commands.serve import make_serve_command
 
 app = typer.Typer(
     name="retouch",

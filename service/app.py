@@ -17,40 +17,40 @@ from typing import Any
 import structlog
 
 from engines.errors import DeviceLost
-from service.admission import Admission
-from service.appointments import Appointments
-from service.background import cancelled, first_of
-from service.budget import Budget
-from service.codec_threads import CodecThreads
-from service.codec_work import CodecWork
-from service.cores import usable_cores
-from service.decoded import DecodedMemory
-from service.drain import Drain
-from service.edge.clients import Clients
-from service.engine_room import open_engine_room
-from service.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
-from service.interpreter import switch_often
-from service.items import Call, Reply
-from service.jobs.building import open_jobs
+from service.admission.admission import Admission
+from service.admission.loop_lag import LoopLag
+from service.admission.memory_budget import Budget
+from service.admission.retry_after import Appointments
+from service.admission.service_rate import Pace
+from service.auth.clients import Clients
+from service.batching.backend import Models, OpenRoom, Room
+from service.batching.local_backend import open_engine_room
+from service.core.items import Call, Reply
+from service.core.order import Order
+from service.core.settings import Settings
+from service.imaging.memory_stage import DecodedMemory
+from service.imaging.pool.threads import CodecThreads
+from service.imaging.pool.work import CodecWork
+from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
-from service.jobs.names import Names
-from service.lag import LoopLag
-from service.memory import keep_freed_memory
-from service.metrics import Metrics
-from service.orders import Order
-from service.pace import Pace
+from service.jobs.name_lookup import Names
+from service.lifecycle.background import cancelled, first_of
+from service.lifecycle.cores import usable_cores
+from service.lifecycle.drain import Drain
+from service.lifecycle.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
+from service.lifecycle.interpreter import switch_often
+from service.lifecycle.memory import keep_freed_memory
 from service.pipeline import Pipeline
-from service.repeats.building import open_idempotency
+from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
-from service.room import Models, OpenRoom, Room
-from service.saving.building import open_store
-from service.saving.owners import Owner
-from service.saving.reading import ResultReader
+from service.saving.assembly import open_store
+from service.saving.reader import ResultReader
+from service.saving.spool.process_folder import Owner
 from service.saving.store import ResultStore
-from service.settings import Settings
 from service.shared_ledger import shared_ledger
-from service.tracing import RequestTracer, open_request_tracer
+from service.telemetry.metrics import Metrics
+from service.telemetry.tracing import RequestTracer, open_request_tracer
 
 log = structlog.get_logger(__name__)
 

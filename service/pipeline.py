@@ -2,9 +2,8 @@
 
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
 
-What differs between the tasks, before and after the engine, is in service/tasks.py. Decoding, preparing and encoding
-run on the codec threads or the event loop's (service/codec_work.py), the engine on the device worker's, saving on the
-store's.
+What differs between the tasks is in imaging/tasks.py. Decoding, preparing and encoding run on the codec threads or the
+event loop's (imaging/pool/work.py), the engine on the device worker's, saving on the store's.
 """
 
 from __future__ import annotations
@@ -18,24 +17,25 @@ from types import MappingProxyType
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
-from service import codec, latents, tasks
-from service.admission import Admission
-from service.codec_work import CodecWork
-from service.decoded import DecodedMemory
-from service.errors import InvalidOption, NotFound, NotReady
-from service.host_paths import without_folders
-from service.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
-from service.metrics import Metrics
-from service.room import Leased, Models, Submits
+from service.admission.admission import Admission
+from service.batching.backend import Leased, Models, Submits
+from service.core.errors import InvalidOption, NotFound, NotReady
+from service.core.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
+from service.core.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
+from service.core.settings import Settings
+from service.imaging import latents, tasks
+from service.imaging.files import codec
+from service.imaging.memory_stage import DecodedMemory
+from service.imaging.model_inputs import refusal
+from service.imaging.pool.parallel_steps import SideBySide
+from service.imaging.pool.work import CodecWork
+from service.imaging.tasks import Prepared, Tile, Uploads, Weight, timed
 from service.saving.results import Reservation, StoredResult
+from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
-from service.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
-from service.settings import Settings
-from service.side_by_side import SideBySide
-from service.sidecars import sidecar_of
-from service.takes import refusal
-from service.tasks import Prepared, Tile, Uploads, Weight, timed
-from service.tracing import RequestTracer, StageTrace
+from service.telemetry.metrics import Metrics
+from service.telemetry.redaction import without_folders
+from service.telemetry.tracing import RequestTracer, StageTrace
 
 Prepare = Callable[[Manifest, Timings, SideBySide], Prepared]
 _ENCODED_OVER_UPLOAD = 4

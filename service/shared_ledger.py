@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.jobs import deliveries
+from service.core.settings import Settings
 from service.jobs import table as jobs_table
+from service.jobs import webhook_table
 from service.ledger.database import LEDGER_FILE, Database
-from service.repeats import keys, known_results
-from service.settings import Settings
+from service.repeats import cache_table, idempotency_table
 
 
 def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
@@ -16,5 +16,5 @@ def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: No
 
     `on_failed` is told, on any thread, when it could not be used.
     """
-    schemas = [one.SCHEMA for one in (jobs_table, deliveries, keys, known_results)]
+    schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
     return Database(settings.results_dir / LEDGER_FILE, schemas, on_failed)

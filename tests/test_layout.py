@@ -84,7 +84,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_serving_imports_neither_torch_nor_onnx() -> None:
-    assert not loaded_by("import service.server") & {"torch", "onnx", "export"}
+    assert not loaded_by("import service.web.server") & {"torch", "onnx", "export"}
 
 
 def test_the_command_starts_without_the_heavy_libraries() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from engines.command_group import CommandGroup
-from training.blend_command import blend
-from training.evaluate_command import evaluate
-from training.fit_command import fit
-from training.gather_command import gather
-from training.plan_command import plan
-from training.profile_command import profile
-from training.ship_command import ship
-from training.unfold_command import unfold
+from engines.terminal.command_group import CommandGroup
+from training.commands.blend import blend
+from training.commands.evaluate import evaluate
+from training.commands.fit import fit
+from training.commands.gather import gather
+from training.commands.plan import plan
+from training.commands.profiling import profile
+from training.commands.ship import ship
+from training.commands.unfold import unfold
 
 app = typer.Typer(
     name="training",

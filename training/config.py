@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from engines.manifest import FixedSize, MultipleSize
 from engines.validation import unknown_name
-from export.generators.pconv import PConvOptions
+from export.generators.pconv.unet import PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from training.discriminator import smallest_side
 from training.errors import ConfigInvalid
+from training.losses.patch_gan import smallest_side
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.checkpoints import read_run, save_checkpoint, save_generator
 from training.config import AnyConfig, PConvConfig
 from training.errors import TrainingDiverged
-from training.journal import Journal
-from training.partial_task import PartialTrainee
-from training.pix2pix_task import Pix2PixTrainee
-from training.runtime import Runtime
-from training.schedule import Place, place_of, total_steps
+from training.loop.checkpoints import read_run, save_checkpoint, save_generator
+from training.loop.journal import Journal
+from training.loop.runtime import Runtime
+from training.loop.schedule import Place, place_of, total_steps
+from training.loop.sheets import write_sheet
+from training.loop.trainee import Trainee
 from training.seeds import Purpose, derived_seed
-from training.sheets import write_sheet
-from training.trainee import Trainee
+from training.tasks.partial_conv import PartialTrainee
+from training.tasks.pix2pix import Pix2PixTrainee
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ speed() {
 speed_of() {
     local task=$1
     shift
-    python3 benchmarks/training_speed.py --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
+    python3 -m benchmarks.training.speed --photos "$WORK/photos" --validation "$WORK/eval/bsds500_val" \
         --facades "$WORK/facades" --features "$WORK/features/vgg16_pool3.safetensors" --tasks "$task" --steps 300 \
         --variants fp32 "bf16 nhwc compile" "fp16 nhwc compile" --json "$OUT/speed-$task.json" "$@"
 }
@@ -85,7 +85,7 @@ scaling() {
     local set
     set=$(paths photos)
     # shellcheck disable=SC2086 # flags are words
-    NCCL_NVLS_ENABLE=0 python3 benchmarks/training_scaling.py training/configs/photos.toml --gpus 1 2 --steps 300 \
+    NCCL_NVLS_ENABLE=0 python3 -m benchmarks.training.scaling training/configs/photos.toml --gpus 1 2 --steps 300 \
         --seconds 110 --json "$OUT/scaling.json" $set --set data.limit=3000 "$@"
 }
 

@@ -12,10 +12,10 @@ main() {
   words+=(--work $work --json $OUT/engines.json)
   use_onnxruntime_cuda
   case $1 in
-    publish) python3 benchmarks/engine_models.py $2 $work ;;
-    compile) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $fast --steps prepare ;;
-    plans) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines trt --steps prepare ;;
-    measure) python3 benchmarks/gpu_engines.py "${words[@]}" --rows $rows --engines $all --steps measure ;;
+    publish) python3 -m benchmarks.gpu_engines.engine_models $2 $work ;;
+    compile) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines $fast --steps prepare ;;
+    plans) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines trt --steps prepare ;;
+    measure) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
 }
 keep() { # also when its time is up: gpu_engines.py writes engines.json at its end, but a line for each figure at once

@@ -5,7 +5,7 @@ set -x
 main() {
   . "$(dirname "$0")/env.sh"
   OUT=${RESULTS:-/tmp/results}/pipeline; mkdir -p $OUT
-  local code=0 carried=${CARRIED:-/tmp/carried} run="$PIN python3 benchmarks/gpu_pipeline.py --engine inductor --cache $CACHE --max-batch 32"
+  local code=0 carried=${CARRIED:-/tmp/carried} run="$PIN python3 -m benchmarks.gpu.pipeline --engine inductor --cache $CACHE --max-batch 32"
   [ -e $MODELS/facades/facades/1 ] || timeout 150 python3 -m retouch export $carried/pix2pix_facades.pth --name facades --program --output $MODELS/facades || code=$?
   timeout 150 $run --model $MODELS/facades/facades/1 --images $carried/facades/test --count 50 --only engine latency variants variants variants \
     --out $OUT/facades.json || code=$?

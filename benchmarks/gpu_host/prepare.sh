@@ -10,9 +10,9 @@ main() {
     (
       SECONDS=0
       if [ ! -e $MODELS/$name/$name/1/manifest.json ]; then
-        timeout 150 python3 benchmarks/engine_models.py $name $MODELS/$name --no-reference || exit 1
+        timeout 150 python3 -m benchmarks.gpu_engines.engine_models $name $MODELS/$name --no-reference || exit 1
       fi
-      timeout 500 python3 benchmarks/front_ends.py --alone $MODELS/$name/$name/1 --engine inductor --cache $CACHE --batch $batch \
+      timeout 500 python3 -m benchmarks.load.front_ends --alone $MODELS/$name/$name/1 --engine inductor --cache $CACHE --batch $batch \
         --side $side > $OUT/prepare_$name.json
       echo "$name: exit $? after $SECONDS s" | tee $OUT/prepared_$name
     ) > $LOGS/serve_prepare_$name.log 2>&1 &

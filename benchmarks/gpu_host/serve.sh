@@ -17,7 +17,7 @@ main() {
   }
   front_ends() {  # NAME LIMIT_S ARGUMENT...
     local name=$1 limit=$2; shift 2
-    timeout -k 8 $limit ${PIN:-} python3 benchmarks/front_ends.py --cache $CACHE --no-save --json $OUT/$name.json "$@" > $OUT/$name.log 2>&1
+    timeout -k 8 $limit ${PIN:-} python3 -m benchmarks.load.front_ends --cache $CACHE --no-save --json $OUT/$name.json "$@" > $OUT/$name.log 2>&1
     echo "$name: exit $? at $SECONDS s" >> $OUT/steps.txt
   }
   pconv() {  # SIDE CONNECTIONS WORKERS...

@@ -20,11 +20,11 @@ gpu_tests() { # PYTHON: what `make test-gpu` does, for a host without make
 }
 sanitizer() { # batches in flight together against one at a time, every access to the GPU's memory checked
   local check="compute-sanitizer --tool memcheck --error-exitcode 1 --target-processes application-only --launch-timeout 0"
-  local run="benchmarks/gpu_pipeline.py --max-batch 4 --batches 20 --only arithmetic reference --cache /tmp/sanitizer-cache"
+  local run="-m benchmarks.gpu.pipeline --max-batch 4 --batches 20 --only arithmetic reference --cache /tmp/sanitizer-cache"
   local small=/tmp/sanitizer/small/1 tiny=/tmp/sanitizer/tiny/1
   compute-sanitizer --version
   [ -e $small ] || ENGINES=/tmp/sanitizer bash benchmarks/gpu_host/engines.sh publish small
-  [ -e $tiny ] || PYTHONPATH=.:benchmarks:$PYTHONPATH python3 -c "from pathlib import Path
+  [ -e $tiny ] || PYTHONPATH=.:$PYTHONPATH python3 -c "from pathlib import Path
 from tests.gpu.test_devices import graph_model
 graph_model(Path('/tmp/sanitizer'))"
   local code=0

@@ -28,7 +28,7 @@ trt() { # STOP|CONT those who build plans; without a process of its own, as it i
   local process words IFS=$'\n'
   for process in /proc/[0-9]*; do
     { mapfile -d '' -t words < $process/cmdline; } 2> /dev/null || continue
-    if [[ "${words[*]}" == *gpu_engine_jobs.py$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
+    if [[ "${words[*]}" == *benchmarks.gpu_engines.engine_jobs$'\n'*$'\ntrt\nprepare\n'* ]]; then kill -$1 ${process#/proc/} 2> /dev/null; fi
   done
 }
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from export.generators.dcgan import DCGAN
 from export.generators.family import Family
-from export.generators.pconv import PConv
-from export.generators.pconv_nvidia import PConvNvidia
-from export.generators.pdgan import PDGAN
+from export.generators.pconv.nvidia import PConvNvidia
+from export.generators.pconv.unet import PConv
+from export.generators.pdgan.generator import PDGAN
 from export.generators.pgn import PGN
 from export.generators.pix2pix import Pix2Pix
-from export.generators.pix2pixhd import Pix2PixHD
+from export.generators.pix2pixhd.generator import Pix2PixHD
 
 _TABLE: tuple[Family[Any], ...] = (
     PConv(),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from retouch.bench.pipeline_command import bench_pipeline
-from retouch.fill_plan import Format, PlanInvalid, pair_images
+from retouch.bench.pipeline.command import bench_pipeline
+from retouch.filling.plan import Format, PlanInvalid, pair_images
 
 if TYPE_CHECKING:
     from retouch.bench.load import Payload

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import aiohttp
 import httpx
 
-from retouch.api_key import key_headers
 from retouch.bench.load import NO_REPLY, Answer, Payload
-from retouch.client import checked_url, problem_code
+from retouch.client.api_key import key_headers
+from retouch.client.http_client import checked_url, problem_code
 
 
 class HttpSender:

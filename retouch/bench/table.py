@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from engines.tables import print_table
+from engines.terminal.tables import print_table
 from retouch.bench.report import PERCENTILES, RunReport
 
 _LATE_MS = 5.0

@@ -17,19 +17,19 @@ from typing import Any
 
 import structlog
 
-from service.admission import Admission, Ask
-from service.calls import answer
-from service.errors import NotFound, Overloaded, ServiceError, ShuttingDown
-from service.fairness import Flow
-from service.items import Call
+from service.admission.admission import Admission, Ask
+from service.admission.deadline import answer
+from service.admission.fairness import Flow
+from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
+from service.core.items import Call
+from service.core.order import Order
+from service.core.schemas import JobStatus
 from service.jobs import table
-from service.jobs.kept_orders import KeptOrders
+from service.jobs.request_files import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import Database
-from service.orders import Order
 from service.saving.disk_state import DiskState
-from service.saving.owners import Owner
-from service.schemas import JobStatus
+from service.saving.spool.process_folder import Owner
 
 log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0

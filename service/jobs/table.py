@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from service.schemas import JobReply, JobStatus, WebhookReply
+from service.core.schemas import JobReply, JobStatus, WebhookReply
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import structlog
 
-from service.errors import NotReady
-from service.settings import SettingsInvalid
+from service.core.errors import NotReady
+from service.core.settings import SettingsInvalid
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")

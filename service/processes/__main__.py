@@ -15,8 +15,8 @@ from typing import Any
 
 import structlog
 
-from service.logs import configure_logs
-from service.processes.assignment import Assignment, end_with
+from service.processes.shared.assignment import Assignment, end_with
+from service.telemetry.logs import configure_logs
 
 
 def main() -> int:
@@ -30,15 +30,15 @@ def main() -> int:
 
 
 def _front_end(assignment: Assignment) -> int:
-    from service.processes.remote_room import open_remote_room  # noqa: PLC0415 -- each role loads its own
-    from service.server import run  # noqa: PLC0415
+    from service.processes.front_end.backend import open_remote_room  # noqa: PLC0415 -- each role loads its own
+    from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
     return run(assignment.settings, partial(open_remote_room, assignment), listener)
 
 
 def _engine(assignment: Assignment) -> int:
-    from service.processes.engine_process import serve  # noqa: PLC0415 -- as above
+    from service.processes.engine.server import serve  # noqa: PLC0415 -- as above
 
     try:
         return _run(serve(assignment))

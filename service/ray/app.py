@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from ray.serve import Application
 
+from service.core.settings import load_settings
 from service.ray.replica import Replica
-from service.settings import load_settings
 
 _SPARE = 64
 """Requests beyond all that may be inside: probes, lists and results are not counted by admission."""

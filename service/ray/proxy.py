@@ -18,10 +18,10 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
-from service.errors import NotReady, UploadTimeout
-from service.negotiation import acceptable_request_id
+from service.core.errors import NotReady, UploadTimeout
 from service.ray.tries import JOB_ID
-from service.replies import problem_response
+from service.web.request_headers import acceptable_request_id
+from service.web.responses import problem_response
 
 IMPORT_PATH = "service.ray.proxy:middlewares"
 VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
@@ -36,7 +36,7 @@ _RAYS_OWN = "/-/"
 
 def middlewares() -> list[Middleware]:
     """What Ray wraps round its proxy; Ray leaves the protocol to uvicorn, which is told of ours here."""
-    HTTP_PROTOCOLS["auto"] = "service.framing:FramedHttp"
+    HTTP_PROTOCOLS["auto"] = "service.web.framing:FramedHttp"
     return [Middleware(AskAgain)]
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import Service
-from service.background import first_of
-from service.engine_room import open_engine_room
-from service.http import App
+from service.batching.backend import OpenRoom
+from service.batching.local_backend import open_engine_room
+from service.core.settings import Settings
+from service.lifecycle.background import first_of
+from service.preflight import prepare
 from service.ray.tries import job_id_of
-from service.room import OpenRoom
-from service.settings import Settings
-from service.start import prepare
+from service.web.application import App
 
 _LOOK_EVERY_S = 0.05
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from service.saving.storage import is_result_id
+from service.saving.storage.contract import is_result_id
 
 JOB_ID = "x-retouch-job"
 """The header with the id of the job that the request may become."""

@@ -20,14 +20,14 @@ from typing import Any
 
 from starlette.responses import Response
 
-from service.errors import Conflict, InvalidOption, NotReady
+from service.core.errors import Conflict, InvalidOption, NotReady
+from service.core.order import Order
 from service.ledger.database import Database
-from service.orders import Order
-from service.repeats import keys
-from service.repeats.kept_responses import KeptResponses
-from service.repeats.keys import Claim
+from service.repeats import idempotency_table
+from service.repeats.idempotency_table import Claim
+from service.repeats.response_files import KeptResponses
 from service.saving.disk_state import DiskState
-from service.saving.owners import Owner
+from service.saving.spool.process_folder import Owner
 
 REPLAYED = "Idempotency-Replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
@@ -61,7 +61,7 @@ class Idempotency:
         """
         started, pause_s = self.now(), _FIRST_PAUSE_S
         while True:
-            held = await self.ledger.read(partial(keys.find, name=name, now=self.now()))
+            held = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
             if held is None or await self._is_orphan(held):
                 self.disk.refuse()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
@@ -77,7 +77,7 @@ class Idempotency:
                 if (again := await asyncio.to_thread(self.kept.find, name)) is not None:
                     again.headers[REPLAYED] = "true"
                     return again
-                await self.ledger.write(partial(keys.release, claimed=held))  # somebody deleted the file
+                await self.ledger.write(partial(idempotency_table.release, claimed=held))  # somebody deleted the file
                 continue
             self.disk.refuse()
             if self.now() - started > self.wait_s:
@@ -91,7 +91,7 @@ class Idempotency:
 
     async def forget(self) -> None:
         """Remove what has expired."""
-        for name in await self.ledger.write(partial(keys.forget, now=self.now())):
+        for name in await self.ledger.write(partial(idempotency_table.forget, now=self.now())):
             await asyncio.to_thread(self.kept.drop, name)
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class Idempotency:
 
     async def _claimed(self, mine: Claim, instead_of: str | None) -> bool:
         """Whether the key is ours now; who is cancelled meanwhile leaves it free."""
-        claim = partial(keys.claim, wanted=mine, now=self.now(), instead_of=instead_of)
+        claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
         claiming = self.ledger.write(claim)
         try:
             return await asyncio.shield(claiming)
@@ -127,7 +127,7 @@ class Idempotency:
                 await asyncio.to_thread(self.kept.keep, mine.name, response)
             except OSError as error:
                 raise self.disk.failed(error, len(response.body)) from error
-            await self.ledger.write(partial(keys.settle, claimed=mine))
+            await self.ledger.write(partial(idempotency_table.settle, claimed=mine))
             settled = True
             return response
         finally:
@@ -140,7 +140,7 @@ class Idempotency:
         task.add_done_callback(self._giving_back.discard)
 
     def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
-        keys.release(ledger, mine)
+        idempotency_table.release(ledger, mine)
         with suppress(OSError):  # a kept answer without a key is sent to nobody
             self.kept.drop(mine.name)
 

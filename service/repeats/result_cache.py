@@ -18,15 +18,15 @@ from typing import Protocol
 import structlog
 
 from engines.manifest import Manifest
-from service.errors import DeadlineExceeded, ServiceError
-from service.items import CacheOutcome, Call, Encoded, Reply, Size, Timings
+from service.core.errors import DeadlineExceeded, ServiceError
+from service.core.items import CacheOutcome, Call, Encoded, Reply, Size, Timings
+from service.core.order import Order
 from service.ledger.database import Database
-from service.orders import Order
 from service.pipeline import Pipeline
-from service.repeats import known_results
-from service.repeats.flights import Flights
+from service.repeats import cache_table
 from service.repeats.idempotency import fingerprint_of
-from service.saving.reading import ResultReader
+from service.repeats.single_flight import Flights
+from service.saving.reader import ResultReader
 
 _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
@@ -96,17 +96,17 @@ class ResultCache:
             return replace(found, cache="hit")
         reply = await order.fulfil(self.pipeline, call)
         if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
-            remember = partial(known_results.remember, fingerprint=key, about=_about(reply), now=self.now())
+            remember = partial(cache_table.remember, fingerprint=key, about=_about(reply), now=self.now())
             self._unwritten[key] = reply
             self._write(remember).add_done_callback(lambda _: self._unwritten.pop(key, None))
             self._remembered += 1
             if self._remembered % _TRIM_EVERY == 0:
-                self._write(partial(known_results.trim, most=self.entries))
+                self._write(partial(cache_table.trim, most=self.entries))
         return reply
 
     async def _find(self, key: str) -> Reply | None:
         try:
-            about = await self.ledger.read(partial(known_results.find, fingerprint=key))
+            about = await self.ledger.read(partial(cache_table.find, fingerprint=key))
             if about is None:
                 return None
             reply = await self._loaded(json.loads(about))
@@ -114,9 +114,9 @@ class ResultCache:
             _log.warning("the result cache cannot be read", error=str(error))
             return None
         if reply is None:  # retention removed it
-            self._write(partial(known_results.forget, fingerprint=key))
+            self._write(partial(cache_table.forget, fingerprint=key))
         else:
-            self._write(partial(known_results.use, fingerprint=key, now=self.now()))
+            self._write(partial(cache_table.use, fingerprint=key, now=self.now()))
         return reply
 
     async def _loaded(self, about: dict[str, object]) -> Reply | None:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import structlog
 
-from service.errors import NotReady
-from service.saving.disk import Disk
+from service.core.errors import NotReady
+from service.saving.disk_io import Disk
 
 _log = structlog.get_logger(__name__)
 INCOMING = ".incoming"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from service.saving.spool_files import SpoolFiles
-from service.saving.spool_segments import Spooled
-from service.saving.storage import Storage, is_result_id, unreadable
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.segment import Spooled
+from service.saving.storage.contract import Storage, is_result_id, unreadable
 from service.saving.write_queue import Waiting
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from service.saving.storage import SUFFIXES, is_result_id
+from service.saving.storage.contract import SUFFIXES, is_result_id
 
 
 class SaveObserver(Protocol):

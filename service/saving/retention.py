@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from service.saving.storage import Kept, Storage
+from service.saving.storage.contract import Kept, Storage
 
 _log = structlog.get_logger(__name__)
 _HALF_A_RESULT_S = 3600.0

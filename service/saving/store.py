@@ -2,9 +2,8 @@
 
 Room is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed. A finished
 result is handed over (`put`): it is spooled on disk, where every process that shares the folder can read it and none
-that dies takes it along, and only then promised to the client. Threads bring it to where it lasts (storage.py), as many
-at once as wait and the storage takes. A storage that fails, or is gone, delays that, with growing pauses between the
-tries; what a dead process left is taken up by the others, or by the next start. A disk that does not take a result into
+that dies takes it along, and only then promised to the client. Threads bring it to the storage, many at once. A storage
+that fails, or is gone, delays that, with growing pauses between the tries; what a dead process left is taken up by the others, or by the next start. A disk that does not take a result into
 the spool ends its request, and nothing more is promised until it does again (disk_state.py).
 """
 
@@ -15,16 +14,16 @@ from typing import Any
 
 import structlog
 
-from service.errors import ShuttingDown
-from service.ranges import stage_range
+from service.core.errors import ShuttingDown
 from service.saving.disk_state import DiskState
 from service.saving.finding import ResultFinder
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
-from service.saving.spool import Backoff, Spool, SpoolLimits
-from service.saving.spool_files import SpoolFiles
-from service.saving.spool_trust import Left, SpoolTrust
-from service.saving.storage import Storage
+from service.saving.spool.capacity import Backoff, Spool, SpoolLimits
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.trust import Left, SpoolTrust
+from service.saving.storage.contract import Storage
 from service.saving.write_queue import Waiting, WriteQueue
+from service.telemetry.profiler_ranges import stage_range
 
 _log = structlog.get_logger(__name__)
 

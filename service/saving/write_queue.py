@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.saving.spool_segments import Spooled
+from service.saving.spool.segment import Spooled
 
 MOST_BYTES = 64 * 2**20
 """Of those that are written at once: they are in memory at once."""
@@ -27,7 +27,7 @@ class Waiting:
     """Bytes of its image."""
     since: float
     remembered: Spooled | None = None
-    """Itself, where the spool cannot be relied on (spool_trust.py)."""
+    """Itself, where the spool cannot be relied on (trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
     """It, or one that it was written with, was not taken: it goes by itself from now on, and holds up nobody."""

@@ -6,7 +6,8 @@ The long version, with every fault many times over, is `make chaos`.
 from __future__ import annotations
 
 import pytest
-from chaos import Plan, run_chaos
+
+from benchmarks.faults.chaos import Plan, run_chaos
 
 FAULTS = frozenset({"the engine raises", "the engine dies", "connections are torn", "60 clients hang up", "S3 fails"})
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from waiting import wait_until
+
+from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data"

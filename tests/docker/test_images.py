@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import containers
 import httpx
 import numpy as np
 import pytest
-from containers import ROOT, Container, Image, stopped, wait_until
 from PIL import Image as Picture
+
+from tests.docker import containers
+from tests.docker.containers import ROOT, Container, Image, stopped, wait_until
 
 DATA = ROOT / "tests" / "data"
 NOBODY = 65532
@@ -154,7 +155,7 @@ class TestCpuImage:
 
     def test_it_can_send_results_to_s3(self, image: Image) -> None:
         opens = (
-            "from service.saving.object_storage import ObjectLocation, open_object_storage\n"
+            "from service.saving.storage.s3 import ObjectLocation, open_object_storage\n"
             "open_object_storage(ObjectLocation('s3://retouch/results'))"
         )
         opened = Container(image).run("-c", opens, entry=["python3"])

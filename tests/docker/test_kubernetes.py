@@ -12,11 +12,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from compose_file import DOCKER
 
-from service.drain import FLUSH_AT_LEAST_S
-from service.metrics import Metrics
-from service.settings import SettingsInvalid, load_settings
+from service.core.settings import SettingsInvalid, load_settings
+from service.lifecycle.drain import FLUSH_AT_LEAST_S
+from service.telemetry.metrics import Metrics
+from tests.docker.compose_file import DOCKER
 
 FOLDER = DOCKER / "kubernetes"
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]

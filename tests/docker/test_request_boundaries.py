@@ -1,14 +1,15 @@
-"""Nobody gets another's reply: a short run of benchmarks/request_boundaries.py, which has the long one."""
+"""Nobody gets another's reply: a short run of benchmarks/requests/boundaries.py, which has the long one."""
 
 from __future__ import annotations
 
 import argparse
 
 import pytest
-from proxies import PROXIES
-from reply_owners import Counts, judge
-from request_boundaries import ALONE, measure, passed, row
-from request_variants import Exchange, Request, exchanges
+
+from benchmarks.requests.boundaries import ALONE, measure, passed, row
+from benchmarks.requests.owners import Counts, judge
+from benchmarks.requests.proxies import PROXIES
+from benchmarks.requests.variants import Exchange, Request, exchanges
 
 _ASKED = argparse.Namespace(seed=7, exchanges=120, pause=0.03, at_once=24, clients=3)
 

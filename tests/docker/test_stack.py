@@ -24,11 +24,11 @@ from typing import Any
 
 import httpx
 import pytest
-from compose_file import COMPOSE, DOCKER, resolved
-from fake_nvml import FakeNvml
 from prometheus_client import CollectorRegistry, start_http_server
 
-from service.gpu_gauges import GpuGauges
+from service.telemetry.gpu_gauges import GpuGauges
+from tests.docker.compose_file import COMPOSE, DOCKER, resolved
+from tests.fakes.nvml import FakeNvml
 
 ROOT = DOCKER.parent
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")

@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 from engines.base import BatchShape, Engine, Feed
-from engines.cuda import Cuda
+from engines.cpu.openvino_cpu import OpenVinoEngine
+from engines.cuda.api import Cuda
+from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.fake import FakeEngine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
-from engines.onnxrt_cuda import OnnxRuntimeCudaEngine
-from engines.openvino_cpu import OpenVinoEngine
-from engines.trt import TrtEngine
-from engines.trt_build import BuildOptions
-
-from .conftest import conv_graph
-from .fake_cuda import FakeRuntime
-from .fake_tensorrt import FakeTensorRt
+from engines.trt.build import BuildOptions
+from engines.trt.engine import TrtEngine
+from tests.engines.conftest import conv_graph
+from tests.fakes.cuda import FakeRuntime
+from tests.fakes.tensor_rt import FakeTensorRt
 
 
 def open_trt(directory: Path, manifest: Manifest, cache: Path) -> Engine:

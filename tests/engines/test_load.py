@@ -13,15 +13,14 @@ from structlog.testing import capture_logs
 
 from engines import load
 from engines.base import BatchShape, Engine, Feed, Outputs
-from engines.cuda import Cuda
+from engines.cuda.api import Cuda
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose, open_engine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
-
-from .conftest import conv_graph
-from .fake_cuda import FakeRuntime
-from .fake_tensorrt import FakeTensorRt
+from tests.engines.conftest import conv_graph
+from tests.fakes.cuda import FakeRuntime
+from tests.fakes.tensor_rt import FakeTensorRt
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from engines.base import BatchShape, blank_feed
 from engines.errors import EngineFailed, EngineUnavailable
 from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
-
-from .conftest import conv_graph
+from tests.engines.conftest import conv_graph
 
 
 def test_unparsable_graph_is_unavailable_by_name(publish):

@@ -6,10 +6,10 @@ import errno
 from pathlib import Path
 
 import pytest
-from failing_disk import fill, tmpfs
 from structlog.testing import capture_logs
 
 from engines.plan_cache import PlanCache
+from tests.fakes.disk import fill, tmpfs
 
 FACTS = {"model": "photos/1", "gpu": "NVIDIA L4", "capability": (8, 9), "batch": 8}
 CONTENT = bytes(range(256)) * 40

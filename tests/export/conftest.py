@@ -17,8 +17,8 @@ from torch import nn
 from engines.errors import EngineUnavailable
 from engines.manifest import Manifest, MultipleSize
 from engines.tensors import MOST_SAMPLES
-from engines.trt_build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
-from engines.trt_library import MODULES, TensorRt, load_tensorrt
+from engines.trt.build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
+from engines.trt.library import MODULES, TensorRt, load_tensorrt
 from export.checkpoint import Part, load_strictly, read_checkpoint, sha256_of
 from export.generators.family import Family, GeneratorOptions, Interface
 from export.lowering import halved

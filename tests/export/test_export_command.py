@@ -13,9 +13,9 @@ from engines.errors import RetouchError
 from engines.manifest import ModelName
 from export.errors import OptionInvalid
 from export.generators.dcgan import DCGAN, DCGANOptions
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from retouch.export_command import SAMPLE_PICTURES, export, name_after, parse_options
+from retouch.commands.export import SAMPLE_PICTURES, export, name_after, parse_options
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from engines.errors import ManifestInvalid
 from engines.manifest import read_manifest
 from export.checkpoint import sha256_of
 from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.parity import onnx_backend
 from export.pipeline import ExportRequest, add_program, export_model

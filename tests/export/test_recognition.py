@@ -6,7 +6,7 @@ import torch
 from export.checkpoint import Part
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from export.recognition import family_named, recognise
 
 TINY = PConvOptions(levels=2, width=2)

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from engines.errors import EngineUnavailable
-from engines.trt_build import BuildOptions, ComputeCapability, build_plan
+from engines.trt.build import BuildOptions, ComputeCapability, build_plan
 from export.generators import FAMILIES
 
 ADA = BuildOptions(targets=(ComputeCapability(8, 9),))

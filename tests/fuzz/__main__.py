@@ -1,4 +1,4 @@
-"""Feeds what strangers send with mutations: `make fuzz`, or `python tests/fuzz decoders|forms -max_total_time=600`.
+"""Feeds what strangers send with mutations: `make fuzz`, or `python -m tests.fuzz decoders|forms -max_total_time=600`.
 
 Flags are libFuzzer's. What it finds is written to the working directory (crash-…, timeout-…, oom-…); it becomes a test
 with the fix.
@@ -13,10 +13,8 @@ from pathlib import Path
 
 import atheris
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "service"), str(Path(__file__).parents[2])]
 with atheris.instrument_imports(include=["service", "multipart"]):
-    import decoders
-    import forms
+    from tests.fuzz import decoders, forms
 
 TARGETS = {"decoders": decoders, "forms": forms}
 

@@ -12,13 +12,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import image_files
 import numpy as np
 
-from service.codec import decode, decode_mask, encode
-from service.errors import ServiceError
-from service.ids import decode_ids
-from service.items import Picture
+from service.core.errors import ServiceError
+from service.core.items import Picture
+from service.imaging.files.codec import decode, decode_mask, encode
+from service.imaging.files.label_maps import decode_ids
+from tests.serving import image_files
 
 MAX_PIXELS = 500_000
 """Small, so that an input costs milliseconds; what is larger is refused from its header."""

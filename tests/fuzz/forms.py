@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.errors import ServiceError
-from service.multipart import MAX_FIELD_BYTES, MAX_PARTS, Part, PartsReader
+from service.core.errors import ServiceError
+from service.web.multipart import MAX_FIELD_BYTES, MAX_PARTS, Part, PartsReader
 
 _PIECES = (1, 7, 65_536)
 """The sizes in which a body comes: nothing may depend on them but which of several faults is told."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-import decoders
 import pytest
-from decoders import seeds, survive, with_right_sums
 
-from service.errors import InferenceFailed, InvalidImage
+from service.core.errors import InferenceFailed, InvalidImage
+from tests.fuzz import decoders
+from tests.fuzz.decoders import seeds, survive, with_right_sums
 
 SEEDS = list(seeds())
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
-import forms
 import pytest
-from forms import seeds, survive
+
+from tests.fuzz import forms
+from tests.fuzz.forms import seeds, survive
 
 SEEDS = list(seeds())
 

@@ -1,6 +1,6 @@
 """What only a GPU can show, on a small model: every engine that is here; of the others it is said what is missing.
 
-`make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu_pipeline.py.
+`make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu/pipeline.py.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpu_bench import Bench
-from gpu_checks import arithmetic, halving, memory, reference
 
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.checks import arithmetic, halving, memory, reference
 from engines.errors import EngineUnavailable
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, MultipleSize, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
-from engines.parity import compare
-from engines.probes import probe_feeds
-from service.gpu_pixels import load_cvcuda
-
-from ..engines.conftest import conv_graph, tiny_manifest
+from engines.parity.comparison import compare
+from engines.parity.probes import probe_feeds
+from service.devices.gpu_cvcuda import load_cvcuda
+from tests.engines.conftest import conv_graph, tiny_manifest
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,7 +44,7 @@ def graph_model(folder: Path, sides: tuple[int, ...] = (16, 32)) -> Path:
 
 def program_model(folder: Path, sides: tuple[int, ...] = (64, 128)) -> Path:
     pytest.importorskip("torch", reason="torch is not installed; pip install -e '.[export]'")
-    from engine_models import SMALL, publish  # noqa: PLC0415 -- loads torch
+    from benchmarks.gpu_engines.engine_models import SMALL, publish  # noqa: PLC0415 -- loads torch
 
     directory = publish(SMALL, folder)
     size = MultipleSize(multiple_of=8, sides=sides)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_checks import fill
 
+from benchmarks.gpu.checks import fill
 from engines.errors import EngineOutOfMemory
 
 MIB = 2**20

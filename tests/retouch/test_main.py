@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from retouch.__main__ import app
-from service.settings import Settings
+from service.core.settings import Settings
 from training.__main__ import app as training_app
 
 COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor", "keys"]

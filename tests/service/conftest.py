@@ -16,16 +16,16 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from waiting import wait_until
 
 from engines.base import Engine
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, Manifest
-from service.settings import Settings
+from service.core.settings import Settings
+from tests.serving.waiting import wait_until
 
 if TYPE_CHECKING:  # the units' tests do without the whole server
     from service.app import Service
-    from service.server import DrainingServer
+    from service.web.server import DrainingServer
 
 OpenEngine = Callable[[Path, Manifest], Engine]
 
@@ -117,8 +117,8 @@ Serve = Callable[..., Running]
 
 @contextmanager
 def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: bool) -> Iterator[Running]:
-    from service.engine_room import open_engine_room  # noqa: PLC0415 -- see above
-    from service.server import DrainingServer  # noqa: PLC0415
+    from service.batching.local_backend import open_engine_room  # noqa: PLC0415 -- see above
+    from service.web.server import DrainingServer  # noqa: PLC0415
 
     engines: list[FakeEngine] = []
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from structlog.testing import capture_logs
-from waiting import until
 
 from service.app import Service, open_service
-from service.settings import Settings
+from service.core.settings import Settings
+from tests.serving.waiting import until
 
 AddModel = Callable[..., Path]
 

@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from served_process import ServedProcess
 from typer.testing import CliRunner
 
 from export.pipeline import ExportRequest, export_model
+from tests.serving.served_process import ServedProcess
 from training.__main__ import app
 
 QUIET = {"log_every": 50, "checkpoint_every": 1000, "sheet_every": 1000, "ema_decay": 0.9}

@@ -22,7 +22,7 @@ from torch import Tensor
 from training.config import AnyConfig, load_config
 from training.errors import CheckpointMismatch, TrainingDiverged
 from training.fit import Outcome, fit
-from training.runtime import started
+from training.loop.runtime import started
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 80

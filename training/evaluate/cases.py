@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
+from training.data.rgb import to_rgb
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask, bands, draw_hole
-from training.rgb import to_rgb
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""

@@ -13,7 +13,7 @@ from training.evaluate.frechet import FeatureNet, frechet_distance
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
 from training.evaluate.report import Figures, Measured, gains, summarise
-from training.perceptual import Lpips
+from training.losses.lpips_distance import Lpips
 
 _RGB = 3
 

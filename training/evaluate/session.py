@@ -14,7 +14,7 @@ from training.evaluate.contact_sheet import write_sheet
 from training.evaluate.evaluating import Evaluation, Measures, evaluate
 from training.evaluate.frechet import FeatureNet
 from training.evaluate.painters import Baseline, OpenCvPainter, open_model
-from training.perceptual import load_lpips
+from training.losses.lpips_distance import load_lpips
 
 Progress = Callable[[Sequence[Case]], Iterator[Case]]
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from training.data.rgb import to_rgb
 from training.gather.recipe import Recipe
-from training.rgb import to_rgb
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""

@@ -12,10 +12,10 @@ import torch
 from rich.table import Table
 
 from training.config import AnyConfig, Precision
+from training.loop.runtime import started
 from training.profiling.ceilings import Ceilings, measure_ceilings
 from training.profiling.roofline import draw_roofline
 from training.profiling.stepping import StepFigures, measure_steps
-from training.runtime import started
 
 _COLUMNS = {
     "step_ms": "ms",

@@ -11,11 +11,11 @@ import torch
 
 from training.config import AnyConfig, Precision
 from training.fit import make_trainee
+from training.loop.runtime import started
+from training.loop.schedule import Place
 from training.profiling.ceilings import wait
 from training.profiling.operators import Calls, Operator, top_operators, trace_calls
 from training.profiling.sensors import nvml_sensor, watched
-from training.runtime import started
-from training.schedule import Place
 
 _TAKEN_APART = 3
 """Steps that the profiler watches for the table of operators."""

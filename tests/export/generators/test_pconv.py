@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from export.checkpoint import load_strictly, read_checkpoint
-from export.generators.pconv import LoweredUNet, PConv, PConvOptions, PConvUNet
+from export.generators.pconv.unet import LoweredUNet, PConv, PConvOptions, PConvUNet
 from export.lowering import halved
 from export.partial_conv import PartialConv2d
 from export.recognition import recognise

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.generators.pconv_nvidia import PConvNvidia, PConvNvidiaOptions
+from export.generators.pconv.nvidia import PConvNvidia, PConvNvidiaOptions
 from export.lowering import halved
 from export.samples import MASK_KINDS, draw_mask
 

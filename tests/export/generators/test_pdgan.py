@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from export.checkpoint import Part, load_strictly, read_checkpoint
-from export.generators.pdgan import PDGAN, PDGANOptions
-from export.generators.pdgan_diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
-from export.generators.pdgan_prior import LoweredPartial, PriorNet
+from export.generators.pdgan.diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
+from export.generators.pdgan.generator import PDGAN, PDGANOptions
+from export.generators.pdgan.prior import LoweredPartial, PriorNet
 from export.lowering import halved
 from export.partial_conv import PartialConv2d
 from export.recognition import recognise

@@ -7,8 +7,8 @@ import torch
 
 from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch
-from export.generators.pix2pixhd import Pix2PixHD, Pix2PixHDOptions, edge_map
-from export.generators.pix2pixhd_encoder import EncoderShape, FeatureEncoder, instance_means
+from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
+from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions, edge_map
 from export.lowering import halved
 from export.onnx_graph import write_graph
 from export.recognition import recognise

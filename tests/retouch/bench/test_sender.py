@@ -7,7 +7,7 @@ import pytest
 
 from retouch.bench.load import Answer, Payload
 from retouch.bench.sender import encode, open_sender
-from retouch.client import ServerUnreachable
+from retouch.client.http_client import ServerUnreachable
 
 
 async def test_a_picture_comes_back_with_the_servers_own_account(contract) -> None:

@@ -14,26 +14,26 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from failing_disk import SYNCS, FailingDisk
-from fake_clock import Clock
-from waiting import until
 
-from service.admission import Admission, Ask
-from service.background import running
-from service.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
-from service.fairness import Flow
-from service.items import Call
+from service.admission.admission import Admission, Ask
+from service.admission.fairness import Flow
+from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
+from service.core.items import Call
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
 from service.jobs import table
-from service.jobs.building import _look_after
+from service.jobs.assembly import _look_after
 from service.jobs.jobs import JobLimits, JobParts, Jobs
-from service.jobs.kept_orders import KeptOrders
+from service.jobs.request_files import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import LEDGER_FILE, Database
-from service.orders import Order
-from service.saving.disk import Disk
+from service.lifecycle.background import running
+from service.saving.disk_io import Disk
 from service.saving.disk_state import DiskState
-from service.saving.owners import Owner
-from service.schemas import InpaintOptions
+from service.saving.spool.process_folder import Owner
+from tests.fakes.clock import Clock
+from tests.fakes.disk import SYNCS, FailingDisk
+from tests.serving.waiting import until
 
 Fulfil = Callable[[Order, Call], Awaitable[list[str]]]
 ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))

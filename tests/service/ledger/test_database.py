@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from failing_disk import fill, tmpfs
 
-from service.errors import NotReady
+from service.core.errors import NotReady
+from service.core.settings import SettingsInvalid
 from service.ledger.database import Database
-from service.settings import SettingsInvalid
+from tests.fakes.disk import fill, tmpfs
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER)"
 ADD = """

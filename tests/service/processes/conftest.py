@@ -16,15 +16,15 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.background import cancelled
-from service.engine_room import EngineRoom, open_engine_room
-from service.metrics import Metrics
-from service.processes.assignment import Assignment
-from service.processes.board import Board, Places, make_board
-from service.processes.engine_process import EngineDesk
-from service.processes.page_locks import NoLocks
-from service.processes.remote_room import RemoteRoom, open_remote_room
-from service.settings import Settings
+from service.batching.local_backend import EngineRoom, open_engine_room
+from service.core.settings import Settings
+from service.lifecycle.background import cancelled
+from service.processes.engine.page_locks import NoLocks
+from service.processes.engine.server import EngineDesk
+from service.processes.front_end.backend import RemoteRoom, open_remote_room
+from service.processes.shared.assignment import Assignment
+from service.processes.shared.status_board import Board, Places, make_board
+from service.telemetry.metrics import Metrics
 
 
 @dataclass

@@ -22,9 +22,8 @@ import pytest
 import yaml
 
 ray = pytest.importorskip("ray")
-import test_routes  # noqa: E402 -- nothing to be run without Ray
-
-from service.settings import Settings, SettingsInvalid  # noqa: E402
+from service.core.settings import Settings, SettingsInvalid  # noqa: E402
+from tests.service.web import test_routes  # noqa: E402 -- nothing to be run without Ray
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,10 +61,9 @@ class Deployed:
 @pytest.fixture(scope="module")
 def deploy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """Start Ray once; `deploy(replicas, **settings)` gives their URL."""
-    from conftest import _manifest, write_model  # noqa: PLC0415 -- as fixtures do, for a module
-
     from service.ray.app import Arguments, build  # noqa: PLC0415 -- imports Ray
     from service.ray.proxy import IMPORT_PATH, VARIABLE  # noqa: PLC0415
+    from tests.service.conftest import _manifest, write_model  # noqa: PLC0415 -- as fixtures do, for a module
 
     folder = tmp_path_factory.mktemp("ray")
     write_model(folder / "models", _manifest("photos", "inpaint"))

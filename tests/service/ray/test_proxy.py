@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
-from service.framing import FramedHttp
 from service.ray.proxy import AskAgain, middlewares
 from service.ray.tries import JOB_ID, job_id_of
+from service.web.framing import FramedHttp
 
 BODY = [b"one ", b"two ", b"three"]
 

@@ -16,10 +16,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine
+from service.core.settings import Settings
 from service.ledger.database import LEDGER_FILE
 from service.ray.proxy import AskAgain
 from service.ray.replica import DeviceGone, Replica
-from service.settings import Settings
 
 Files = dict[str, tuple[str, bytes, str]]
 Open = Callable[..., Any]

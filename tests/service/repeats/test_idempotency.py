@@ -13,21 +13,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from failing_disk import FailingDisk
-from fake_clock import Clock
 from starlette.responses import Response
-from waiting import until
 
-from service.errors import Conflict, InvalidImage, InvalidOption, NotReady
+from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
 from service.ledger.database import LEDGER_FILE, Database
-from service.orders import Order
-from service.repeats import keys
+from service.repeats import idempotency_table
 from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
-from service.repeats.kept_responses import KeptResponses
-from service.saving.disk import Disk
+from service.repeats.response_files import KeptResponses
+from service.saving.disk_io import Disk
 from service.saving.disk_state import DiskState
-from service.saving.owners import Owner
-from service.schemas import InpaintOptions
+from service.saving.spool.process_folder import Owner
+from tests.fakes.clock import Clock
+from tests.fakes.disk import FailingDisk
+from tests.serving.waiting import until
 
 NAME = key_name("key", "someone", "inpaint")
 Files = dict[str, tuple[str, bytes, str]]
@@ -56,7 +56,7 @@ class Work:
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = Owner(root, lambda: uuid4().hex)
     owner.enter()
-    with Database(root / LEDGER_FILE, [keys.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )
@@ -130,14 +130,14 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
 async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, claiming, gate = keys.claim, threading.Event(), threading.Event()
+    claim, claiming, gate = idempotency_table.claim, threading.Event(), threading.Event()
 
     def slow_claim(*arguments: Any, **named: Any) -> bool:
         claiming.set()
         assert gate.wait(20)
         return claim(*arguments, **named)
 
-    monkeypatch.setattr(keys, "claim", slow_claim)
+    monkeypatch.setattr(idempotency_table, "claim", slow_claim)
     async with process(tmp_path) as one:
         work = Work()
         left = asyncio.create_task(one.once(NAME, "a", work))
@@ -153,15 +153,15 @@ async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
 async def test_a_key_is_given_back_once_the_disk_takes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, full = keys.release, [sqlite3.OperationalError("database or disk is full")]
+    release, full = idempotency_table.release, [sqlite3.OperationalError("database or disk is full")]
 
-    def release_or_fail(ledger: sqlite3.Connection, claimed: keys.Claim) -> None:
+    def release_or_fail(ledger: sqlite3.Connection, claimed: idempotency_table.Claim) -> None:
         if full:
             raise full.pop()
         release(ledger, claimed)
 
     monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
-    monkeypatch.setattr(keys, "release", release_or_fail)
+    monkeypatch.setattr(idempotency_table, "release", release_or_fail)
     async with process(tmp_path) as one, process(tmp_path) as other:
         with pytest.raises(InvalidImage):
             await one.once(NAME, "a", Work(InvalidImage("not an image")))

@@ -12,14 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tensor_specs import image, latent, mask, output
-from waiting import wait_until
-
 from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
 from service.ledger.database import LEDGER_FILE
 from service.repeats.result_cache import ResultCache
 from service.saving.disk_state import INCOMING
+from tests.serving.tensor_specs import image, latent, mask, output
+from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]

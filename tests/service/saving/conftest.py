@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from waiting import wait_until
+
+from tests.serving.waiting import wait_until
 
 KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
 Mood = Literal["good", "slow", "failing", "gone"]

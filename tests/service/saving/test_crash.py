@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from served_process import ServedProcess
+
+from tests.serving.served_process import ServedProcess
 
 Files = dict[str, tuple[str, bytes, str]]
 pytestmark = pytest.mark.usefixtures("keys")

@@ -6,12 +6,12 @@ import errno
 from pathlib import Path
 
 import pytest
-from failing_disk import SYNCS, WRITES, FailingDisk, fill, tmpfs
-from fake_clock import Clock
 from structlog.testing import capture_logs
 
-from service.errors import NotReady
+from service.core.errors import NotReady
 from service.saving.disk_state import INCOMING, DiskState
+from tests.fakes.clock import Clock
+from tests.fakes.disk import SYNCS, WRITES, FailingDisk, fill, tmpfs
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

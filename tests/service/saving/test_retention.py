@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.result_files import ResultFiles
 from service.saving.retention import Retention, RetentionLimits, plan
-from service.saving.storage import Kept
+from service.saving.storage.contract import Kept
+from service.saving.storage.disk import ResultFiles
 
 HOUR = 3600.0
 NOW = 1_000_000.0

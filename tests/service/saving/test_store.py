@@ -12,19 +12,19 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from failing_disk import SYNCS, WRITES, FailingDisk
 from structlog.testing import capture_logs
 
-from service.errors import NotReady, Overloaded, ShuttingDown
+from service.core.errors import NotReady, Overloaded, ShuttingDown
 from service.saving import write_queue
-from service.saving.disk import Disk
+from service.saving.disk_io import Disk
 from service.saving.disk_state import DiskState
-from service.saving.owners import Owner
-from service.saving.result_files import ResultFiles
 from service.saving.results import Clock, StoredResult
-from service.saving.spool import Backoff, SpoolLimits
-from service.saving.spool_files import SpoolFiles
+from service.saving.spool.capacity import Backoff, SpoolLimits
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import Owner
+from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
+from tests.fakes.disk import SYNCS, WRITES, FailingDisk
 
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=timezone.utc)
 ROOMY = SpoolLimits(max_items=1000, max_bytes=2**30)

@@ -8,12 +8,12 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from export.generators.dcgan import DCGAN, DCGANOptions
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pgn import PGN, PGNOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
-from training.perceptual import Lpips
+from training.losses.lpips_distance import Lpips
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from engines.errors import ModelNotFound
 from engines.load import EngineOptions
 from engines.manifest import FixedSize, MultipleSize
 from export.generators.family import Interface, image_tensor
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from training.evaluate.cases import Case
 from training.evaluate.painters import NetPainter, OpenCvPainter, TorchPainter, open_model
 

@@ -5,7 +5,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from engines.manifest import read_manifest
-from export.generators.pconv import PConv, PConvOptions
+from export.generators.pconv.unet import PConv, PConvOptions
 from training.__main__ import app
 
 SOURCES = {

@@ -1,0 +1,265 @@
+"""Disks that are full, read-only or failing: is every result there that a reply promised?
+
+    .venv/bin/python -m benchmarks.faults.disk_faults [--workers 0 2] [--only WORD] [--json FILE]      (as root)
+
+Each kind of fault (disk_fault_kinds.py) meets three servers with the fake engine: one that lives until the disk is well
+again (`room`), one that gets SIGTERM meanwhile and one that gets SIGKILL. At least 10 results are saved before the
+fault; 40 more requests, a job and a keyed request come during it, and all the while one client sends `save=false`.
+Afterwards, and after a restart, every result whose `Location` any reply gave is asked for and compared with the reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import CalledProcessError
+
+from benchmarks.faults.disk_fault_kinds import KINDS, FailingFolder
+from benchmarks.harness.inputs import inpaint_body
+from benchmarks.harness.processes import Server, retouch, retouch_is_ready
+from benchmarks.harness.raw_http import Client, encode
+
+BEFORE, DURING, AT_ONCE = 12, 40, 4
+LIMIT_S = 30.0
+LASTS_AT_LEAST_S = 3.0
+ENDS = ("room", "SIGTERM", "SIGKILL")
+SAVED = encode("/v1/inpaint", *inpaint_body(128, save="true", format="png"))
+LARGE = encode("/v1/inpaint", *inpaint_body(256, save="true", format="png"))
+UNSAVED = encode("/v1/inpaint", *inpaint_body(64, save="false"))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one server and its successor did."""
+
+    kind: str
+    end: str
+    workers: int
+    promised: dict[str, str] = field(default_factory=dict)
+    """Digests of the replies by their `Location`."""
+    during: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Replies by status, or by the code of their problem."""
+    unsaved: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    job: str = ""
+    keyed: str = ""
+    unready_s: float | None = None
+    ready_again_s: float | None = None
+    saving_again_s: float | None = None
+    there: int = 0
+    there_after_restart: int = 0
+    exit_status: int | None = None
+    exit_lines: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def serving(disk: FailingFolder, folder: Path, workers: int) -> Iterator[Server]:
+    """A server whose results lie on that disk."""
+    settings = {"results_dir": disk.folder, "workers": workers, "drain_timeout_s": 5, "engine_cache_dir": folder / "c"}
+    before = {name: os.environ.get(name) for name in disk.environ or {}}
+    os.environ.update(disk.environ or {})
+    try:
+        with retouch(folder, fake_batch_ms=5.0, log_level="info", log_format="json", **settings) as server:
+            for name in before:
+                del os.environ[name]
+            yield server
+    finally:
+        for name in before:
+            os.environ.pop(name, None)
+
+
+async def ask(server: Server, request: bytes, outcome: Outcome) -> str:
+    """Send one request, and remember what its reply promised; its status, or its problem's code."""
+    client = server.client()
+    try:
+        reply = await client.send(request)
+    except OSError:
+        return "no answer"
+    finally:
+        client.close()
+    if reply.status == 200 and (location := reply.headers.get("location")):
+        outcome.promised[location] = hashlib.sha256(reply.body).hexdigest()
+    return str(reply.status) if reply.status < 400 else f"{reply.status} {reply.code}"
+
+
+async def those_there(server: Server, outcome: Outcome) -> int:
+    """How many promised results can be had, with the bytes of the reply."""
+    client, there = server.client(), 0
+    for location, digest in outcome.promised.items():
+        reply = await client.get(location)
+        there += reply.status == 200 and hashlib.sha256(reply.body).hexdigest() == digest
+    client.close()
+    return there
+
+
+async def waited_s(server: Server, ready: bool) -> float | None:
+    """Seconds until /readyz says so; None if it did not."""
+    begun, client = time.monotonic(), server.client()
+    while time.monotonic() < begun + LIMIT_S:
+        if await retouch_is_ready(client) == ready:
+            client.close()
+            return round(time.monotonic() - begun, 2)
+        await asyncio.sleep(0.05)
+    return None
+
+
+async def durable(client: Client) -> None:
+    """Wait until nothing waits to be saved."""
+    while True:
+        text = (await client.get("/metrics")).body.decode()
+        values = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("retouch_spool_items")]
+        if not sum(values):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def keep_asking(server: Server, outcome: Outcome) -> None:
+    """The client that wants nothing saved."""
+    while True:
+        outcome.unsaved[await ask(server, UNSAVED, outcome)] += 1
+        await asyncio.sleep(0.05)
+
+
+async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
+    """Results that are saved, the fault, and what comes while it lasts."""
+    await server.until_ready(retouch_is_ready)
+    for _ in range(BEFORE):
+        outcome.during[f"before: {await ask(server, SAVED, outcome)}"] += 1
+    await asyncio.wait_for(durable(server.client()), LIMIT_S)
+    disk.begin()
+    begun = time.monotonic()
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> None:
+        async with places:
+            outcome.during[await ask(server, LARGE, outcome)] += 1
+
+    await asyncio.gather(*(one() for _ in range(DURING)))
+    outcome.unready_s = await waited_s(server, ready=False)
+    content_type, body = inpaint_body(128, format="png")
+    outcome.job = await ask(server, encode("/v1/inpaint", content_type, body, {"Prefer": "respond-async"}), outcome)
+    await asyncio.sleep(max(0.0, begun + LASTS_AT_LEAST_S - time.monotonic()))
+    outcome.keyed = await ask(server, encode("/v1/inpaint", content_type, body, {"Idempotency-Key": "k"}), outcome)
+
+
+async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
+    """The disk is well again."""
+    disk.end()
+    begun = time.monotonic()
+    while await ask(server, SAVED, outcome) != "200" and time.monotonic() < begun + LIMIT_S:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    outcome.saving_again_s = round(time.monotonic() - begun, 2)
+    await waited_s(server, ready=True)
+    outcome.ready_again_s = round(time.monotonic() - begun, 2)
+    for _ in range(5):
+        await ask(server, SAVED, outcome)
+    outcome.there = await those_there(server, outcome)
+
+
+def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
+    """End a server, all its processes; what it said last."""
+    if how is signal.SIGKILL:
+        os.killpg(server.process.pid, how)
+    else:
+        server.process.send_signal(how)
+    outcome.exit_status = server.process.wait(60)
+    lines = [json.loads(line) for line in server.log.read_text().splitlines() if line[:1] == "{"]
+    wanted = ("results not saved in time; the next start takes them up", "results that were promised are lost")
+    outcome.exit_lines = [json.dumps(line) for line in lines if line.get("event") in wanted]
+
+
+async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
+    """One server, and its successor on a disk that is well."""
+    with serving(disk, folder, outcome.workers) as server:
+        await server.until_ready(retouch_is_ready)
+        unsaved = asyncio.create_task(keep_asking(server, outcome))
+        await fault(server, disk, outcome)
+        if outcome.end == "room":
+            await recovery(server, disk, outcome)
+        unsaved.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await unsaved
+        ended(server, signal.SIGKILL if outcome.end == "SIGKILL" else signal.SIGTERM, outcome)
+    disk.end()
+    disk.renew()
+    with serving(disk, folder, outcome.workers) as server:
+        await server.until_ready(retouch_is_ready)
+        outcome.there_after_restart = await those_there(server, outcome)
+
+
+def run(kind: str, end: str, workers: int) -> Outcome | None:
+    """None where this machine does not allow the fault, or the disk cannot be mended under a server."""
+    outcome = Outcome(kind, end, workers)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(KINDS[kind](Path(name, "d")))
+        except (CalledProcessError, OSError) as error:
+            print(f"{kind}: not on this machine ({error})", file=sys.stderr)
+            return None
+        if end == "room" and not disk.mends_live:
+            return None
+        asyncio.run(life(disk, Path(name), outcome))
+    return outcome
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """A line for each server."""
+    columns = (
+        "disk",
+        "processes",
+        "ended by",
+        "`Location`s given",
+        "there after the restart",
+        "refused",
+        "`save=false`",
+    )
+    lines = [f"| {' | '.join(columns)} | saving again after, s |", "|---" * 8 + "|"]
+    for one in outcomes:
+        refused = sum(count for told, count in one.during.items() if told == "503 storage_unavailable")
+        good, all_ = one.unsaved.get("200", 0), sum(one.unsaved.values())
+        again = "" if one.saving_again_s is None else f"{one.saving_again_s}"
+        lines.append(
+            f"| {one.kind} | {max(1, one.workers)} | {one.end} | {len(one.promised)} | {one.there_after_restart} |"
+            f" {refused} of {DURING} | {good} of {all_} | {again} |"
+        )
+    return "\n".join(lines)
+
+
+def told(outcome: Outcome) -> dict[str, object]:
+    """As JSON."""
+    facts = {name: getattr(outcome, name) for name in outcome.__slots__}
+    return {**facts, "promised": len(outcome.promised)}
+
+
+def main() -> None:
+    """Every fault, every end."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--only", default="", help="kinds whose name contains this")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    outcomes = []
+    for workers in arguments.workers:
+        for kind in (kind for kind in KINDS if arguments.only in kind):
+            for end in ENDS:
+                if (outcome := run(kind, end, workers)) is not None:
+                    outcomes.append(outcome)
+                    print(json.dumps(told(outcome)), file=sys.stderr, flush=True)
+    print(table(outcomes))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([told(one) for one in outcomes], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What was asked, what was answered, what was promised: by it a run is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from benchmarks.harness.raw_http import Client, Reply, encode
+
+AGAIN = (0, 409, 429, 500, 503, 504)
+"""Answers after which a client comes back; 0 is a connection that ended without one."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request of one client, with all its tries; `key` is its Idempotency-Key."""
+
+    key: str
+    sent_at: float
+    done_at: float = 0.0
+    tries: list[int] = field(default_factory=list)
+    final: int = 0
+    hung: bool = False
+    """A try that got neither an answer nor the end of its connection in time."""
+    locations: set[str] = field(default_factory=set)
+    digest: str = ""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """All exchanges of a run."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    """Answers that no client should see."""
+
+    def verdict(self) -> dict[str, object]:
+        """The counts that a run is judged by, besides the promised results, which are checked with the server."""
+        return {
+            "requests": len(self.exchanges),
+            "tries": sum(len(exchange.tries) for exchange in self.exchanges),
+            "answers": {str(status): n for status, n in sorted(self._statuses().items())},
+            "lost": sum(exchange.final != 200 for exchange in self.exchanges),
+            "hung": sum(exchange.hung for exchange in self.exchanges),
+            "odd": len(self.odd),
+        }
+
+    def _statuses(self) -> Counter[int]:
+        return Counter(status for exchange in self.exchanges for status in exchange.tries)
+
+    def good_between(self, begin: float, end: float) -> list[float]:
+        """Seconds that first tries took which succeeded, of the exchanges that began then."""
+        chosen = (e for e in self.exchanges if begin <= e.sent_at < end and e.tries == [200])
+        return [exchange.done_at - exchange.sent_at for exchange in chosen]
+
+    def begun_between(self, begin: float, end: float) -> int:
+        return sum(begin <= exchange.sent_at < end for exchange in self.exchanges)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A client that wants its answer: it comes back, with the same key, until it has one."""
+
+    client: Callable[[], Client]
+    """The server may have been started again on another port."""
+    path: str
+    content_type: str
+    body: bytes
+    ledger: Ledger
+    timeout_s: float
+    """Of one try."""
+    patience_s: float
+    """Of all tries."""
+
+    async def ask(self) -> None:
+        """One exchange."""
+        exchange = Exchange(uuid.uuid4().hex, time.monotonic())
+        self.ledger.exchanges.append(exchange)
+        headers = {"Idempotency-Key": exchange.key, "X-Request-ID": exchange.key}
+        request = encode(self.path, self.content_type, self.body, headers)
+        while exchange.final != 200 and time.monotonic() < exchange.sent_at + self.patience_s:
+            reply = await self._try(exchange, request)
+            exchange.tries.append(reply.status)
+            exchange.done_at = time.monotonic()
+            if reply.status == 200:
+                exchange.final = 200
+                exchange.locations.add(reply.headers["location"])
+                exchange.digest = hashlib.sha256(reply.body).hexdigest()
+            elif reply.status in AGAIN:
+                await asyncio.sleep(min(5.0, float(reply.headers.get("retry-after", "0.2"))))
+            else:
+                exchange.final = reply.status
+                self.ledger.odd.append(f"{reply.status} {reply.body[:200]!r}")
+                return
+
+    async def _try(self, exchange: Exchange, request: bytes) -> Reply:
+        try:
+            return await asyncio.wait_for(self.client().send(request), self.timeout_s)
+        except asyncio.TimeoutError:
+            exchange.hung = True
+            return Reply(0, {}, b"", "hung")
+
+    async def again(self, exchange: Exchange) -> None:
+        """Send an answered request once more: the same key must give the same result."""
+        headers = {"Idempotency-Key": exchange.key}
+        reply = await self.client().send(encode(self.path, self.content_type, self.body, headers))
+        if reply.status == 200:
+            exchange.locations.add(reply.headers["location"])
+
+
+async def missing_results(ledger: Ledger, client: Client, patience_s: float = 60.0) -> list[str]:
+    """Promised results that cannot be had, or are not what was answered."""
+    promised = {location: e.digest for e in ledger.exchanges for location in e.locations if e.digest}
+    end = time.monotonic() + patience_s
+    while True:
+        left, missing = list(promised.items()), {}
+        await asyncio.gather(*(_look(client, left, missing) for _ in range(8)))
+        if not missing or time.monotonic() > end:
+            return [f"{location}: {status}" for location, status in missing.items()]
+        promised = {location: promised[location] for location in missing}
+        await asyncio.sleep(1.0)
+
+
+async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, int]) -> None:
+    while left:
+        location, digest = left.pop()
+        reply = await client.get(location)
+        if reply.status != 200 or hashlib.sha256(reply.body).hexdigest() != digest:
+            missing[location] = reply.status
+
+
+async def unsaved(client: Client) -> int:
+    """Results that wait to be saved, by the metrics."""
+    for line in (await client.get("/metrics")).body.decode().splitlines():
+        if line.startswith("retouch_spool_items"):
+            return int(float(line.rsplit(" ", 1)[1]))
+    return 0
+
+
+def dumps(verdict: dict[str, object]) -> str:
+    """For people."""
+    return json.dumps(verdict, indent=2)

@@ -1,0 +1,111 @@
+"""What the steps of gpu_pipeline.py share: the report, the engine, and its speed alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engines.base import BatchShape, Engine
+from engines.cuda.api import open_cuda
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest
+from retouch.bench.pipeline.variants import DEPTH, why_no_overlap
+from service.core.items import Sample, Size
+from service.devices.contract import Device, SerialDevice
+from service.devices.cpu import CpuDevice
+from service.devices.gpu import GpuDevice, open_gpu_device
+from service.devices.gpu_cvcuda import GpuPixels, load_cvcuda
+
+
+@dataclass
+class Bench:
+    """What the steps share. `facts` is the report."""
+
+    arguments: argparse.Namespace
+    manifest: Manifest
+    facts: dict[str, Any] = field(default_factory=dict)
+    _engine: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """Opened by the first step that needs it."""
+        if self._engine is None:
+            started = time.perf_counter()
+            options = EngineOptions(
+                self.arguments.engine,
+                cache_dir=self.arguments.cache,
+                max_batch=self.arguments.max_batch,
+                trt_level=getattr(self.arguments, "trt_level", 3),
+            )
+            self._engine = open_engine(self.arguments.model, self.manifest, options)
+            seconds = time.perf_counter() - started
+            self.say("open", engine=repr(self._engine), seconds=round(seconds, 1), note=self._engine.note)
+        return self._engine
+
+    def say(self, step: str, **facts: Any) -> None:
+        """One line, and the JSON again."""
+        print(f"{time.strftime('%H:%M:%S')} {step}: {facts}", flush=True)
+        self.facts.setdefault(step, []).append(facts)
+        self.arguments.out.write_text(json.dumps(self.facts, indent=1, default=str) + "\n")
+
+    def device(self, depth: int = DEPTH) -> Device:
+        """The overlapping device of the engine, or the one that waits where there is none."""
+        return open_gpu_device(self.engine, depth) or SerialDevice(CpuDevice())
+
+    @property
+    def largest_tile(self) -> tuple[int, int]:
+        return max(self.manifest.size.buckets(), key=lambda size: size[0] * size[1])
+
+
+def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, tile: Size) -> list[Sample]:
+    """Rows of a batch, of whatever inputs the model has."""
+    kinds: dict[str, Callable[[Any], np.ndarray]] = {
+        "image": lambda _: rng.integers(0, 256, (*tile, manifest.image_channels), np.uint8),
+        "mask": lambda _: (rng.random(tile) < 0.2).astype(np.uint8),
+        "label": lambda spec: rng.integers(0, spec.classes or 2, tile, np.uint8),
+        "instance": lambda _: rng.integers(0, 65536, tile, np.int32),
+        "reference": lambda spec: rng.random((spec.shape[1], *tile), np.float32),
+        "latent": lambda spec: rng.standard_normal([d for d in spec.shape if isinstance(d, int)], np.float32),
+    }
+    return [Sample(tile, {spec.name: kinds[spec.name](spec) for spec in manifest.inputs}) for _ in range(batch)]
+
+
+def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> float:
+    """Of one batch; without streams by the wall clock, copies included."""
+    samples = random_samples(engine.manifest, np.random.default_rng(0), shape.batch, Size(*shape[1:3]))
+    if why_no_overlap(engine):
+        return wall_s(lambda: CpuDevice().compute(engine, samples), seconds)
+    stream_engine: Any = engine
+    cuda = open_cuda()
+    stream, begun, ended = cuda.stream(), cuda.event(), cuda.event()
+    device = GpuDevice(cuda, GpuPixels(load_cvcuda()), 1)
+    device.collect(device.launch(engine, samples))  # real pixels in its memory: zeros run faster
+
+    def several(times: int) -> float:
+        begun.record(stream)
+        for _ in range(times):
+            stream_engine.enqueue(shape, stream)
+        ended.record(stream)
+        ended.synchronise()
+        return ended.seconds_since(begun) / times
+
+    several(3)
+    times = min(5000, max(3, int(seconds / 3 / several(3))))
+    return sorted(several(times) for _ in range(3))[1]
+
+
+def wall_s(work: Callable[[], Any], seconds: float) -> float:
+    """The median of as many runs as take about that long."""
+    work()
+    taken: list[float] = []
+    while sum(taken) < seconds:
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return sorted(taken)[len(taken) // 2]

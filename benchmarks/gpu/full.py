@@ -1,0 +1,100 @@
+"""The step of gpu_pipeline.py that fills the GPU and sends the service a full batch: it is split, all are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.speed import job, settings_of
+from engines.base import BatchShape
+from engines.cuda.api import open_cuda
+from retouch.bench.pipeline.run import Job, Watch
+from retouch.bench.pipeline.variants import DEPTH, Variant
+from service.app import open_pipeline
+from service.batching.backend import OpenRoom
+from service.batching.local_backend import open_engine_room
+from service.core.items import Call
+from service.core.schemas import InpaintOptions, TranslateOptions
+from service.core.settings import Settings
+from service.devices.gpu_layout import lay_out
+from service.imaging.files.codec import decode
+from service.pipeline import Pipeline
+
+_MOST_ROOM = 96 * 2**20
+_PATIENCE_S = 120.0
+
+
+def full(bench: Bench) -> None:
+    """Every request is answered, within a level of the picture that it gets where memory is free."""
+    work, watch = job(bench, bench.arguments.max_batch), Watch(Variant("full", overlap=DEPTH))
+    facts = asyncio.run(_ask_twice(bench, work, watch))
+    bench.say("full", **facts)
+    assert facts["answered"] == facts["asked"]
+    assert facts["rows_again"] > 0, "no batch was too large"
+    assert facts["worst_level"] <= 1
+
+
+async def _ask_twice(bench: Bench, work: Job, watch: Watch) -> dict[str, Any]:
+    """Once with memory for small batches only, before the device has taken any, and once with enough."""
+    room = partial(open_engine_room, open_device=watch.open)
+    with TemporaryDirectory(prefix="retouch-full-") as folder:
+        model = bench.arguments.model.absolute().parent
+        (Path(folder) / model.name).symlink_to(model)
+        settings = settings_of(bench).model_copy(
+            update={"models_dir": Path(folder), "results_dir": Path(folder) / "own"}
+        )
+        shape = BatchShape(bench.arguments.max_batch, *bench.largest_tile)
+        needed = sum(lay_out(bench.manifest, shape).sizes[:3])
+        return await _ask_in(settings, room, work, watch, min(_MOST_ROOM, needed // 3))
+
+
+async def _ask_in(settings: Settings, room: OpenRoom, work: Job, watch: Watch, room_bytes: int) -> dict[str, Any]:
+    async with open_pipeline(settings, room) as pipeline:
+        cuda = open_cuda()
+        free, _ = cuda.call("cudaMemGetInfo")
+        ballast = cuda.device_buffer(free - room_bytes)
+        try:
+            crowded = await _ask_all(pipeline, work)
+            shapes = [shape.batch for shape in watch.batches]
+        finally:
+            ballast.close()
+        roomy = await _ask_all(pipeline, work)
+    levels = [_levels_off(a, b) for a, b in zip(crowded, roomy, strict=True)]
+    return {
+        "asked": len(work.images),
+        "answered": sum(isinstance(body, bytes) for body in crowded),
+        "errors": sorted({repr(body)[:160] for body in crowded if not isinstance(body, bytes)}),
+        "free_mb": room_bytes >> 20,
+        "batches": shapes,
+        "rows_again": sum(shapes) - len(work.images),
+        "worst_level": max(levels),
+    }
+
+
+def _levels_off(body: bytes | BaseException, wanted: bytes | BaseException) -> int:
+    """By how much two PNGs differ; 999 where one is missing. Batches of other sizes round differently."""
+    if not isinstance(body, bytes) or not isinstance(wanted, bytes):
+        return 999
+    ours, theirs = (decode(file, max_pixels=10**9).pixels.astype(np.int16) for file in (body, wanted))
+    return int(np.abs(ours - theirs).max())
+
+
+async def _ask_all(pipeline: Pipeline, work: Job) -> list[bytes | BaseException]:
+    async def one(number: int) -> bytes:
+        now = pipeline.clock()
+        call = Call(f"full-{number}", now, now + _PATIENCE_S)
+        options = {"model": work.model, "format": "png", "save": False}
+        if work.masks is None:
+            reply = await pipeline.translate(work.images[number], TranslateOptions.model_validate(options), call)
+        else:
+            mask = work.masks[number % len(work.masks)]
+            reply = await pipeline.inpaint(work.images[number], mask, InpaintOptions.model_validate(options), call)
+        return reply.pictures[0].body
+
+    return list(await asyncio.gather(*map(one, range(len(work.images))), return_exceptions=True))

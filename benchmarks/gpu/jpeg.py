@@ -1,0 +1,213 @@
+"""JPEG on the GPU (nvImageCodec) against CPU threads (simplejpeg, OpenCV), from and to pixels on the host.
+
+    python -m benchmarks.gpu.jpeg [--images DIR] [--sides 256 512 1024 2048] [--batches 1 8 32] [--json jpeg.json]
+
+Images/s of each size and batch, decoding and encoding (quality 90, 4:4:4, as the service by default). The service
+composites on the host, so what the GPU decodes is copied back and what it encodes is copied up; decoding alone is shown
+beside it. `busy` is the same beside a stream of matrix products that fills the GPU, as an engine does, and how much
+slower those became. Levels: the largest and the mean difference from libjpeg-turbo's pixels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from nvidia import nvimgcodec
+
+QUALITY = 90
+_SECONDS = 0.25
+Work = Callable[[], Any]
+
+
+class Gpu:
+    """nvImageCodec with its default backends: the hardware decoder where there is one."""
+
+    def __init__(self) -> None:
+        self.decoder = nvimgcodec.Decoder(device_id=0)
+        self.encoder = nvimgcodec.Encoder(device_id=0)
+        self.params = nvimgcodec.EncodeParams(
+            quality_type=nvimgcodec.QualityType.QUALITY,
+            quality_value=QUALITY,
+            chroma_subsampling=nvimgcodec.ChromaSubsampling.CSS_444,
+        )
+
+    def decode_only(self, files: Sequence[bytes]) -> list[Any]:
+        """Pixels in device memory."""
+        return list(self.decoder.decode(list(files)))
+
+    def decode(self, files: Sequence[bytes]) -> list[np.ndarray]:
+        """Pixels on the host."""
+        return [np.asarray(image.cpu()) for image in self.decode_only(files)]
+
+    def encode(self, pictures: Sequence[np.ndarray]) -> list[bytes]:
+        """Files on the host, of pixels on the host."""
+        images = [image.cuda() for image in nvimgcodec.as_images(list(pictures))]
+        return [bytes(stream) for stream in self.encoder.encode(images, "jpeg", params=self.params)]
+
+
+class Threads:
+    """A CPU library on a pool of threads, one picture a task."""
+
+    def __init__(
+        self, decode: Callable[[bytes], np.ndarray], encode: Callable[[np.ndarray], bytes], count: int
+    ) -> None:
+        self._one_decode, self._one_encode, self._pool = decode, encode, ThreadPoolExecutor(count)
+
+    def decode(self, files: Sequence[bytes]) -> list[np.ndarray]:
+        """Pixels on the host."""
+        return list(self._pool.map(self._one_decode, files))
+
+    def encode(self, pictures: Sequence[np.ndarray]) -> list[bytes]:
+        """Files on the host."""
+        return list(self._pool.map(self._one_encode, pictures))
+
+
+def opencv_encode(pixels: np.ndarray) -> bytes:
+    """OpenCV has BGR order and no 4:4:4 unless told."""
+    flags = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+    _, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), flags)
+    return data.tobytes()
+
+
+def opencv_decode(data: bytes) -> np.ndarray:
+    """RGB."""
+    return cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+
+
+def libjpeg_encode(pixels: np.ndarray) -> bytes:
+    """As service/imaging/files/codec.py."""
+    return simplejpeg.encode_jpeg(pixels, QUALITY, "RGB", "444")
+
+
+class MatrixProducts:
+    """Fills the GPU from a thread of its own, and counts."""
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415 -- only this part needs it
+
+        self._torch, self.done, self._stop = torch, 0, threading.Event()
+        self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        with self._torch.cuda.stream(self._torch.cuda.Stream()):
+            while not self._stop.is_set():
+                for _ in range(20):
+                    self._torch.mm(self._a, self._a)
+                self._torch.cuda.current_stream().synchronize()
+                self.done += 20
+
+    def __enter__(self) -> MatrixProducts:
+        self._thread.start()
+        time.sleep(0.3)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def per_second(work: Work, batch: int) -> float:
+    """Images a second: the median of runs that together take a quarter of a second, after one that is not counted."""
+    work()
+    taken: list[float] = []
+    while sum(taken) < _SECONDS or len(taken) < 3:
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return batch / statistics.median(taken)
+
+
+def pictures(folder: Path | None, side: int) -> list[np.ndarray]:
+    """Photographs of the folder, or blurred noise, at side × side."""
+    files = sorted(folder.glob("*.jpg"))[:8] if folder else []
+    rng = np.random.default_rng(0)
+    loaded = [opencv_decode(path.read_bytes()) for path in files] or [
+        cv2.GaussianBlur(rng.integers(0, 256, (side, side, 3), np.uint8), (0, 0), 3) for _ in range(4)
+    ]
+    return [cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA) for picture in loaded]
+
+
+def measure(gpu: Gpu, pools: dict[str, Threads], images: list[np.ndarray], batch: int) -> dict[str, float]:
+    """Images/s of everything at one size and batch."""
+    own = [images[number % len(images)] for number in range(batch)]
+    files = [libjpeg_encode(image) for image in own]
+    ways: dict[str, Work] = {
+        "GPU decode, stays there": lambda: gpu.decode_only(files),
+        "GPU decode": lambda: gpu.decode(files),
+        "GPU encode": lambda: gpu.encode(own),
+    }
+    for name, pool in pools.items():
+        ways[f"{name} decode"] = lambda pool=pool: pool.decode(files)
+        ways[f"{name} encode"] = lambda pool=pool: pool.encode(own)
+    return {name: round(per_second(work, batch)) for name, work in ways.items()}
+
+
+def levels(gpu: Gpu, images: list[np.ndarray]) -> dict[str, Any]:
+    """How far the GPU's pixels are from libjpeg-turbo's, of files in 4:4:4 and 4:2:0 and of what the GPU encoded."""
+    found = {}
+    for chroma in ("444", "420"):
+        files = [simplejpeg.encode_jpeg(image, QUALITY, "RGB", chroma) for image in images]
+        off = [
+            np.abs(ours.astype(np.int16) - simplejpeg.decode_jpeg(data))
+            for ours, data in zip(gpu.decode(files), files, strict=True)
+        ]
+        found[f"decode {chroma}"] = (int(max(o.max() for o in off)), round(float(np.mean([o.mean() for o in off])), 3))
+    ours = [simplejpeg.decode_jpeg(data) for data in gpu.encode(images)]
+    theirs = [simplejpeg.decode_jpeg(libjpeg_encode(image)) for image in images]
+    off = [np.abs(a.astype(np.int16) - b) for a, b in zip(ours, theirs, strict=True)]
+    found["encode 444"] = (int(max(o.max() for o in off)), round(float(np.mean([o.mean() for o in off])), 3))
+    return found
+
+
+def main() -> None:
+    """Print a line a size and batch; write the JSON after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=Path)
+    parser.add_argument("--sides", type=int, nargs="+", default=[256, 512, 1024, 2048])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--json", type=Path, default=Path("jpeg.json"))
+    arguments = parser.parse_args()
+    cv2.setNumThreads(1)
+    gpu, cores = Gpu(), os.cpu_count() or 1
+    pools = {
+        "simplejpeg": Threads(simplejpeg.decode_jpeg, libjpeg_encode, cores),
+        "OpenCV": Threads(opencv_decode, opencv_encode, cores),
+    }
+    facts: dict[str, Any] = {"cores": cores, "nvimgcodec": nvimgcodec.__version__, "idle": [], "busy": []}
+
+    def say(kind: str, row: Any) -> None:
+        print(kind, row, flush=True)
+        facts[kind].append(row) if isinstance(facts.get(kind), list) else facts.update({kind: row})
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+    say("levels", levels(gpu, pictures(arguments.images, 512)))
+    for side in arguments.sides:
+        images = pictures(arguments.images, side)
+        for batch in arguments.batches:
+            say("idle", {"side": side, "batch": batch, **measure(gpu, pools, images, batch)})
+    for side in arguments.sides[:2]:
+        with MatrixProducts() as products:
+            before, started = products.done, time.perf_counter()
+            time.sleep(0.5)
+            alone = (products.done - before) / (time.perf_counter() - started)
+            before, started = products.done, time.perf_counter()
+            row = measure(gpu, {}, pictures(arguments.images, side), 32)
+            beside = (products.done - before) / (time.perf_counter() - started)
+            say("busy", {"side": side, "batch": 32, **row, "products_beside": round(beside / alone, 3)})
+
+
+if __name__ == "__main__":
+    main()

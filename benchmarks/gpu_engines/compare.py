@@ -1,0 +1,119 @@
+"""TensorRT, torch.compile, ONNX Runtime and torch itself on the same generators on one GPU, engine alone, FP16.
+
+    python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/4 …] [--trt-env /tmp/trt86/env.sh]
+
+Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
+and those named.
+Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
+compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
+memory already: medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. Of TensorRT
+there is a layer profile too. First every engine compiles, side by side (TensorRT, which measures while it builds, after
+the others); then each is opened once more from its cache and measured with the GPU to itself. With `--steps` and a
+`--work` that is kept, the two can be hours apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.gpu_engines.engine_jobs import Job
+from benchmarks.gpu_engines.engine_table import as_markdown
+
+ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
+_ROWS = ("unet_256", "resnet_9blocks", "pconv_256", "pconv_512")
+
+
+def main() -> None:
+    """Publish, measure, print the table."""
+    arguments = _arguments()
+    arguments.work = arguments.work or tempfile.mkdtemp(prefix="retouch-engines-")
+    prepares, measures = ("prepare" in arguments.steps, "measure" in arguments.steps)
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        jobs = [job for group in pool.map(lambda model: _jobs(model, arguments), _models(arguments)) for job in group]
+        list(pool.map(_prepare, [job for job in jobs if prepares and job.engine not in ("trt", "eager")]))
+    with ThreadPoolExecutor(arguments.trt_at_once) as pool:
+        list(pool.map(_prepare, [job for job in jobs if prepares and job.engine == "trt"]))
+    for job in jobs if measures else ():
+        _run_apart(job, "measure", job.out)
+    rows = [json.loads(line) for job in jobs if job.out.exists() for line in job.out.read_text().splitlines()]
+    arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    print(as_markdown(rows))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=Path("engines.json"))
+    parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
+    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/4")
+    parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=_ROWS)
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--steps", nargs="+", default=["prepare", "measure"], choices=["prepare", "measure"])
+    parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
+    parser.add_argument("--trt-level", type=int, default=3, help="TensorRT's builder optimisation level, 0 to 5")
+    parser.add_argument("--at-once", type=int, default=4, help="processes that compile")
+    parser.add_argument("--trt-at-once", type=int, default=1, help="the same, of TensorRT")
+    parser.add_argument("--run-s", type=float, default=0.5, help="seconds of one of the five runs of a figure")
+    parser.add_argument("--seconds", type=float, default=600, help="of one step of one job")
+    return parser.parse_args()
+
+
+def _models(arguments: argparse.Namespace) -> list[str]:
+    return [*arguments.rows, *arguments.models]
+
+
+def _jobs(model: str, arguments: argparse.Namespace) -> list[Job]:
+    """The jobs of a model, which is there afterwards."""
+    work = Path(arguments.work)
+    if model in _ROWS:
+        directory = work / model / "1"
+        if not directory.exists():
+            command = [sys.executable, "-m", "benchmarks.gpu_engines.engine_models", model, work]
+            subprocess.run(command, check=True, env=_environment())
+    else:
+        directory = Path(model)
+    return [Job(directory, engine, arguments) for engine in arguments.engines]
+
+
+def _environment() -> dict[str, str]:
+    root = Path(__file__).resolve().parents[2]
+    paths = [str(root), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _prepare(job: Job) -> None:
+    _run_apart(job, "prepare", job.out.with_suffix(".prepared"))
+
+
+def _run_apart(job: Job, step: str, made: Path) -> None:
+    """A step in a process of its own; what it wrote stays, whatever becomes of it, and is not done again."""
+    if made.exists():
+        return
+    asked = job.arguments
+    batches = [str(batch) for batch in asked.batches]
+    words = ["-m", "benchmarks.gpu_engines.engine_jobs", str(job.model), job.engine, step]
+    words += ["--work", str(asked.work), "--trt-level", str(asked.trt_level), "--run-s", str(asked.run_s)]
+    words += ["--batches", *batches]
+    command: Sequence[str] = [sys.executable, *words]
+    environment = _environment()
+    if job.engine == "trt" and asked.trt_env:
+        command = ["bash", "-c", f"source {shlex.quote(asked.trt_env)}; exec $PY310 {shlex.join(words)}"]
+        environment = dict(os.environ)
+    with job.out.with_suffix(f".{step}.log").open("w") as log:
+        try:
+            subprocess.run(command, check=False, env=environment, timeout=asked.seconds, stdout=log, stderr=log)
+        except subprocess.TimeoutExpired:
+            job.say(error=f"{step} was not done after {asked.seconds:g} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""One engine on one model, in a process of its own: what gpu_engines.py starts, once to compile and once to measure.
+
+    python -m benchmarks.gpu_engines.engine_jobs --work DIR --batches 1 8 32 MODEL_DIR ENGINE prepare|measure
+
+Also under TensorRT's own Python, which has no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engines.base import Array, BatchShape, Engine
+from engines.cuda.api import Cuda, open_cuda
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest, MultipleSize, read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from engines.parity.comparison import compare
+from engines.parity.probes import probe_feeds
+
+REFERENCE_FILE = "reference.npz"
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One engine on one model."""
+
+    model: Path
+    engine: str
+    arguments: argparse.Namespace
+
+    @property
+    def out(self) -> Path:
+        """Where its process writes what it measured, a line a fact."""
+        return Path(self.arguments.work) / f"{self.model.parent.name}-{self.engine}.jsonl"
+
+    def say(self, **facts: Any) -> None:
+        """Write down what was measured, or what went wrong."""
+        with self.out.open("a") as file:
+            file.write(json.dumps({"model": self.model.parent.name, "engine": self.engine, **facts}) + "\n")
+
+
+def main() -> None:
+    """Do one step of one job."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="directory such as models/photos/4")
+    parser.add_argument("engine")
+    parser.add_argument("step", choices=["prepare", "measure"])
+    parser.add_argument("--work", required=True, help="folder for caches, plans and what was measured")
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--trt-level", type=int, default=3)
+    parser.add_argument("--run-s", type=float, default=0.5)
+    arguments = parser.parse_args()
+    run_job(Job(arguments.model, arguments.engine, arguments), arguments.step)
+
+
+def run_job(job: Job, step: str) -> None:
+    """Fill the caches, or measure; an error is a fact."""
+    manifest = _of_one_size(read_manifest(job.model))
+    try:
+        if step == "prepare":
+            _fill_caches(job, manifest)
+        elif job.engine == "eager":
+            _measure_eager(job, manifest)
+        else:
+            _measure_engine(job, manifest)
+    except Exception as error:
+        job.say(error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+        raise
+
+
+def _fill_caches(job: Job, manifest: Manifest) -> None:
+    began = time.monotonic()
+    engine, shapes = _opened(job, manifest), _shapes(job, manifest)
+    engine.warm_up(shapes)
+    engine.close()
+    job.out.with_suffix(".prepared").write_text(json.dumps({"cold_s": round(time.monotonic() - began, 1)}))
+
+
+def _opened(job: Job, manifest: Manifest) -> Engine:
+    options = EngineOptions(
+        job.engine,  # type: ignore[arg-type]
+        cache_dir=Path(job.arguments.work) / "cache",
+        max_batch=max(job.arguments.batches),
+        trt_level=job.arguments.trt_level,
+    )
+    return open_engine(job.model, manifest, options)
+
+
+def _shapes(job: Job, manifest: Manifest) -> list[BatchShape]:
+    return [BatchShape(batch, *max(manifest.size.buckets())) for batch in job.arguments.batches]
+
+
+def _of_one_size(manifest: Manifest) -> Manifest:
+    """Only the largest square: a plan for all tile sizes takes as many times as long to build."""
+    size = manifest.size
+    return (
+        manifest
+        if not isinstance(size, MultipleSize)
+        else manifest.model_copy(update={"size": size.model_copy(update={"sides": (max(size.sides),)})})
+    )
+
+
+def _measure_engine(job: Job, manifest: Manifest) -> None:
+    began = time.monotonic()
+    engine: Any = _opened(job, manifest)
+    prepared = job.out.with_suffix(".prepared")
+    cold = json.loads(prepared.read_text()) if prepared.exists() else {}
+    job.say(**cold, opened_s=round(time.monotonic() - began, 1), **_quality(job, manifest, engine))
+    cuda, run_s = open_cuda(), job.arguments.run_s
+    for shape in _shapes(job, manifest):
+        engine.infer(_feed(manifest, shape))
+        stream = cuda.stream()
+        ms = _median_ms(cuda, stream, lambda shape=shape, stream=stream: engine.enqueue(shape, stream), run_s)
+        layers = _layer_ms(engine, shape, stream) if job.engine == "trt" else {}
+        job.say(batch=shape.batch, size=f"{shape.width}×{shape.height}", ms=round(ms, 4), **layers)
+    engine.close()
+
+
+def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
+    """The worst PSNR over the probes, against the public net in FP32 or the model's own graph."""
+    path = job.model / REFERENCE_FILE
+    if path.exists():
+        kept = np.load(path)
+        wanted: dict[str, Array] = {name: kept[name] for name in kept.files}
+        against = "public net, FP32"
+    else:
+        reference = OnnxRuntimeEngine(job.model, manifest)
+        wanted = {name: np.array(reference.infer(feed)["output"]) for name, feed in probe_feeds(manifest)}
+        against = "its graph on the CPU"
+    feeds = dict(probe_feeds(manifest))
+    names = {id(feed): name for name, feed in feeds.items()}
+    verdict = compare(lambda feed: wanted[names[id(feed)]], lambda feed: engine.infer(feed)["output"], feeds.items())
+    return {"psnr_db": verdict.psnr_db and round(verdict.psnr_db, 1), "finite": verdict.finite, "against": against}
+
+
+def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
+    """The probe of that size, repeated: zeros would run faster."""
+    rows = dict(next(probe_feeds(manifest))[1])
+    return {
+        name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
+    }
+
+
+def _median_ms(cuda: Cuda, stream: Any, launch: Any, run_s: float) -> float:
+    begun, ended = cuda.event(), cuda.event()
+
+    def several(times: int) -> float:
+        begun.record(stream)
+        for _ in range(times):
+            launch()
+        ended.record(stream)
+        ended.synchronise()
+        return ended.seconds_since(begun) / times
+
+    several(3)
+    times = min(2000, max(5, int(run_s / several(5))))
+    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2] * 1e3
+
+
+def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
+    """What each layer of a plan takes, the slowest first, without a graph."""
+    runtime = engine._runtime  # noqa: SLF001 -- no engine shows its layers to a server
+    spent: dict[str, float] = {}
+    times = 10
+
+    class Profiler(runtime._library.module.IProfiler):  # type: ignore[misc,name-defined] # noqa: SLF001 -- as above
+        def report_layer_time(self, name: str, ms: float) -> None:
+            spent[name] = spent.get(name, 0.0) + ms / times
+
+    context = runtime._launches[shape].context  # noqa: SLF001 -- as above
+    context.profiler = profiler = Profiler()
+    for _ in range(times):
+        context.execute_async_v3(int(stream.handle))
+        stream.synchronise()
+    del profiler
+    slowest = sorted(spent.items(), key=lambda item: -item[1])
+    return {
+        "layers": len(spent),
+        "layers_ms": round(sum(spent.values()), 3),
+        "slowest": [[name[:160], round(ms, 4)] for name, ms in slowest[:20]],
+    }
+
+
+def _measure_eager(job: Job, manifest: Manifest) -> None:
+    """The lowered net as it is, and under a CUDA graph."""
+    import torch  # noqa: PLC0415 -- TensorRT's Python has none
+
+    torch.set_grad_enabled(False)
+    module = torch.export.load(job.model / "program.pt2")
+    from torch.export.passes import move_to_device_pass  # noqa: PLC0415 -- as above
+
+    net = move_to_device_pass(module, "cuda").module()
+    for shape in _shapes(job, manifest):
+        feed = [torch.from_numpy(array).cuda() for array in _feed(manifest, shape).values()]
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                net(*feed)
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            net(*feed)
+        run_s = job.arguments.run_s
+        eager_ms, graph_ms = (_torch_ms(torch, run, run_s) for run in (lambda: net(*feed), graph.replay))  # noqa: B023
+        job.say(
+            batch=shape.batch,
+            size=f"{shape.width}×{shape.height}",
+            ms=round(eager_ms, 4),
+            graph_ms=round(graph_ms, 4),
+        )
+
+
+def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
+    begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def several(times: int) -> float:
+        begun.record()
+        for _ in range(times):
+            run()
+        ended.record()
+        ended.synchronize()
+        return float(begun.elapsed_time(ended)) / times
+
+    several(3)
+    times = max(5, int(run_s * 1e3 / several(5)))
+    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The generators that gpu_engines.py compares engines on, published as models: random weights, public widths.
+
+Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
+FP32 for the engines' probes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
+from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, MultipleSize, Parity
+from engines.parity.probes import probe_feeds
+from export.generators import FAMILIES
+from export.lowering import halved
+from export.onnx_graph import write_graph
+from export.program import PROGRAM_FILE, write_program
+
+REFERENCE_FILE = "reference.npz"
+SMALL = "small"
+HEAVY = "resnet_heavy"
+_FOUR = {
+    "unet_256": CASES[0],
+    "resnet_9blocks": CASES[1],
+    "pconv_256": CASES[2],
+    "pconv_512": CASES[3],
+}
+MODELS: dict[str, Case] = {
+    **_FOUR,
+    SMALL: replace(CASES[2], options={"levels": 3, "width": 16}),
+    HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
+}
+"""The nets of the reference figures (engine_table.py), a small one of several tile sizes for all that is not about
+speed, and one so heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and encodes 100 pictures a
+second for each."""
+
+
+def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
+    """Write models/NAME/1 under a folder; returns it. The public net's outputs take a while on a CPU."""
+    torch.set_grad_enabled(False)
+    case = MODELS[name]
+    family, net, interface = FAMILIES[case.family], build_net(case), case.interface
+    if name == SMALL:
+        interface = replace(interface, size=MultipleSize(multiple_of=8, sides=(64, 128)))
+    lowered = family.lower(net, case.parsed)
+    directory = folder / name / "1"
+    directory.mkdir(parents=True)
+    write_graph(halved(lowered), interface, directory / ONNX_FILE)
+    write_program(lowered, interface, "fp16", directory / PROGRAM_FILE)
+    manifest = Manifest(
+        name=name,
+        version=1,
+        task=interface.task,
+        generator=case.family,
+        inputs=interface.inputs,
+        output=interface.output,
+        size=interface.size,
+        max_batch=32,
+        precision="fp16",
+        opset=17,
+        onnx_sha256=hashlib.sha256((directory / ONNX_FILE).read_bytes()).hexdigest(),
+        checkpoint_sha256="0" * 64,
+        licence="none",
+        training_data="none: random weights",
+        parity=Parity(bar_db=45, cases=()),
+    )
+    if reference:
+        public = family.wrap(net, case.parsed).eval()
+        wanted = {
+            probe: public(*(torch.from_numpy(array) for array in feed.values())).numpy()
+            for probe, feed in probe_feeds(manifest)
+        }
+        np.savez(directory / REFERENCE_FILE, **wanted)
+    (directory / MANIFEST_FILE).write_text(manifest.model_dump_json(indent=1))
+    return directory
+
+
+if __name__ == "__main__":
+    print(publish(sys.argv[1], Path(sys.argv[2]), reference="--no-reference" not in sys.argv))

@@ -1,0 +1,145 @@
+"""The cases of families.py: every generator at its public width, most wanted first, random weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import nn
+
+from engines.manifest import FixedSize
+from export.generators import FAMILIES
+from export.generators.family import GeneratorOptions, Interface
+from export.generators.pdgan.diverse import SpectralConv2d
+from export.partial_conv import PartialConv2d
+
+_SEED = 20180420
+_LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
+"""Unbounded outputs, made about as large as a picture's: a PSNR with peak 1.0 means nothing on others."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generator at one size. It crosses to the processes that write programs, so it holds plain values only."""
+
+    name: str
+    family: str
+    options: Mapping[str, Any]
+    side: tuple[int, int]
+    batches: tuple[int, ...] = (1, 8, 32)
+    cudnn_benchmark: bool = False
+
+    @property
+    def size(self) -> str:
+        """Width × height."""
+        return f"{self.side[1]}×{self.side[0]}"
+
+    @property
+    def key(self) -> str:
+        """Equal for equal programs; fit for a folder's name."""
+        return "-".join([self.family, *map(str, self.options.values()), *map(str, self.side)])
+
+    @cached_property
+    def parsed(self) -> GeneratorOptions:
+        """The family's options."""
+        return FAMILIES[self.family].options.model_validate(self.options)
+
+    @cached_property
+    def interface(self) -> Interface:
+        """The family's, at this size alone."""
+        interface = FAMILIES[self.family].interface(self.parsed)
+        size = interface.size
+        fixed = size if isinstance(size, FixedSize) else FixedSize(height=self.side[0], width=self.side[1])
+        return replace(interface, size=fixed)
+
+
+_RESNET = {"net": "resnet_9blocks", "norm": "instance"}
+_REFERENCE = (
+    Case("pix2pix unet_256, batch norm", "pix2pix", {"net": "unet_256"}, (256, 256)),
+    Case("pix2pix resnet_9blocks, instance norm", "pix2pix", _RESNET, (256, 256)),
+    Case("pconv, 7 levels", "pconv", {"levels": 7}, (256, 256)),
+    Case("pconv, 7 levels", "pconv", {"levels": 7}, (512, 512)),
+)
+_GLOBAL = Case("pix2pixHD global", "pix2pixhd", {"net": "global"}, (512, 1024), (1, 8))
+_LOCAL = Case("pix2pixHD local, ngf 32", "pix2pixhd", {"net": "local", "ngf": 32}, (1024, 2048), (1, 8))
+CASES = (
+    *_REFERENCE,
+    Case("PD-GAN diverse, one sample", "pdgan", {"diverse": True}, (256, 256)),
+    Case("PGN, 4 stages", "pgn", {"stages": 4}, (128, 128)),
+    Case("DCGAN, nz 100, ngf 64", "dcgan", {"nz": 100}, (64, 64)),
+    _GLOBAL,
+    Case("pconv_nvidia, 7 levels", "pconv_nvidia", {"levels": 7}, (256, 256)),
+    Case("PD-GAN stage 1", "pdgan", {"diverse": False}, (256, 256)),
+    Case("PGN, 2 stages", "pgn", {"stages": 2}, (128, 128)),
+    Case("pix2pix unet_128, batch norm", "pix2pix", {"net": "unet_128"}, (128, 128)),
+    Case("pix2pix resnet_6blocks, instance norm", "pix2pix", {**_RESNET, "net": "resnet_6blocks"}, (256, 256)),
+    _LOCAL,
+    *(
+        replace(case, name=f"{case.name} (cudnn.benchmark)", batches=(1, 32), cudnn_benchmark=True)
+        for case in _REFERENCE
+    ),
+    replace(_GLOBAL, batches=(32,)),
+    replace(_LOCAL, batches=(32,)),
+)
+_TINY_RESNET = {**_RESNET, "net": "resnet_6blocks", "ngf": 2}
+TINY_CASES = (
+    Case("pix2pix unet_128", "pix2pix", {"net": "unet_128", "ngf": 2}, (128, 128), (1, 2)),
+    Case("pix2pix resnet_6blocks", "pix2pix", _TINY_RESNET, (32, 32), (1,)),
+    Case("pconv", "pconv", {"levels": 3, "width": 4}, (32, 64), (1, 2)),
+    Case("pconv_nvidia", "pconv_nvidia", {"levels": 3, "width": 4}, (32, 32), (1,)),
+    Case("pix2pixHD", "pix2pixhd", {"ngf": 2, "downsamplings": 2, "blocks": 1}, (32, 64), (1, 2)),
+    Case("PGN", "pgn", {"stages": 2, "width": 2}, (128, 128), (1,)),
+    Case("PD-GAN", "pdgan", {"prior_width": 2, "ngf": 2, "z_dim": 4}, (256, 256), (1,)),
+    Case("DCGAN", "dcgan", {"nz": 4, "ngf": 2}, (64, 64), (1, 2)),
+)
+
+
+def build_net(case: Case) -> nn.Module:
+    """The public net on the CPU in eval mode, the same numbers every time, in every process of one torch.
+
+    Convolutions keep their input's scale (He et al. 2015); a partial convolution in naoto0804's layout divides by its
+    window, so its weights are that much larger; batch norms get ordinary statistics; spectral norms their own vectors.
+    """
+    with torch.device("meta"):
+        net = FAMILIES[case.family].build(case.parsed)
+    net = net.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(_SEED)
+    for name, tensor in net.state_dict().items():
+        _fill(tensor, name, generator)
+    for module in net.modules():
+        _settle(module)
+    for name, tensor in net.state_dict().items():
+        if name in _LAST:
+            tensor.mul_(_LAST[name])
+    return net.eval().requires_grad_(requires_grad=False)
+
+
+def _fill(tensor: torch.Tensor, name: str, generator: torch.Generator) -> None:
+    if name.endswith("mask_conv.weight"):
+        tensor.fill_(1)
+    elif not tensor.is_floating_point():
+        tensor.zero_()
+    elif name.endswith("running_var") or (tensor.ndim == 1 and name.endswith("weight")):
+        tensor.uniform_(0.8, 1.2, generator=generator)
+    elif tensor.ndim > 1:
+        tensor.normal_(0, math.sqrt(2 / math.prod(tensor.shape[1:])), generator=generator)
+    else:
+        tensor.normal_(0, 0.1, generator=generator)
+
+
+def _settle(module: nn.Module) -> None:
+    if isinstance(module, PartialConv2d):
+        module.input_conv.weight.data.mul_(module.input_conv.weight[0].numel())
+    if isinstance(module, nn.ConvTranspose2d):
+        into, out, *kernel = module.weight.shape
+        reached = into * math.prod(kernel) / math.prod(module.stride)
+        module.weight.data.mul_(math.sqrt(out * math.prod(kernel) / reached))
+    if isinstance(module, SpectralConv2d):
+        u, v, matrix = module.weight_u.data, module.weight_v.data, module.weight_orig.data.flatten(1)
+        for _ in range(3):  # as the public hook: towards the largest singular value
+            v.copy_(nn.functional.normalize(matrix.t() @ u, dim=0))
+            u.copy_(nn.functional.normalize(matrix @ v, dim=0))

@@ -1,0 +1,79 @@
+"""The pictures that benchmarks send, and models of the fake engine that they are sent to."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from retouch.bench.sender import encode
+
+ROOT = Path(__file__).resolve().parents[2]
+PHOTO = ROOT / "tests/data/dress.jpg"
+PHOTOS = ROOT / "models/photos"
+
+
+def photo_and_mask(side: int) -> tuple[bytes, bytes]:
+    """A photograph as JPEG and a mask with three holes as PNG, both `side` pixels square."""
+    photo, mask = io.BytesIO(), io.BytesIO()
+    Image.open(PHOTO).convert("RGB").resize((side, side)).save(photo, "JPEG", quality=92)
+    holes = Image.new("L", (side, side))
+    draw = ImageDraw.Draw(holes)
+    for x, y, size in ((0.2, 0.3, 0.2), (0.6, 0.2, 0.1), (0.5, 0.6, 0.25)):
+        draw.ellipse([x * side, y * side, (x + size) * side, (y + size) * side], fill=255)
+    holes.save(mask, "PNG")
+    return photo.getvalue(), mask.getvalue()
+
+
+def inpaint_body(side: int, **fields: str) -> tuple[str, bytes]:
+    """Content type and body of an inpaint of `side`² with a JPEG reply; whole pictures, so that each is one tile."""
+    photo, mask = photo_and_mask(side)
+    chosen = {"format": "jpeg", "strategy": "whole", **fields}
+    payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, chosen)
+    return payload.content_type, payload.body
+
+
+def translate_body(side: int, **fields: str) -> tuple[str, bytes]:
+    """Content type and body of a translation of `side`² with a JPEG reply."""
+    payload = encode("/v1/translate", {"image": photo_and_mask(side)[0]}, {"format": "jpeg", **fields})
+    return payload.content_type, payload.body
+
+
+BODIES: dict[str, Callable[..., tuple[str, bytes]]] = {"inpaint": inpaint_body, "translate": translate_body}
+"""By task: `BODIES[task](side, **fields)`."""
+
+
+def write_fake_models(models: Path, sides: tuple[int, ...] = (64,), max_batch: int = 8) -> None:
+    """`photos` (inpaint) and `facades` (translate), which only the fake engine can run: manifests, no weights."""
+    pixels = ["batch", 3, "height", "width"]
+    image = {"name": "image", "dtype": "float32", "shape": pixels}
+    mask = {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]}
+    multiple = {"kind": "multiple", "multiple_of": 32, "sides": list(sides)}
+    fixed = {"kind": "fixed", "height": sides[0], "width": sides[0], "fit": "resize"}
+    _write_fake_model(models, "photos", {"task": "inpaint", "inputs": [image, mask], "size": multiple}, max_batch)
+    _write_fake_model(models, "facades", {"task": "translate", "inputs": [image], "size": fixed}, max_batch)
+
+
+def _write_fake_model(models: Path, name: str, fields: dict[str, Any], max_batch: int) -> None:
+    manifest = {
+        **fields,
+        "name": name,
+        "version": 1,
+        "generator": "fake",
+        "output": {"name": "output", "dtype": "float32", "shape": ["batch", 3, "height", "width"]},
+        "max_batch": max_batch,
+        "precision": "fp32",
+        "opset": 17,
+        "onnx_sha256": "0" * 64,
+        "checkpoint_sha256": "0" * 64,
+        "licence": "none",
+        "training_data": "none",
+        "parity": {"bar_db": 45.0, "cases": []},
+    }
+    directory = models / name / "1"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "manifest.json").write_text(json.dumps(manifest))

@@ -1,0 +1,93 @@
+"""Starting and stopping servers to be measured: Retouch and its peers, as their users run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness.inputs import ROOT, write_fake_models
+from benchmarks.harness.raw_http import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that was started."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def client(self) -> Client:
+        return Client("127.0.0.1", self.port)
+
+    async def until_ready(self, probe: Callable[[Client], object], timeout_s: float = 120.0) -> None:
+        """Wait until `probe`, awaited, is true."""
+        end = time.monotonic() + timeout_s
+        client = self.client()
+        while True:
+            with contextlib.suppress(OSError):
+                if await probe(client):  # type: ignore[misc]
+                    client.close()
+                    await asyncio.sleep(0)  # it is closed in the loop's next round
+                    return
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+            await asyncio.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], port: int, log: Path, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Run a server in a process group of its own; it and whatever it started are ended afterwards."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, env={**os.environ, **(environ or {})}, stdout=file, stderr=file, cwd=ROOT, start_new_session=True
+        )
+    try:
+        yield Server(process, port, log)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+        with contextlib.suppress(ProcessLookupError):  # peers leave children behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def retouch(
+    folder: Path,
+    *,
+    fake_batch_ms: float | None = None,
+    command: Sequence[str] = ("-m", "retouch", "serve"),
+    **settings: object,
+) -> Iterator[Server]:
+    """`retouch serve` on a free port, saving on; with the shipped models, or with a fake one of that batch time."""
+    port = free_port()
+    chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", **settings}
+    if fake_batch_ms is not None:
+        write_fake_models(folder / "models")
+        chosen = {"models_dir": folder / "models", "engine": "fake", "fake_batch_ms": fake_batch_ms, **chosen}
+    environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
+    with started([sys.executable, *command], port, folder / "retouch.log", environ) as server:
+        yield server
+
+
+async def retouch_is_ready(client: Client) -> bool:
+    """Whether /readyz answers 200."""
+    return (await client.get("/readyz")).status == 200

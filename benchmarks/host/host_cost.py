@@ -1,0 +1,284 @@
+"""What a picture costs the host, stage by stage: CPU time, the interpreter's lock, memory; what a process can reach.
+
+    .venv/bin/python -m benchmarks.host.host_cost [--side 256 512 1024] [--pictures 200] [--threads 16] [--json FILE]
+
+Inpainting, JPEG in, PNG mask in, JPEG out. Times are CPU times, so other work on the machine counts little.
+Stages run one after another on one thread. `whole process` is the pipeline as it serves, with batches of 32 and an
+engine that costs nothing: tiles are copied in and out as for a GPU. What holds the interpreter's lock cannot run side
+by side, so 1,000 over `held ms` is the most images a second that a process can reach, on however many cores. How long
+it is held comes from gil_probe.c, which is compiled with `cc` and preloaded; without it those columns stay empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cv2
+import numpy as np
+import structlog
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.inputs import photo_and_mask, write_fake_models
+from engines.base import Engine
+from engines.manifest import Manifest, read_manifest
+from service.app import open_pipeline
+from service.batching.local_backend import open_engine_room
+from service.core.items import Call, Picture, Sample
+from service.core.schemas import InpaintOptions
+from service.core.settings import Settings
+from service.devices.contract import Computed, Device, Ticket, Tiles
+from service.imaging import crops, masks, postprocess, preprocess
+from service.imaging.files import codec
+from service.imaging.files.header import read_header
+from service.imaging.tasks import Uploads, weigh
+from service.lifecycle.memory import keep_freed_memory
+from service.pipeline import Pipeline
+
+BATCH = 32
+_PARTS = 10
+MAX_PIXELS = 10**9
+PROBE = "RETOUCH_GIL_PROBE"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage, per picture. held_ms, handed_over: of the interpreter's lock; None where nobody counted."""
+
+    side: int
+    stage: str
+    cpu_ms: float
+    held_ms: float | None
+    handed_over: float | None
+    allocated_mb: float | None
+    loop_ms: float | None = None
+    """CPU time of the event loop's thread."""
+    images_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A picture and its mask, encoded, `side` pixels square."""
+
+    side: int
+    image: bytes
+    mask: bytes
+
+
+class Probe:
+    """Reads gil_probe.c's counters."""
+
+    def __init__(self) -> None:
+        path = os.environ.get(PROBE)
+        self._library = ctypes.PyDLL(path) if path else None  # PyDLL: asking does not give the lock up
+        if self._library:
+            self._library.probe_held_s.restype = ctypes.c_double
+            self._library.probe_drops.restype = ctypes.c_long
+
+    def start(self) -> None:
+        if self._library:
+            self._library.probe_start()
+
+    def read(self, pictures: int) -> tuple[float | None, float | None]:
+        """Milliseconds held and times given up since `start`, each per picture."""
+        if not self._library:
+            return None, None
+        return self._library.probe_held_s() * 1e3 / pictures, self._library.probe_drops() / pictures
+
+
+def preloaded() -> None:
+    """Start this program again with the probe, where there is a compiler; CPython from 3.14 on is not known to it."""
+    compiler = shutil.which("cc")
+    if os.environ.get(PROBE) or compiler is None or sys.version_info >= (3, 14):
+        return
+    with TemporaryDirectory() as folder:
+        library = Path(folder, "gil_probe.so")
+        source = Path(__file__).with_name("gil_probe.c")
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        environ = {**os.environ, "LD_PRELOAD": str(library), PROBE: str(library)}
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environ, check=False).returncode)
+
+
+def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
+    """What happens to one picture on the way through, by name, each with what the stages before it gave."""
+    image, mask = upload.image, upload.mask
+    picture = codec.decode(image, max_pixels=MAX_PIXELS)
+    hole = codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS)
+    plan = crops.plan(hole, manifest.size, "auto")
+    samples = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
+    tiles = [np.zeros_like(sample.arrays["image"]) for sample in samples]
+    result: Picture = postprocess.paste(picture, hole, plan, tiles)
+    body = codec.encode(result, "jpeg", 90)
+    file = Path("/dev/null")
+
+    def plan_crops() -> None:
+        masks.measure_coverage(hole, "white", lambda: codec.measure_brightness(mask, max_pixels=MAX_PIXELS))
+        crops.plan(hole, manifest.size, "auto")
+
+    def hand_over() -> None:
+        for sample, tile in zip(samples, tiles, strict=True):
+            np.copyto(tile, sample.arrays["image"])
+            tile.copy()
+
+    return {
+        "header": lambda: (weigh(Uploads(image, mask), MAX_PIXELS), read_header(image, max_pixels=MAX_PIXELS)),
+        "decode image": lambda: codec.decode(image, max_pixels=MAX_PIXELS),
+        "decode mask": lambda: codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS),
+        "plan": plan_crops,
+        "crop": lambda: [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan],
+        "hand over": hand_over,
+        "paste": lambda: postprocess.paste(picture, hole, plan, tiles),
+        "encode": lambda: codec.encode(result, "jpeg", 90),
+        "write": lambda: file.write_bytes(body),
+    }
+
+
+def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
+    """One stage, on this thread: the cheapest of several parts, as other work on the machine only ever adds to it."""
+    each = max(1, pictures // _PARTS)
+    parts = []
+    for _ in range(_PARTS):
+        probe.start()
+        started = time.thread_time()
+        for _ in range(each):
+            work()
+        parts.append(((time.thread_time() - started) * 1e3 / each, *probe.read(each)))
+    cpu_ms, held_ms, handed_over = min(parts, key=lambda part: part[0])
+    tracemalloc.start()
+    work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return Row(side, stage, cpu_ms, held_ms, handed_over, peak / 2**20)
+
+
+@dataclass
+class FreeDevice(Device):
+    """Answers with what came in, copied in and out as a GPU's slots are, and computes nothing."""
+
+    _staged: dict[Any, np.ndarray] = field(default_factory=dict)
+
+    def launch(self, _engine: Engine, samples: Sequence[Sample]) -> Computed:
+        shape = samples[0].arrays["image"].shape
+        staged = self._staged.setdefault(shape, np.empty((BATCH, *shape), np.uint8))
+        for row, sample in zip(staged, samples, strict=False):
+            np.copyto(row, sample.arrays["image"])
+        return Computed(list(staged[: len(samples)].copy()))
+
+    def collect(self, ticket: Ticket) -> Tiles:
+        assert isinstance(ticket, Computed)
+        return ticket.tiles
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+async def served(upload: Upload, folder: Path, options: argparse.Namespace, probe: Probe, *, save: bool) -> Row:
+    """The pipeline as it serves, without HTTP."""
+    settings = Settings.model_validate(
+        {
+            "models_dir": folder / "models",
+            "results_dir": folder / "results",
+            "engine": "fake",
+            "inpaint_model": "photos",
+            "max_batch_size": BATCH,
+            "codec_threads": options.threads,
+            "spool_max_items": 10**6,
+            "log_level": "warning",
+        }
+    )
+    async with open_pipeline(settings, partial(open_engine_room, open_device=lambda _: FreeDevice())) as pipeline:
+        await ask_all(pipeline, upload, 2 * BATCH, save=save)
+        await asyncio.to_thread(pipeline.store.flush, 600.0)
+        pictures = options.pictures
+        probe.start()
+        started, cpu, loop = time.perf_counter(), time.process_time(), time.thread_time()
+        await ask_all(pipeline, upload, pictures, save=save)
+        wall_s = time.perf_counter() - started
+        await asyncio.to_thread(pipeline.store.flush, 600.0)
+        cpu_ms = (time.process_time() - cpu) * 1e3 / pictures
+        loop_ms = (time.thread_time() - loop) * 1e3 / pictures
+        name = "whole process" if save else "the same, not saved"
+        return Row(upload.side, name, cpu_ms, *probe.read(pictures), None, loop_ms, pictures / wall_s)
+
+
+async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bool) -> None:
+    """All answered, four batches of them inside at a time."""
+    room = asyncio.Semaphore(4 * BATCH)
+
+    async def one(number: int) -> None:
+        async with room:
+            now = pipeline.clock()
+            options = InpaintOptions.model_validate({"format": "jpeg", "save": save})
+            await pipeline.inpaint(upload.image, upload.mask, options, Call(f"bench-{number}", now, now + 600))
+
+    await asyncio.gather(*map(one, range(pictures)))
+
+
+def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
+    """All rows of one size."""
+    upload = Upload(side, *photo_and_mask(side))
+    with TemporaryDirectory(prefix="retouch-bench-") as name:
+        folder = Path(name)
+        write_fake_models(folder / "models", sides=(side // 2, side), max_batch=BATCH)
+        manifest = read_manifest(folder / "models" / "photos" / "1")
+        rows = [
+            measured(side, stage, work, options.pictures, probe) for stage, work in stages(upload, manifest).items()
+        ]
+        rows += [asyncio.run(served(upload, folder, options, probe, save=save)) for save in (True, False)]
+        return rows
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    """A table for each size."""
+    for side in dict.fromkeys(row.side for row in rows):
+        columns = ("CPU ms", "held ms", "handed over", "peak MiB", "event loop ms", "images/s here", "at most")
+        table = Table(f"{side}²", title_justify="left")
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in (row for row in rows if row.side == side):
+            most = 1e3 / row.held_ms if row.images_per_s and row.held_ms else None
+            cells = (row.cpu_ms, row.held_ms, row.handed_over, row.allocated_mb, row.loop_ms, row.images_per_s, most)
+            digits = (2, 3, 0, 1, 2, 0, 0)
+            texts = ("" if cell is None else f"{cell:,.{n}f}" for cell, n in zip(cells, digits, strict=True))
+            table.add_row(row.stage, *texts)
+        Console(width=120).print(table)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--pictures", type=int, default=200, help="of each row")
+    parser.add_argument("--threads", type=int, default=16, help="codec threads of the whole process")
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    options = parser.parse_args()
+    preloaded()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    cv2.setNumThreads(1)  # as the service does, and the next line
+    keep_freed_memory()
+    probe, rows = Probe(), []
+    for side in options.side:
+        rows += measure(side, options, probe)
+    print_rows(rows)
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

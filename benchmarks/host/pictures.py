@@ -1,0 +1,85 @@
+"""The pictures in the README, made by the shipped models through `retouch` without a server, and the contact sheet.
+
+Run it as `.venv/bin/python -m benchmarks.host.pictures`. All are made from the CC0 photographs in tests/data.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests/data"
+OUTPUT = ROOT / "docs/pictures"
+GAP = 8
+STROKES = {
+    "crocs": [((20, 40), (110, 60), (150, 20)), ((30, 250), (90, 290), (200, 300)), ((210, 60), (235, 150))],
+    "skirt": [((15, 30), (60, 90)), ((190, 60), (240, 40)), ((60, 300), (190, 320)), ((110, 150), (160, 190))],
+}
+
+
+def retouch(*arguments: str | Path) -> None:
+    """Run the command of this environment."""
+    command = [Path(sys.executable).with_name("retouch"), *arguments]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def draw_mask(size: tuple[int, int], strokes: list[tuple[tuple[int, int], ...]]) -> Image.Image:
+    """White brush strokes on black."""
+    mask = Image.new("L", size)
+    draw = ImageDraw.Draw(mask)
+    for stroke in strokes:
+        draw.line(stroke, fill=255, width=14, joint="curve")
+    return mask
+
+
+def beside(images: list[Image.Image]) -> Image.Image:
+    """Images of one height in a row, on white."""
+    width = sum(image.width + GAP for image in images) - GAP
+    sheet = Image.new("RGB", (width, images[0].height), "white")
+    left = 0
+    for image in images:
+        sheet.paste(image, (left, 0))
+        left += image.width + GAP
+    return sheet
+
+
+def contact_sheet() -> None:
+    """What `evaluate` shows of the newest photos model: input, model, Telea, truth."""
+    newest = max((ROOT / "models/photos").iterdir(), key=lambda path: int(path.name))
+    with tempfile.TemporaryDirectory() as folder:
+        for path in DATA.glob("*.jpg"):  # masks and labels are PNG
+            shutil.copy(path, folder)
+        command = [sys.executable, "-m", "training", "evaluate", newest, "--data", folder, "--baselines", "telea"]
+        command += ["--sheet", OUTPUT / "contact_sheet.png", "--cache-dir", folder]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
+    """Make all pictures."""
+    OUTPUT.mkdir(exist_ok=True)
+    contact_sheet()
+    with tempfile.TemporaryDirectory() as folder:
+        row: list[Image.Image] = []
+        for name, strokes in STROKES.items():
+            photo, mask, filled = DATA / f"{name}.jpg", Path(folder, "mask.png"), Path(folder, f"{name}.png")
+            before = Image.open(photo).convert("RGB")
+            hole = draw_mask(before.size, strokes)
+            hole.save(mask)
+            retouch("inpaint", photo, mask, "-o", filled)
+            shown = before.copy()
+            shown.paste((255, 255, 255), mask=hole)
+            row += [shown, Image.open(filled).convert("RGB")]
+        beside([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "inpaint.png")
+        retouch("translate", DATA / "facade_labels.png", "-o", Path(folder, "facade.png"))
+        labels, facade = Image.open(DATA / "facade_labels.png"), Image.open(Path(folder, "facade.png"))
+        beside([labels.convert("RGB"), facade.convert("RGB")]).save(OUTPUT / "translate.png")
+
+
+if __name__ == "__main__":
+    main()

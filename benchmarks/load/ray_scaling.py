@@ -1,0 +1,173 @@
+"""How many images a second go through Ray Serve with one replica and with several, one GPU each.
+
+    .venv/bin/python -m benchmarks.load.ray_scaling --engine fake --fake-batch-ms 200 --side 64 --gpus 0
+    PYTHONPATH=. python3 -m benchmarks.load.ray_scaling --engine inductor --models-dir M --model NAME --task translate \
+        --side 768 --batch 4 --connections 64 --json FILE
+
+Starts a Ray of its own on loopback and deploys each number of replicas in turn, as docker/ray/serve.yaml does; the
+client is on the same host. Beside the images: the cores that Ray's proxy, the replicas and the client used. Ray needs a
+grpcio-reflection that is no newer than the host's grpcio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.harness.inputs import BODIES, ROOT, write_fake_models
+from benchmarks.harness.processes import free_port
+from benchmarks.harness.raw_http import encode
+from benchmarks.harness.raw_load import Answers, Target, drive
+from benchmarks.load.load_options import load_parser
+from service.ray.proxy import IMPORT_PATH, VARIABLE
+
+_READY_S = 150.0
+
+
+def start_ray(folder: Path, port: int, gpus: int) -> None:
+    """One node, and its proxy on that port."""
+    (folder / "token").write_text(secrets.token_hex(32))
+    os.environ |= {
+        VARIABLE: IMPORT_PATH,
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    import ray  # noqa: PLC0415 -- reads the environment
+    from ray import serve  # noqa: PLC0415
+
+    ray.init(
+        num_gpus=gpus,
+        include_dashboard=False,
+        object_store_memory=512 * 2**20,
+        logging_level="error",
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+    )
+    serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
+
+
+def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, url: str) -> float:
+    """That many fresh replicas, all of them ready; the seconds that it took."""
+    from ray import serve  # noqa: PLC0415
+
+    from service.ray.app import Arguments, build  # noqa: PLC0415
+
+    serve.delete("retouch")  # so that their GPUs are free
+    started = time.monotonic()
+    chosen = Arguments(min_replicas=replicas, max_replicas=replicas, gpus=gpus_each, cpus=0.5, settings=settings)
+    serve.run(build(chosen), name="retouch", route_prefix="/", logging_config={"log_level": "ERROR"})
+    good = 0
+    while good < 16 * replicas:  # whichever replica answers: so many in a row are all of them
+        assert time.monotonic() - started < _READY_S, "the replicas did not get ready"
+        good = good + 1 if httpx.get(f"{url}/readyz").status_code == 200 else 0
+        time.sleep(0.0 if good else 0.2)
+    return time.monotonic() - started
+
+
+def cpu_seconds() -> Counter[str]:
+    """Of Ray's actors, by kind."""
+    seconds: Counter[str] = Counter()
+    for process in psutil.process_iter():
+        try:
+            title, times = process.cmdline()[:1], process.cpu_times()
+        except psutil.Error:
+            continue
+        for kind in ("ProxyActor", "ServeReplica"):
+            if title and title[0].startswith("ray::") and kind in title[0]:
+                seconds[kind] += times.user + times.system
+    return seconds
+
+
+def measure(target: Target, seconds: float) -> dict[str, Any]:
+    """One round."""
+    before, wall = cpu_seconds(), time.monotonic()
+    answers: Answers = drive(target, seconds)
+    wall = time.monotonic() - wall
+    after = cpu_seconds()
+    return {
+        "images_per_s": round(answers.per_s, 1),
+        "statuses": dict(answers.statuses),
+        "p50_ms": round(answers.percentile_ms(0.5), 1),
+        "mean_batch": round(answers.mean_batch, 1),
+        "cores": {kind: round((after[kind] - before[kind]) / wall, 2) for kind in after},
+        "client_cores": round(answers.cpu_s / seconds, 2),
+    }
+
+
+def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """A row for each number of replicas."""
+    if options.engine == "fake":
+        options.models_dir = folder / "models"
+        write_fake_models(options.models_dir, (options.side,), options.batch)
+    settings = {
+        "allow_anonymous": True,
+        "models_dir": options.models_dir,
+        "results_dir": folder / "results",
+        "engine_cache_dir": options.cache,
+        "engine": options.engine,
+        "fake_batch_ms": options.fake_batch_ms,
+        "max_batch_size": options.batch,
+        "max_queue_size": 4096,
+        "save": options.save,
+        f"{options.task}_model": options.model,
+    }
+    request = encode(f"/v1/{options.task}", *BODIES[options.task](options.side, format=options.output))
+    port = free_port()
+    start_ray(folder, port, round(options.gpus * max(options.replicas)))
+    target = Target(port, request, options.connections, options.clients)
+    rows = []
+    for replicas in options.replicas:
+        ready_s = deploy(replicas, settings, options.gpus, f"http://127.0.0.1:{port}")
+        drive(target, 2.0)
+        rounds = [measure(target, options.seconds) for _ in range(options.rounds)]
+        rows.append({"replicas": replicas, "ready_s": round(ready_s, 1), "rounds": rounds})
+        print(json.dumps(rows[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({"rows": rows, "arguments": vars(options)}, indent=1, default=str))
+    return rows
+
+
+def parse() -> argparse.Namespace:
+    """The arguments."""
+    parser = load_parser(__doc__)
+    parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--gpus", type=float, default=1.0, help="of each replica")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print the ratio."""
+    options = parse()
+    with TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+        stack.callback(shut_down)
+        rows = run(options, Path(name))
+    best = [max(one["images_per_s"] for one in row["rounds"]) for row in rows]
+    print(json.dumps({"ratios": [round(per_s / best[0], 3) for per_s in best]}))
+
+
+def shut_down() -> None:
+    """End Ray."""
+    import ray  # noqa: PLC0415
+    from ray import serve  # noqa: PLC0415
+
+    if ray.is_initialized():  # else shutdown() would start one
+        serve.shutdown()
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

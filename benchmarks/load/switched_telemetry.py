@@ -1,0 +1,81 @@
+"""`retouch serve`, whose traces and metrics are switched off and on while it runs: for telemetry.py.
+
+    python switched_telemetry.py FIFO
+
+A line written to the FIFO says what is on from then: `traced`, `metrics` (no traces) or `neither`; `sent` sends the
+spans that wait for it. What is off is left out where the server itself would leave it out: no request begins a trace,
+nothing is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.trace import Tracer
+from prometheus_client import Counter, Histogram
+
+from retouch.__main__ import main
+from service.app import Service
+from service.telemetry import tracing
+from service.telemetry.metrics import Metrics
+
+
+class Switch:
+    """What is on."""
+
+    def __init__(self) -> None:
+        self.traces = self.metrics = True
+        self.tracer: Tracer | None = None
+
+    def obey(self, fifo: Path) -> None:
+        """Read lines until the end of the process."""
+        while True:
+            for line in fifo.read_text().splitlines():
+                if line == "sent":
+                    if self.tracer is not None:
+                        self.tracer.span_processor.force_flush()
+                else:
+                    self.traces, self.metrics = line == "traced", line != "neither"
+
+
+def install(switch: Switch) -> None:
+    """Let the server ask the switch."""
+    open_tracer = tracing.RequestTracer.__init__
+
+    def tracer_if_on(service: Service) -> tracing.RequestTracer | None:
+        return service.pipeline.tracer if switch.traces else None
+
+    def opened(self: Any, tracer: Tracer, *more: Any) -> None:
+        switch.tracer = tracer
+        open_tracer(self, tracer, *more)
+
+    Service.tracer = property(tracer_if_on)  # type: ignore[assignment,method-assign]
+    tracing.RequestTracer.__init__ = opened  # type: ignore[method-assign]
+    for kind, names in (
+        (Metrics, ("request_done", "stages_done", "batch_done")),
+        (Histogram, ("observe",)),
+        (Counter, ("inc",)),
+    ):
+        for name in names:
+            _count_if_on(switch, kind, name)
+
+
+def _count_if_on(switch: Switch, kind: type, name: str) -> None:
+    count = getattr(kind, name)
+
+    def counted(self: Any, *values: Any, **more: Any) -> None:
+        if switch.metrics:
+            count(self, *values, **more)
+
+    setattr(kind, name, counted)
+
+
+if __name__ == "__main__":
+    switch = Switch()
+    install(switch)
+    threading.Thread(target=switch.obey, args=(Path(sys.argv[1]),), daemon=True).start()
+    sys.argv[1:] = ["serve"]
+    main()

@@ -1,0 +1,156 @@
+"""Whether every client gets its own replies, while others send requests whose ends are easy to mistake.
+
+    .venv/bin/python -m benchmarks.requests.boundaries [--exchanges 3000] [--seed 1] [--workers 0 2] [--json FILE]
+
+A server with keys and the fake engine is asked alone, and behind proxies that pool their connections to it. Hostile
+connections, each with one generated exchange (request_variants.py), send half of their requests without a key; honest
+clients with a key ask for pictures of a colour of their own. Exits with 1 if anybody got a reply that is not theirs, or
+fewer than 99 % of the well-formed requests were answered as they should be. --fronts takes only some of the fronts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.inputs import ROOT
+from benchmarks.harness.processes import Server, retouch, retouch_is_ready
+from benchmarks.requests.owners import Counts, pictures, run
+from benchmarks.requests.proxies import PROXIES
+from benchmarks.requests.variants import TOO_LARGE, exchanges
+
+ALONE = "alone"
+_TCP = Path("/proc/net/tcp")
+
+
+class Connections:
+    """Counts the connections that a port has had: of those that end, the kernel remembers one side for a minute."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._seen = f"{port:04X}", set[str]()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Connections:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    @property
+    def count(self) -> int:
+        return len(self._seen)
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.25):
+            for line in _TCP.read_text().splitlines()[1:]:
+                here, there, state = line.split()[1:4]
+                ports = here.split(":")[1], there.split(":")[1]
+                if self._port in ports and state != "0A":
+                    self._seen.add(ports[0] if ports[1] == self._port else ports[1])
+
+
+@contextmanager
+def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]]:
+    """A server, and the keys of an honest and a hostile client."""
+    keys = {}
+    for name in ("honest", "hostile"):
+        made = [sys.executable, "-m", "retouch", "keys", "create", name, "--file", str(folder / "keys.json")]
+        keys[name] = subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    settings = {"keys_file": folder / "keys.json", "workers": workers, "log_level": "error", "model_poll_s": 30}
+    settings["max_body_mb"] = TOO_LARGE / 2 / 2**20
+    with retouch(folder, fake_batch_ms=2, **settings) as server:
+        asyncio.run(server.until_ready(retouch_is_ready))
+        yield server, keys
+
+
+def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts, int]:
+    """One front's counts, and the connections that the server had."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        server, keys = stack.enter_context(served(folder, workers))
+        port = server.port
+        if front != ALONE:
+            proxy = stack.enter_context(PROXIES[front][1](port, folder))
+            asyncio.run(proxy.until_ready(retouch_is_ready))
+            port = proxy.port
+        picture, mask = pictures((1, 2, 3))
+        sent = exchanges(asked.seed, asked.exchanges, keys["hostile"], picture, mask)
+        with Connections(server.port) as connections:
+            counts = asyncio.run(
+                run(sent, port, keys["honest"], pause_s=asked.pause, at_once=asked.at_once, clients=asked.clients)
+            )
+        return counts, connections.count
+
+
+def row(front: str, workers: int, counts: Counts, connections: int) -> dict[str, Any]:
+    """What is printed of one front."""
+    return {
+        "front": front,
+        "workers": workers,
+        "requests": counts.requests,
+        "well_formed": counts.well_formed,
+        "answered": counts.answered,
+        "sent_again": counts.sent_again,
+        "honest": counts.honest,
+        "honest_answered": counts.honest_answered,
+        "wrong_client": counts.wrong_client,
+        "hidden": counts.hidden,
+        "surplus": counts.surplus,
+        "honest_connections": counts.honest_connections,
+        "server_connections": connections,
+        "unanswered": dict(counts.kinds.most_common(12)),
+    }
+
+
+def passed(one: dict[str, Any]) -> bool:
+    """The bar."""
+    right = one["wrong_client"] + one["hidden"] + one["surplus"] == 0
+    return right and all(one[part] >= 0.99 * one[whole] for part, whole in _SHARES)
+
+
+_SHARES = (("answered", "well_formed"), ("honest_answered", "honest"))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--exchanges", type=int, default=3000, help="hostile connections for each front")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
+    parser.add_argument("--fronts", nargs="+", choices=[ALONE, *PROXIES], default=[ALONE, *PROXIES])
+    parser.add_argument("--pause", type=float, default=0.05, help="seconds between the pieces of an exchange")
+    parser.add_argument("--at-once", type=int, default=32, help="hostile connections at a time")
+    parser.add_argument("--clients", type=int, default=6, help="honest ones")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    rows = []
+    columns = [name for name in row(ALONE, 0, Counts(), 0) if name != "unanswered"]
+    print("| " + " | ".join(name.replace("_", " ") for name in columns) + " |\n" + "|---" * len(columns) + "|")
+    for workers in asked.workers:
+        for front in asked.fronts:
+            if front != ALONE and not PROXIES[front][0]:
+                print(f"| {front} | {workers} | is not installed |")
+                continue
+            rows.append(row(front, workers, *measure(front, workers, asked)))
+            print("| " + " | ".join(str(rows[-1][name]) for name in columns) + " |", flush=True)
+            for kind, number in rows[-1]["unanswered"].items():
+                print(f"  not answered {number}×: {kind}", file=sys.stderr)
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    raise SystemExit(0 if all(map(passed, rows)) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The engines for a CPU."""

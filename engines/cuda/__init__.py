@@ -1,0 +1,1 @@
+"""CUDA without torch, and the engines that use it beside TensorRT."""

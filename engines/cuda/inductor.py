@@ -1,0 +1,287 @@
+"""torch.compile on an NVIDIA GPU, for hosts with torch and no TensorRT: one compiled module and one CUDA graph a shape.
+
+It runs `program.pt2`, which `retouch export --program` writes with this host's own torch, because a program of a newer
+torch may not load in an older one. What was compiled is kept for the next start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from engines.base import BatchShape, Engine, Feed, Outputs
+from engines.cuda.api import Stream, driver_version
+from engines.errors import (
+    DeviceLost,
+    EngineDead,
+    EngineError,
+    EngineFailed,
+    EngineOutOfMemory,
+    EngineUnavailable,
+)
+from engines.feeds import batch_shape
+from engines.manifest import Manifest, TensorSpec
+from engines.parity.decisions import DecisionCache
+from engines.parity.gate import require_parity
+from engines.plan_cache import PlanCache
+from engines.tensors import largest_batch, most_rows, tensor_shape
+
+if TYPE_CHECKING:
+    import torch
+
+PROGRAM_FILE = "program.pt2"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """One shape: where its batch lies in the engine's memory, what computes on it, and the recording of that."""
+
+    inputs: dict[str, torch.Tensor]
+    output: torch.Tensor
+    module: Any
+    graph: Any = None
+
+    def run(self) -> None:
+        """Compute kernel by kernel."""
+        self.output.copy_(self.module(*self.inputs.values()))
+
+
+class InductorEngine(Engine):
+    """A compiled program.
+
+    Args:
+        directory: the model's version directory.
+        manifest: its manifest.
+        device: `cuda:0`, …; `cpu` runs without graphs, for tests.
+        cache_dir: where compiled code and the parity verdict are kept; made when needed.
+        max_batch: largest batch that the service sends.
+        backend: of torch.compile.
+
+    Raises:
+        EngineUnavailable: torch, the GPU or `program.pt2` is missing, or the program does not load in this torch.
+        ParityTooLow: the outputs are too far from ONNX Runtime's.
+    """
+
+    name = "inductor"
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        *,
+        device: str = "cuda:0",
+        cache_dir: Path,
+        max_batch: int = 8,
+        backend: str = "inductor",
+    ) -> None:
+        self.manifest = manifest
+        self.precision = manifest.precision
+        self.device = device
+        stat = _stat(directory / PROGRAM_FILE)  # before torch is imported, which takes seconds
+        self._torch = _import_torch(device)
+        self._backend = backend
+        self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
+        self._memory = {spec.name: self._zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)}
+        self._graphs = True
+        self._pool: Any = None
+        self._streams: dict[int, Any] = {}
+        self._shapes: dict[BatchShape, _Compiled] = {}
+        self._facts = self._describe(stat)
+        self._artifacts = PlanCache(cache_dir / "inductor")
+        if (kept := self._artifacts.get(self._facts)) is not None:
+            self._torch.compiler.load_cache_artifacts(kept)
+        self._program: Any = _load_program(self._torch, directory / PROGRAM_FILE, manifest, device)
+        self.note = require_parity(self, directory, self._facts, DecisionCache(cache_dir / "precision"), self.most_rows)
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        return {name: tensor.data_ptr() for name, tensor in self._memory.items()}
+
+    def use_graphs(self, on: bool) -> None:
+        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        self._graphs = on
+
+    def enqueue(self, shape: BatchShape, stream: Stream) -> None:
+        """Compute what lies in device memory, on that stream; waits only where a shape is compiled.
+
+        The batch is padded to a power of two with whatever the memory holds of earlier ones.
+
+        Raises:
+            EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
+        """
+        with self._errors():
+            compiled = self._compiled(shape)
+            with self._torch.cuda.stream(self._stream(stream)):
+                self._launch(compiled)
+
+    def warm_up(self, shapes: Iterable[BatchShape]) -> None:
+        super().warm_up(shapes)
+        if (saved := self._torch.compiler.save_cache_artifacts()) is not None:
+            self._artifacts.put(self._facts, saved[0])
+
+    def infer(self, feed: Feed) -> Outputs:
+        with self._errors():
+            return {"output": self._run(batch_shape(self.manifest, feed), feed)}
+
+    def close(self) -> None:
+        self._shapes.clear()
+        self._streams.clear()
+        self._memory.clear()
+        self._program = self._pool = None
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Nothing runs on a closed engine; torch raises RuntimeError and its kin: what they mean is in the text."""
+        if self._program is None:
+            raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
+        try:
+            with self._torch.inference_mode():
+                yield
+        except EngineError:
+            raise
+        except Exception as error:
+            raise _translated(self._torch, error, self.manifest.key) from error
+
+    def _run(self, shape: BatchShape, feed: Feed) -> Any:
+        compiled = self._compiled(shape)
+        for name, array in feed.items():
+            compiled.inputs[name][: shape.batch].copy_(self._torch.from_numpy(array))
+        self._launch(compiled)
+        return compiled.output[: shape.batch].cpu().numpy()
+
+    def _launch(self, compiled: _Compiled) -> None:
+        if compiled.graph is not None and self._graphs:
+            compiled.graph.replay()
+        else:
+            compiled.run()
+
+    def _compiled(self, shape: BatchShape) -> _Compiled:
+        most = max(min(self.most_rows, self.most.batch // shape.samples), shape.batch)
+        padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
+        return self._shapes.get(padded) or self._compile(padded)
+
+    def _compile(self, shape: BatchShape) -> _Compiled:
+        """A module of its own for each shape: static shapes make the fastest code, and need no recompilation."""
+        inputs = {str(spec.name): self._view(spec, shape) for spec in self.manifest.inputs}
+        module = self._torch.compile(self._program.module(), dynamic=False, backend=self._backend)
+        compiled = _Compiled(inputs, self._view(self.manifest.output, shape), module)
+        if self.device != "cpu":
+            self._record(compiled)
+        self._shapes[shape] = compiled
+        return compiled
+
+    def _record(self, compiled: _Compiled) -> None:
+        torch = self._torch
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):  # compiles and tunes, which cannot be recorded
+            for _ in range(3):
+                compiled.run()
+        side.synchronize()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()  # one for all: they never run at once
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            compiled.run()
+        compiled.graph = graph
+
+    def _stream(self, stream: Stream) -> Any:
+        handle = int(stream.handle)
+        if handle not in self._streams:
+            self._streams[handle] = self._torch.cuda.ExternalStream(handle, device=self.device)
+        return self._streams[handle]
+
+    def _view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+        """The start of a tensor's memory as a batch."""
+        wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
+        if math.prod(wanted) > memory.numel():
+            raise EngineFailed(
+                f"{self.manifest.key}: {spec.name} of {wanted}; the engine was opened for batches of {self.most.batch}"
+            )
+        return memory[: math.prod(wanted)].view(wanted)
+
+    def _zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+        """Flat memory for a tensor of a batch."""
+        count = math.prod(tensor_shape(spec, shape))
+        zeros: torch.Tensor = self._torch.zeros(count, dtype=getattr(self._torch, spec.dtype), device=self.device)
+        return zeros
+
+    def _describe(self, stat: os.stat_result) -> dict[str, Any]:
+        on_gpu = self.device != "cpu"
+        return {
+            "model": self.manifest.key,
+            "onnx": self.manifest.onnx_sha256,
+            "program": [stat.st_size, stat.st_mtime_ns],
+            "runtime": f"torch {self._torch.__version__}",
+            "gpu": self._torch.cuda.get_device_name(self.device) if on_gpu else "cpu",
+            "driver": driver_version() if on_gpu else 0,
+            "backend": self._backend,
+        }
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise EngineUnavailable(f"{path} is not there; retouch export --program writes it") from error
+
+
+def _import_torch(device: str) -> Any:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise EngineUnavailable("torch is not installed; pip install -e '.[export]'") from error
+    if device != "cpu" and not torch.cuda.is_available():
+        raise EngineUnavailable("torch sees no NVIDIA GPU; see nvidia-smi, and that torch is a CUDA build")
+    return torch
+
+
+def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> Any:
+    try:
+        program = torch.export.load(path)
+        if device == "cpu":
+            return program
+        passes = importlib.import_module("torch.export.passes")
+        return passes.move_to_device_pass(program, device)
+    except Exception as error:  # a foreign or damaged archive raises whatever its reader stumbled on
+        raise EngineUnavailable(
+            f"torch {torch.__version__} cannot load the program of {manifest.key}: {_one_line(error)}; "
+            "write it anew here with retouch export --program"
+        ) from error
+
+
+def _translated(torch: Any, error: Exception, key: str) -> EngineError:
+    said = f"{key} on inductor: {_one_line(error)}"
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return EngineOutOfMemory(f"{said}; use smaller batches")
+    if "CUDA error" in str(error) and not _still_works(torch):
+        return DeviceLost(f"{said}; start the process again")
+    return EngineFailed(said)
+
+
+def _still_works(torch: Any) -> bool:
+    """Whether the device answers: after some errors every later call fails too."""
+    try:
+        torch.cuda.synchronize()
+    except Exception:  # any failure of the simplest call is the answer
+        return False
+    return True
+
+
+def _next_power_of_2(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+def _one_line(error: Exception) -> str:
+    return re.sub(r"\s+", " ", str(error))[:300]

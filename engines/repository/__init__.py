@@ -1,0 +1,1 @@
+"""The model repository: which versions there are, which are loaded."""

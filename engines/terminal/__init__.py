@@ -1,0 +1,1 @@
+"""What both command lines of this project print with."""

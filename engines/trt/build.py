@@ -1,0 +1,225 @@
+"""From model.onnx to a TensorRT plan; needs no GPU with TensorRT-RTX, and the target's own GPU otherwise.
+
+Precision is the graph's (FP16 is decided once, in the ONNX). Strongly typed networks obey it by themselves;
+TensorRT 8.6 is told layer by layer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from engines.base import BatchShape
+from engines.errors import EngineUnavailable
+from engines.manifest import ONNX_FILE, Manifest
+from engines.tensors import MOST_SAMPLES, tensor_shape
+from engines.trt.layer_types import pin_types
+from engines.trt.library import TensorRt
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeCapability:
+    """A generation of NVIDIA GPUs, as in `8.9`."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @classmethod
+    def parse(cls, text: str) -> ComputeCapability:
+        """From `8.9`, `12.0` or `SM89`.
+
+        Raises:
+            EngineUnavailable: it is none of these.
+        """
+        if match := re.fullmatch(r"(?:(\d+)\.(\d)|sm_?(\d+)(\d))", text.strip().lower()):
+            major, minor = (group for group in match.groups() if group is not None)
+            return cls(int(major), int(minor))
+        raise EngineUnavailable(f"{text!r} is no compute capability; write it like 8.9")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How plans are built.
+
+    max_batch: largest batch that the service sends; the model's own limit applies too.
+    targets: the GPUs that the plan is for; none for the one that is here. Only TensorRT-RTX builds for others.
+    version_compatible: the plan also runs on later TensorRT versions (slower).
+    hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
+    level: of optimisation, 0 (soonest built) to 5, in the versions that have it.
+    """
+
+    max_batch: int = 8
+    targets: tuple[ComputeCapability, ...] = ()
+    version_compatible: bool = False
+    hardware_compatible: bool = False
+    level: int = 3
+
+
+class Profile(NamedTuple):
+    """The batches, from the least to the most, that a part of the plan takes; it is optimised for the most."""
+
+    least: BatchShape
+    most: BatchShape
+
+    def holds(self, shape: BatchShape) -> bool:
+        """Whether a batch of that shape runs on this profile."""
+        return all(least <= size <= most for least, size, most in zip(self.least, shape, self.most, strict=True))
+
+
+class Plan(NamedTuple):
+    """A serialised engine, and the timing cache that made the next build of its kind faster."""
+
+    data: bytes
+    timing_cache: bytes
+
+
+def profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
+    """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels.
+
+    Where a row has several samples, more of them: the rows of a batch are as many fewer, and a profile for the most
+    of both would take eight times the memory.
+
+    Args:
+        manifest: which buckets there are, and the model's own largest batch.
+        max_batch: the service's.
+        spanning: two for all buckets together, optimised for the largest.
+    """
+    most = min(max_batch, manifest.max_batch)
+    samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
+    rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
+    buckets = list(manifest.size.buckets())
+    sizes = [(size, size) for size in buckets]
+    if spanning:
+        heights, widths = zip(*buckets, strict=True)
+        sizes = [((min(heights), min(widths)), (max(heights), max(widths)))]
+    return [
+        Profile(BatchShape(least, *smallest, fewest), BatchShape(most, *largest, several))
+        for smallest, largest in sizes
+        for least, most, fewest, several in rows
+    ]
+
+
+def build_plan(
+    library: TensorRt, directory: Path, manifest: Manifest, options: BuildOptions, timing_cache: bytes = b""
+) -> Plan:
+    """Build the plan of a model; takes seconds (RTX) to minutes.
+
+    Args:
+        library: the TensorRT that will run it, too: a plan belongs to its version.
+        directory: the model's version directory.
+        manifest: its manifest.
+        options: how to build.
+        timing_cache: of an earlier build on the same GPU; empty for none.
+
+    Raises:
+        EngineUnavailable: the graph has an operator that cannot be parsed (named), the options are not to be had
+            with this library, or the build failed.
+    """
+    try:
+        builder = library.module.Builder(library.logger)
+    except TypeError as error:  # what the bindings raise where the library finds no GPU
+        raise EngineUnavailable(f"{library.name} cannot build here{_because(library)}") from error
+    network = parse_network(library, builder, directory / ONNX_FILE, manifest)
+    config = _configure(library, builder, options)
+    cache = _set_timing_cache(library, config, timing_cache)
+    for profile in profiles(manifest, options.max_batch, spanning=library.builds_slowly):
+        config.add_optimization_profile(_profile(builder, manifest, profile))
+    if not library.is_strongly_typed:
+        pin_types(library.module, network)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_because(library)}")
+    return Plan(bytes(plan), bytes(cache.serialize()) if cache is not None else b"")
+
+
+def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifest) -> Any:
+    """The network of a graph.
+
+    Raises:
+        EngineUnavailable: an operator cannot be parsed; the message names it and its node.
+    """
+    network = builder.create_network(library.network_flags())
+    parser = library.module.OnnxParser(network, library.logger)
+    if hasattr(parser, "set_flag"):  # 8.6.0 cannot be told: there instance norm is a plugin, which needs cuDNN
+        parser.set_flag(library.module.OnnxParserFlag.NATIVE_INSTANCENORM)
+    library.take_errors()
+    if not parser.parse_from_file(str(path)):
+        reasons = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
+        heard = " ".join(library.take_errors())
+        if named := re.search(r"node number \d+ \[(\w+)", heard):  # how 8.6 names the operator
+            reasons.insert(0, f"operator {named[1]}")
+        raise EngineUnavailable(f"{library.name} cannot parse {manifest.key}: {'; '.join(reasons) or heard}")
+    return network
+
+
+def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
+    trt = library.module
+    config = builder.create_builder_config()
+    if hasattr(config, "builder_optimization_level"):
+        config.builder_optimization_level = options.level
+    flags = []
+    if not library.is_strongly_typed:
+        flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
+        # cuDNN and cuBLAS tactics are left out: neither library then needs to be on the host
+        wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
+        config.set_tactic_sources(sum(1 << int(source) for source in wanted))
+        # several contexts, one for each shape, on one profile; later versions always allow that
+        config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
+    if options.version_compatible:
+        flags.append("VERSION_COMPATIBLE")
+    for name in flags:
+        config.set_flag(getattr(trt.BuilderFlag, name))
+    if options.hardware_compatible:
+        config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+    if options.targets:
+        _set_targets(library, config, options.targets)
+    return config
+
+
+def _set_targets(library: TensorRt, config: Any, targets: tuple[ComputeCapability, ...]) -> None:
+    if not hasattr(config, "set_compute_capability"):
+        raise EngineUnavailable(f"{library.name} builds for the GPU that is here only; leave the capability out")
+    known = library.module.ComputeCapability
+    config.num_compute_capabilities = len(targets)
+    for index, target in enumerate(targets):
+        name = f"SM{target.major}{target.minor}"
+        if not hasattr(known, name):
+            offered = sorted(each for each in dir(known) if each.startswith("SM"))
+            raise EngineUnavailable(f"{library.name} does not know GPUs of {name}, only {', '.join(offered)}")
+        config.set_compute_capability(getattr(known, name), index)
+
+
+def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> Any:
+    if library.is_rtx:  # compiles where it runs: there is nothing to time
+        return None
+    cache = config.create_timing_cache(timing_cache)
+    if cache is None or not config.set_timing_cache(cache, False):  # damaged, or of another GPU or version
+        cache = config.create_timing_cache(b"")
+        config.set_timing_cache(cache, False)
+    return cache
+
+
+def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
+    optimisation = builder.create_optimization_profile()
+    for spec in manifest.inputs:
+        least, most = (tensor_shape(spec, shape) for shape in profile)
+        optimisation.set_shape(spec.name, least, most, most)
+    return optimisation
+
+
+def _parser_error(error: Any) -> str:
+    if hasattr(error, "node_operator") and error.node_operator():
+        return f"operator {error.node_operator()} (node {error.node_name() or error.node()}): {error.desc()}"
+    # an operator that is known and cannot be had like that is named by the function that refused it
+    named = re.fullmatch(r"import([A-Z]\w*)", error.func()) if hasattr(error, "func") else None
+    return f"operator {named[1]}: {error.desc()}" if named else str(error.desc())
+
+
+def _because(library: TensorRt) -> str:
+    errors = library.take_errors()
+    return f": {'; '.join(errors)[:500]}" if errors else ""

@@ -1,0 +1,287 @@
+"""pix2pixHD generators, global and local, layout of NVIDIA/pix2pixHD (`model.1.weight`, `model1_1.1.weight`).
+
+Wang et al., "High-Resolution Image Synthesis and Semantic Manipulation with Conditional GANs", CVPR 2018.
+
+Net:      N×C×H×W, C = one-hot labels (or a picture in [-1, 1] where label_nc is 0) + an edge channel + features of the
+          encoder, to N×C'×H×W in [-1, 1]; H and W multiples of 2^(downsamplings + enhancers).
+Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, reference N×C'×H×W in [0, 1] for nets
+          with an encoder, to [0, 1].
+
+One-hot and edges are made in the graph from integers, before anything is half: ids beyond 2048 would merge in FP16.
+A label outside the classes gets no channel, where upstream stops. The features are those of upstream's
+`--use_encoded_image`: the encoder sees a picture, and each instance gets the mean of what it gave there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from pydantic import Field
+from torch import Tensor, nn
+
+from engines.manifest import MultipleSize
+from export.generators.family import (
+    Bars,
+    Family,
+    GeneratorOptions,
+    Interface,
+    State,
+    Translation,
+    image_tensor,
+    instance_map,
+    label_map,
+    without_statistics,
+)
+from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
+from export.generators.pix2pixhd.keys import (
+    block_indices,
+    encoder_options,
+    global_options,
+    input_options,
+    local_options,
+    part_of,
+    recognise_encoder,
+)
+from export.lowering import compute_type, lower_norms
+
+_ENCODER = "encoder."
+"""Before the keys of netE where both nets are one state."""
+
+
+class Pix2PixHDOptions(GeneratorOptions):
+    """The arguments of the public `define_G` that shape the net."""
+
+    net: Literal["global", "local"] = "global"
+    norm: Literal["instance", "batch"] = "instance"
+    ngf: int = Field(64, ge=1, le=512, description="channels of the first layer; public local nets have 32")
+    label_nc: int = Field(35, ge=0, le=255, description="classes; 0: the input is a picture")
+    image_channels: int = Field(3, ge=1, le=3, description="channels of that picture")
+    edges: bool = Field(True, description="an edge channel made from instance ids; false: --no_instance")
+    out_channels: int = Field(3, ge=1, le=3)
+    downsamplings: int = Field(4, ge=1, le=6)
+    blocks: int = Field(9, ge=1, le=32)
+    enhancers: int = Field(1, ge=1, le=3, description="local nets only")
+    local_blocks: int = Field(3, ge=1, le=16, description="local nets only")
+    features: int = Field(0, ge=0, le=64, description="channels of the encoder's features; 0: there is no encoder")
+    features_of: Literal["instance", "label"] = Field("instance", description="label: nets trained with --label_feat")
+    encoder_width: int = Field(16, ge=1, le=256, description="channels of the encoder's first layer (nef)")
+    encoder_downsamplings: int = Field(4, ge=1, le=6)
+
+    @property
+    def in_channels(self) -> int:
+        """Channels that the net sees."""
+        return (self.label_nc or self.image_channels) + self.edges + self.features
+
+    @property
+    def multiple_of(self) -> int:
+        """What height and width are multiples of."""
+        halvings = self.downsamplings + (self.enhancers if self.net == "local" else 0)
+        return int(2 ** max(halvings, self.encoder_downsamplings if self.features else 0))
+
+    @property
+    def takes_instances(self) -> bool:
+        """Whether instance ids are an input: for edges, or to tell whose features are whose."""
+        return self.edges or (self.features > 0 and self.features_of == "instance")
+
+    @property
+    def encoder(self) -> EncoderShape:
+        """The encoder's arguments; it sees what the generator gives."""
+        return EncoderShape(self.out_channels, self.features, self.encoder_width, self.encoder_downsamplings)
+
+
+def _norm(options: Pix2PixHDOptions, channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels) if options.norm == "batch" else nn.InstanceNorm2d(channels)
+
+
+class ResnetBlock(nn.Module):
+    """x + conv, norm, ReLU, conv, norm; reflected borders."""
+
+    def __init__(self, options: Pix2PixHDOptions, channels: int) -> None:
+        super().__init__()
+        first = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _norm(options, channels), nn.ReLU()]
+        second = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _norm(options, channels)]
+        self.conv_block = nn.Sequential(*first, *second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to the same shape."""
+        return x + cast("Tensor", self.conv_block(x))
+
+
+def _first(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(3), nn.Conv2d(options.in_channels, width, 7), _norm(options, width), nn.ReLU()]
+
+
+def _down(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+    return [nn.Conv2d(width, 2 * width, 3, 2, 1), _norm(options, 2 * width), nn.ReLU()]
+
+
+def _up(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+    conv = nn.ConvTranspose2d(2 * width, width, 3, 2, 1, output_padding=1)
+    return [conv, _norm(options, width), nn.ReLU()]
+
+
+def _last(options: Pix2PixHDOptions) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(3), nn.Conv2d(options.ngf, options.out_channels, 7), nn.Tanh()]
+
+
+def _global_layers(options: Pix2PixHDOptions, ngf: int) -> list[nn.Module]:
+    """The global generator without its last convolution."""
+    widths = [ngf * 2**level for level in range(options.downsamplings)]
+    layers = _first(options, ngf)
+    for width in widths:
+        layers += _down(options, width)
+    layers += [ResnetBlock(options, 2 * widths[-1]) for _ in range(options.blocks)]
+    for width in reversed(widths):
+        layers += _up(options, width)
+    return layers
+
+
+class GlobalGenerator(nn.Module):
+    """netG `global`."""
+
+    def __init__(self, options: Pix2PixHDOptions) -> None:
+        super().__init__()
+        self.model = nn.Sequential(*_global_layers(options, options.ngf), *_last(options))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        return cast("Tensor", self.model(x))
+
+
+class LocalEnhancer(nn.Module):
+    """netG `local`: the global net at the smallest size, and an enhancer for every doubling above it."""
+
+    def __init__(self, options: Pix2PixHDOptions) -> None:
+        super().__init__()
+        self.enhancers = options.enhancers
+        self.model = nn.Sequential(*_global_layers(options, options.ngf * 2**self.enhancers))
+        for n in range(1, self.enhancers + 1):
+            width = options.ngf * 2 ** (self.enhancers - n)
+            before = [*_first(options, width), *_down(options, width)]
+            after = [ResnetBlock(options, 2 * width) for _ in range(options.local_blocks)]
+            last = _last(options) if n == self.enhancers else []
+            self.add_module(f"model{n}_1", nn.Sequential(*before))
+            self.add_module(f"model{n}_2", nn.Sequential(*after, *_up(options, width), *last))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        pyramid = [x]
+        for _ in range(self.enhancers):
+            pyramid.append(F.avg_pool2d(pyramid[-1], 3, 2, 1, count_include_pad=False))
+        y = self.model(pyramid.pop())
+        for n in range(1, self.enhancers + 1):
+            y = self.get_submodule(f"model{n}_2")(self.get_submodule(f"model{n}_1")(pyramid.pop()) + y)
+        return cast("Tensor", y)
+
+
+def edge_map(instance: Tensor) -> Tensor:
+    """1.0 on either side of every border between instance ids: N×1×H×W int32 to float32."""
+    across = (instance[..., 1:] != instance[..., :-1]).float()
+    down = (instance[..., 1:, :] != instance[..., :-1, :]).float()
+    beside = torch.maximum(F.pad(across, (1, 0)), F.pad(across, (0, 1)))
+    above = torch.maximum(F.pad(down, (0, 0, 1, 0)), F.pad(down, (0, 0, 0, 1)))
+    return torch.maximum(beside, above)
+
+
+class FromLabels(nn.Module):
+    """A net behind the tensor contract."""
+
+    classes: Tensor
+
+    def __init__(self, net: nn.Module, options: Pix2PixHDOptions) -> None:
+        super().__init__()
+        self.net, self.options = net, options
+        self.register_buffer("classes", torch.arange(options.label_nc, dtype=torch.int32).view(1, -1, 1, 1))
+
+    def forward(self, source: Tensor, *others: Tensor) -> Tensor:
+        """Label ids or picture; instance ids where the net takes them; the picture that the encoder sees."""
+        kind, labelled, rest = compute_type(self.net), self.options.label_nc > 0, list(others)
+        parts = [(source.int() == self.classes).to(kind) if labelled else (source * 2 - 1).to(kind)]
+        instance = rest.pop(0) if self.options.takes_instances else source
+        if self.options.edges:
+            parts.append(edge_map(instance).to(kind))
+        if self.options.features:
+            seen = self.net.get_submodule("encoder")((rest.pop() * 2 - 1).to(kind))
+            whose = instance if self.options.features_of == "instance" else source
+            parts.append(instance_means(seen.float(), whose).to(kind))
+        return cast("Tensor", self.net(torch.cat(parts, 1)).float() * 0.5 + 0.5)
+
+
+class Pix2PixHD(Family[Pix2PixHDOptions]):
+    """pix2pixHD generators, with their feature encoder where its file is given too."""
+
+    name = "pix2pixhd"
+    summary = "pix2pixHD global and local generators (Wang et al. 2018), layout of NVIDIA/pix2pixHD"
+    options = Pix2PixHDOptions
+
+    def recognise(self, state: State) -> Pix2PixHDOptions | None:
+        """By counting downsamplings, blocks and enhancers; classes from the first convolution's channels."""
+        first, blocks = state.get("model.1.weight"), block_indices(state, "model")
+        encoder = recognise_encoder(part_of(state, _ENCODER))
+        local = "model1_1.1.weight" in state
+        if first is None or first.shape[2:] != (7, 7) or not blocks or (blocks[0] - 4) % 3:
+            return None
+        downsamplings = (blocks[0] - 4) // 3
+        found = {
+            "norm": "batch" if "model.2.weight" in state else "instance",
+            "downsamplings": downsamplings,
+            "blocks": len(blocks),
+            **input_options(int(first.shape[1]) - (encoder.features if encoder else 0)),
+            **encoder_options(encoder),
+        }
+        rest = local_options(state) if local else global_options(state, 4 + 6 * downsamplings + len(blocks) + 1)
+        if rest is None or "model.1.bias" not in state or (not local and _is_pix2pix(found)):
+            return None
+        return Pix2PixHDOptions.model_validate({**found, **rest})
+
+    def join(self, states: Sequence[State]) -> State | None:
+        """Generator and encoder, whose files name their layers alike."""
+        encoder = next((state for state in states if recognise_encoder(state)), None)
+        generator = next((state for state in states if block_indices(state, "model")), None)
+        if encoder is None or generator is None:
+            return None
+        return {**generator, **{f"{_ENCODER}{key}": tensor for key, tensor in encoder.items()}}
+
+    def build(self, options: Pix2PixHDOptions) -> nn.Module:
+        net = LocalEnhancer(options) if options.net == "local" else GlobalGenerator(options)
+        if options.features:
+            norm = nn.BatchNorm2d if options.norm == "batch" else nn.InstanceNorm2d
+            net.add_module("encoder", FeatureEncoder(options.encoder, norm))
+        return net
+
+    def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
+        """Old files hold running statistics of instance norms, which never used them."""
+        return without_statistics(state) if options.norm == "instance" else Translation(state)
+
+    def interface(self, options: Pix2PixHDOptions) -> Interface:
+        picture = image_tensor("image", options.image_channels)
+        source = label_map(options.label_nc) if options.label_nc else picture
+        instance = (instance_map(),) if options.takes_instances else ()
+        reference = (image_tensor("reference", options.out_channels),) if options.features else ()
+        side = options.multiple_of * math.ceil(512 / options.multiple_of)
+        return Interface(
+            task="translate",
+            inputs=(source, *instance, *reference),
+            output=image_tensor("output", options.out_channels),
+            size=MultipleSize(multiple_of=options.multiple_of, sides=(side, 2 * side), fit="resize"),
+        )
+
+    def bars(self, options: Pix2PixHDOptions) -> Bars:  # noqa: ARG002 (label maps are flat in all of them)
+        """Flat areas are where instance norms amplify a half activation's rounding most."""
+        return Bars(fp16_psnr_db=40)
+
+    def wrap(self, net: nn.Module, options: Pix2PixHDOptions) -> nn.Module:
+        return FromLabels(net, options)
+
+    def lower(self, net: nn.Module, options: Pix2PixHDOptions) -> nn.Module:
+        return FromLabels(lower_norms(net), options).eval()
+
+
+def _is_pix2pix(found: dict[str, object]) -> bool:
+    """The global net with two downsamplings on a picture is pix2pix's ResNet, key for key."""
+    picture = found["label_nc"] == 0 and found.get("edges") is False
+    return picture and found["downsamplings"] == 2 and found["blocks"] in (6, 9) and found["norm"] == "instance"

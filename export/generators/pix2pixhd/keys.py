@@ -1,0 +1,64 @@
+"""What the keys and shapes of a pix2pixHD file tell: options of the generator and of its encoder."""
+
+from __future__ import annotations
+
+import re
+
+from export.generators.family import State
+from export.generators.pix2pixhd.encoder import EncoderShape
+
+
+def part_of(state: State, prefix: str) -> State:
+    """The keys that begin with `prefix`, without it."""
+    return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+
+
+def block_indices(state: State, model: str) -> list[int]:
+    """Where the residual blocks of a sequence are."""
+    pattern = re.compile(rf"{model}\.(\d+)\.conv_block\.1\.weight")
+    return sorted(int(found[1]) for key in state if (found := pattern.fullmatch(key)))
+
+
+def input_options(channels: int) -> dict[str, object]:
+    """Up to three channels are a picture, a fourth its edges; more are classes and edges."""
+    if channels <= 3:
+        return {"label_nc": 0, "image_channels": channels, "edges": False}
+    return {"label_nc": 0, "image_channels": 3} if channels == 4 else {"label_nc": channels - 1}
+
+
+def global_options(state: State, last: int) -> dict[str, object] | None:
+    """Of a global net whose last convolution is layer `last`; None where it is not."""
+    conv = state.get(f"model.{last}.weight")
+    if conv is None or conv.shape[0] > 3:
+        return None
+    return {"net": "global", "ngf": conv.shape[1], "out_channels": conv.shape[0]}
+
+
+def local_options(state: State) -> dict[str, object] | None:
+    """Of a net with enhancers; None where the last convolution is missing."""
+    enhancers = sum(f"model{n}_1.1.weight" in state for n in range(1, 4))
+    blocks = len(block_indices(state, f"model{enhancers}_2"))
+    conv = state.get(f"model{enhancers}_2.{blocks + 4}.weight")
+    if conv is None or conv.shape[0] > 3:
+        return None
+    sizes = {"enhancers": enhancers, "local_blocks": blocks}
+    return {"net": "local", "ngf": conv.shape[1], "out_channels": conv.shape[0], **sizes}
+
+
+def recognise_encoder(state: State) -> EncoderShape | None:
+    """The encoder that has these keys, or None; older files, with a reflected border less, fit no public code."""
+    first = state.get("model.1.weight")
+    if first is None or first.shape[2:] != (7, 7) or any("conv_block" in key for key in state):
+        return None
+    convolutions = sum(tensor.ndim == 4 for tensor in state.values())
+    downsamplings = (convolutions - 2) // 2
+    last = state.get(f"model.{6 * downsamplings + 5}.weight")
+    if downsamplings < 1 or convolutions % 2 or last is None or last.shape[1] != first.shape[0]:
+        return None
+    return EncoderShape(int(first.shape[1]), int(last.shape[0]), int(first.shape[0]), downsamplings)
+
+
+def encoder_options(encoder: EncoderShape | None) -> dict[str, object]:
+    """The options that make such an encoder."""
+    names = ("features", "encoder_width", "encoder_downsamplings")
+    return {} if encoder is None else dict(zip(names, encoder[1:], strict=True))

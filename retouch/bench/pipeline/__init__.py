@@ -1,0 +1,1 @@
+"""`retouch bench pipeline`: from a picture's bytes to its result's, without HTTP."""

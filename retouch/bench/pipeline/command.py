@@ -1,0 +1,101 @@
+"""`retouch bench pipeline`: where the time goes between a picture's bytes and its result's, without HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engines.errors import ModelNotFound
+from retouch.filling.plan import pair_images
+
+if TYPE_CHECKING:
+    from retouch.bench.pipeline.run import Job, Row
+    from service.core.settings import Settings
+
+
+def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
+    images: Annotated[Path, typer.Option(help="image or folder to work off")],
+    masks: Annotated[Path | None, typer.Option(help="mask or folder of masks: measures inpainting")] = None,
+    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the default of its task otherwise")] = None,
+    count: Annotated[int, typer.Option(min=1, help="pictures in each variant; the folder again and again")] = 50,
+    max_batch_size: Annotated[int | None, typer.Option(min=1, max=256, help="of the batched variants")] = None,
+    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    engine: Annotated[str | None, typer.Option(help="runtime (RETOUCH_ENGINE)")] = None,
+    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there")] = None,
+    plot: Annotated[Path | None, typer.Option(help="write a picture there (.png, .svg, .pdf)")] = None,
+) -> None:
+    """Measure the pipeline in this process, one variant after another, each with one thing more.
+
+    From sequential with saving in line to batches that overlap on a GPU; variants that this host cannot run say why.
+    """
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+
+    from retouch.bench.pipeline.report import print_rows, save_rows_plot  # noqa: PLC0415 -- loads matplotlib
+    from retouch.bench.report_files import refuse_unwritable, writing  # noqa: PLC0415 -- loads hdrh
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    refuse_unwritable(json_file, plot)
+    flags: dict[str, Any] = {
+        "max_batch_size": max_batch_size,
+        "models_dir": models_dir,
+        "engine": engine,
+        "engine_cache_dir": engine_cache_dir,
+        "log_level": "warning",
+    }
+    settings = load_settings({name: value for name, value in flags.items() if value is not None})
+    job = _job(settings, images, masks, model, count)
+    title, rows = _measure_all(settings, job, Console(stderr=True))
+    print_rows(rows, Console(), title)
+    if json_file:
+        document = json.dumps({"title": title, "rows": [row.as_json() for row in rows]}, indent=1)
+        with writing(json_file):
+            json_file.write_text(document + "\n")
+    if plot:
+        with writing(plot):
+            save_rows_plot(rows, plot, title)
+
+
+def _job(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Job:
+    """Raises PlanInvalid: there are no images, or a mask is missing."""
+    from retouch.bench.pipeline.run import Job  # noqa: PLC0415 -- loads the service
+
+    pairs = [pair for _, pair in zip(range(count), _again(pair_images(images, masks)), strict=False)]
+    own_masks = [mask.read_bytes() for _, mask in pairs if mask is not None] or None
+    default = settings.translate_model if masks is None else settings.inpaint_model
+    return Job(model or default, [image.read_bytes() for image, _ in pairs], own_masks)
+
+
+def _again(pairs: Any) -> Any:
+    while True:
+        yield from pairs
+
+
+def _measure_all(settings: Settings, job: Job, console: Any) -> tuple[str, list[Row]]:
+    from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- loads pydantic
+    from retouch.bench.pipeline.run import Row, measure  # noqa: PLC0415 -- loads the service
+    from retouch.bench.pipeline.variants import variants_for  # noqa: PLC0415 -- the same
+    from service.batching.local_backend import engine_opener  # noqa: PLC0415 -- the same
+    from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- the same
+
+    configure_logs(settings)
+    name, _, version = job.model.partition("/")
+    found = list_versions(settings.models_dir)
+    keys = sorted(key for key in found if key.name == name and (not version or str(key.version) == version))
+    if not keys:
+        raise ModelNotFound(f"no model {job.model} in {settings.models_dir}; export one, or name another with --model")
+    directory = found[keys[-1]].directory
+    engine = engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
+    try:
+        variants = variants_for(engine)
+        title = f"{len(job.images)} pictures through {keys[-1]} on {engine.name} {engine.precision} ({engine.device})"
+    finally:
+        engine.close()
+    rows = []
+    for variant, reason in variants:
+        with console.status(variant.name):
+            rows.append(Row(variant.name, reason) if reason else measure(settings, job, variant))
+    return title, rows

@@ -1,0 +1,65 @@
+"""`retouch build`: compile engines ahead, so that a server starts with everything in its cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import structlog
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Buildable = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]
+
+
+def build(
+    models: Annotated[list[str] | None, typer.Argument(help="names of models; all of them when none is given")] = None,
+    engine: Annotated[Buildable | None, typer.Option(help="runtime to build for (RETOUCH_ENGINE)")] = None,
+    compute_capability: Annotated[
+        list[str] | None,
+        typer.Option(help="of GPUs that are not here, like 8.9, for TensorRT-RTX; can be given several times"),
+    ] = None,
+    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    max_batch_size: Annotated[int | None, typer.Option(min=1, help="the server's (RETOUCH_MAX_BATCH_SIZE)")] = None,
+) -> None:
+    """Build the engines of the newest versions into the cache; exit code 1 if one cannot be built."""
+    from retouch.commands.engine_builds import build_model, newest_models  # noqa: PLC0415 -- loads the engines
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    given = {
+        "models_dir": models_dir,
+        "engine": engine,
+        "engine_cache_dir": engine_cache_dir,
+        "max_batch_size": max_batch_size,
+    }
+    settings = load_settings({name: value for name, value in given.items() if value is not None})
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the output says it all
+    found = newest_models(settings.models_dir, models or [])
+
+    failed = 0
+    with _progress(len(found)) as working_on:
+        for directory, manifest in found:
+            working_on(manifest.key)
+            for built in build_model(directory, manifest, settings, compute_capability or []):
+                typer.echo(f"{manifest.key} {built.what}: {built.outcome}")
+                failed += built.failed
+    if failed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("", total=total, completed=-1)
+        yield lambda model: progress.update(bar, advance=1, description=f"building {model}")

@@ -1,0 +1,102 @@
+"""`retouch doctor`: can the main job run here, on which engines, and why not on better ones."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import structlog
+import typer
+
+from engines.choice import EngineChoice
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from retouch.doctor.diagnosis import Diagnosis, ModelCheck
+
+_SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "failed": "[red]failed[/]"}
+
+
+def doctor(
+    models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    engine: Annotated[EngineChoice | None, typer.Option(help="runtime to try (RETOUCH_ENGINE)")] = None,
+    results_dir: Annotated[Path | None, typer.Option(help="where results go (RETOUCH_RESULTS_DIR)")] = None,
+    engine_cache_dir: Annotated[Path | None, typer.Option(help="engine cache (RETOUCH_ENGINE_CACHE_DIR)")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+) -> None:
+    """Check this host; exit code 0 only if the main job can run."""
+    from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the report says it all
+    given = {
+        "models_dir": models_dir,
+        "engine": engine,
+        "results_dir": results_dir,
+        "engine_cache_dir": engine_cache_dir,
+    }
+    settings = load_settings({name: value for name, value in given.items() if value is not None})
+    with status_line("trying the engines on each model"):
+        from retouch.doctor.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
+
+        diagnosis = diagnose(settings, Host())
+    if as_json:
+        typer.echo(diagnosis.model_dump_json(indent=1))
+    else:
+        _show(diagnosis)
+    if not diagnosis.ok:
+        raise typer.Exit(1)
+
+
+def _show(diagnosis: Diagnosis) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+
+    from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
+
+    console = Console()
+    print_table(_host_table(diagnosis), console)
+    print_table(_model_table(diagnosis), console)
+    for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _why(check)):
+        console.print(line, markup=False, soft_wrap=True)
+    verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
+    console.print(verdict, style="green" if diagnosis.ok else "bold red")
+
+
+def _host_table(diagnosis: Diagnosis) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+
+    table = _table("Host", "what", "", "detail")
+    for check in diagnosis.checks:
+        table.add_row(escape(check.name), _SIGNS[check.level], escape(check.detail))
+    return table
+
+
+def _model_table(diagnosis: Diagnosis) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 -- as above
+
+    table = _table("Models", "model", "", "engine", "smallest bucket", "load")
+    for check in diagnosis.models:
+        engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
+        speed = (f"{check.infer_ms:.1f} ms", f"{check.load_s:.1f} s") if check.infer_ms is not None else ("", "")
+        table.add_row(escape(check.model), _SIGNS[check.level], escape(engine), *speed)
+    return table
+
+
+def _why(check: ModelCheck) -> list[str]:
+    """Why this engine, and why not the better ones; those with the same reason together."""
+    engines_by_reason: dict[str, list[str]] = {}
+    for name, reason in check.passed_over.items():
+        engines_by_reason.setdefault(reason, []).append(name)
+    passed_over = [f"not {', '.join(names)}: {reason}" for reason, names in engines_by_reason.items()]
+    return [part for part in (check.error, check.note, *passed_over) if part]
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.table import Table  # noqa: PLC0415 -- `retouch serve` does without
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, no_wrap=column == "model")
+    return table

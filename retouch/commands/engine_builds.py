@@ -1,0 +1,80 @@
+"""Building engines ahead: what `retouch build` does for one model, without its command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from engines.errors import ModelNotFound, RetouchError
+from engines.load import EngineOptions, choose, verify_onnx
+from engines.manifest import Manifest
+from engines.repository.listing import list_versions, read_manifest_of
+from engines.trt.build import BuildOptions, ComputeCapability
+from engines.trt.library import load_tensorrt
+from engines.trt.plans import build_ahead
+from service.batching.local_backend import warm_up_shapes
+from service.core.settings import Settings
+
+
+class Built(NamedTuple):
+    """One engine: what it was built for, and how that went."""
+
+    what: str
+    outcome: str
+    failed: bool = False
+
+
+def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest]]:
+    """Directory and manifest of the newest version of each model, or of those named.
+
+    Raises:
+        ModelNotFound: a name is of no model here, or there are no models at all.
+        ManifestInvalid: a manifest cannot be read.
+    """
+    found = list_versions(root)
+    newest = {key.name: key for key in sorted(found)}
+    if missing := sorted(set(names) - set(newest)):
+        raise ModelNotFound(f"no {', '.join(missing)} in {root}; there are {', '.join(newest) or 'none'}")
+    if not newest:
+        raise ModelNotFound(f"no models in {root}; export one, or name their repository with --models-dir")
+    keys = [newest[name] for name in (names or newest)]
+    return [(found[key].directory, read_manifest_of(key, found[key].directory)) for key in keys]
+
+
+def build_model(directory: Path, manifest: Manifest, settings: Settings, capabilities: Sequence[str]) -> list[Built]:
+    """Build the engine that the settings choose for this host, or a model's TensorRT-RTX plans for the capabilities."""
+    if capabilities:
+        return [_plan(directory, manifest, settings, capability) for capability in capabilities]
+    return [_for_this_host(directory, manifest, settings)]
+
+
+def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> Built:
+    what = f"for capability {capability}"
+    try:
+        verify_onnx(directory, manifest)
+        target, library = ComputeCapability.parse(capability), load_tensorrt()
+        options = BuildOptions(max_batch=settings.max_batch_size, level=settings.trt_level)
+        built = build_ahead(library, directory, manifest, options, settings.engine_cache_dir, target)
+    except RetouchError as error:
+        return Built(what, str(error), failed=True)
+    return Built(what, f"built with {library.name}" if built else "is in the cache already")
+
+
+def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> Built:
+    options = EngineOptions(
+        settings.engine,
+        settings.engine_threads,
+        settings.engine_cache_dir,
+        max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
+    )
+    try:
+        # with what a server compiles as it starts
+        opened = choose(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
+        opened.close()
+    except RetouchError as error:
+        return Built(settings.engine, str(error), failed=True)
+    why = f" ({opened.note})" if opened.note else ""
+    return Built(opened.name, f"{opened.precision} on {opened.device}{why}")

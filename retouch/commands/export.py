@@ -1,0 +1,192 @@
+"""`retouch export`: a checkpoint into a model that the service can load."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from engines.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from engines.manifest import ParityCase
+    from export.pipeline import Exported, ExportRequest
+
+SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
+"""Present in a checkout; an installed wheel needs --images."""
+_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors"))
+
+
+def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+    checkpoint: Annotated[list[Path], typer.Argument(help="the weights; several files for one model of several nets")],
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
+    generator: Annotated[str | None, typer.Option(help="family; recognised from the keys when left out")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; wins over what was recognised")] = None,
+    batch_norm: Annotated[
+        Literal["eval", "batch-statistics"] | None,
+        typer.Option(help="running statistics, or the picture's own as in upstream's pix2pix test script"),
+    ] = None,
+    precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
+    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
+    training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
+    images: Annotated[Path, typer.Option(help="pictures to compare the graphs on")] = SAMPLE_PICTURES,
+    program: Annotated[
+        bool, typer.Option("--program", help="also write program.pt2, which GPUs without TensorRT compile")
+    ] = False,
+    program_only: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="models/NAME/VERSION", help="write program.pt2 alone, with this host's torch, into a model"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
+) -> None:
+    """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
+
+    FP32 and FP16 graphs are compared with torch on real pictures first; nothing is published below the bars.
+    """
+    _require_torch()
+    if program_only is not None:
+        _load_torch()
+        _add_program(program_only, checkpoint, images)
+        return
+    from service.core.settings import load_settings  # noqa: PLC0415 (loads pydantic)
+
+    output = output or load_settings().models_dir
+    if name is None:
+        name = name_after(checkpoint[0])
+        more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
+        typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
+    _load_torch()
+    from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
+
+    request = ExportRequest(
+        checkpoints=tuple(checkpoint),
+        name=name,
+        images=images,
+        generator=generator,
+        options={**parse_options(option or ()), **({"batch_norm": batch_norm} if batch_norm else {})},
+        precision=precision,
+        max_batch=max_batch,
+        program=program,
+        output=output,
+        licence=licence,
+        training_data=training_data,
+    )
+    exported = _run(request)
+    if as_json:
+        typer.echo(exported.manifest.model_dump_json(indent=2))
+    else:
+        _print_report(exported)
+
+
+def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
+    """`["levels=7"]` to `{"levels": "7"}`.
+
+    Raises:
+        typer.BadParameter: a pair has no `=`.
+    """
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not (key and separator):
+            raise typer.BadParameter(f"{pair!r}: write KEY=VALUE, as in --option levels=7")
+        options[key] = value
+    return options
+
+
+def name_after(checkpoint: Path) -> str:
+    """A valid model name (lower-case letters, digits, `-` and `_`, at most 64) made of a file's name.
+
+    Raises:
+        typer.BadParameter: no letter or digit of it can be used.
+    """
+    stem = checkpoint.name
+    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
+        stem = path.stem
+    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-_")
+    if not name:
+        raise typer.BadParameter(f"no model name can be made of {checkpoint.name}; give one with --name")
+    return name
+
+
+def _require_torch() -> None:
+    missing = [module for module in ("torch", "onnx") if importlib.util.find_spec(module) is None]
+    if missing:
+        raise EngineUnavailable(f"export needs {' and '.join(missing)}: make install-export")
+
+
+def _load_torch() -> None:
+    """All that an export needs, which takes seconds."""
+    from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
+
+    with status_line("loading torch"):
+        importlib.import_module("export.pipeline")
+
+
+def _run(request: ExportRequest) -> Exported:
+    from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
+
+    with _steps() as notify:
+        return export_model(request, notify)
+
+
+def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:
+    from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
+
+    with _steps() as notify:
+        cases = add_program(directory, checkpoints, images, notify)
+    _print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
+    typer.echo(f"wrote {directory / 'program.pt2'}")
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def notify(step: str) -> None:
+            status.update(step)
+            console.log(step)
+
+        yield notify
+
+
+def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
+    from rich.table import Table  # noqa: PLC0415 (as above)
+
+    from engines.terminal.tables import print_table  # noqa: PLC0415 (loads rich)
+
+    table = Table(title=title, caption=caption)
+    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
+        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
+    for case in cases:
+        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
+        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
+    print_table(table)
+
+
+def _print_report(exported: Exported) -> None:
+    from rich.console import Console  # noqa: PLC0415 (as above)
+
+    manifest = exported.manifest
+    caption = f"bar {manifest.parity.bar_db:g} dB"
+    _print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
+    console = Console()
+    options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
+    console.print(f"{manifest.generator}: {options}", markup=False, soft_wrap=True)
+    for note in exported.notes:
+        console.print(note, markup=False, soft_wrap=True)
+    console.print(f"published {exported.directory}", markup=False, soft_wrap=True)

@@ -1,0 +1,219 @@
+"""`retouch inpaint`, `translate` and `generate`: one picture or many, by a server or in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from engines.choice import EngineChoice
+from retouch.filling.plan import FillJob, Format, plan_fills, plan_generation, sampled, with_others
+
+if TYPE_CHECKING:
+    from retouch.client.http_client import Filler, Task
+    from retouch.filling.run import Outcome
+
+MaskMode = Literal["white", "black", "alpha"]
+Strategy = Literal["auto", "crop", "whole"]
+
+_Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
+_Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
+_Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder when IMAGE is one")]
+_Model = Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")]
+_Seed = Annotated[int | None, typer.Option(min=0, help="for models that draw: the same gives the same picture")]
+_FormatOption = Annotated[Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")]
+_Quality = Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")]
+_Url = Annotated[str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")]
+_ModelsDir = Annotated[Path | None, typer.Option(help="models to run here (RETOUCH_MODELS_DIR)")]
+_Engine = Annotated[EngineChoice | None, typer.Option(help="runtime to run them on (RETOUCH_ENGINE)")]
+_Concurrency = Annotated[int, typer.Option(min=1, help="pictures in the works at once")]
+_Timeout = Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")]
+_Retries = Annotated[int, typer.Option(min=0, help="how often a busy server is asked again")]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace files that exist")]
+_Json = Annotated[bool, typer.Option("--json", help="print the summary as JSON")]
+
+
+def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
+    image: _Image,
+    mask: _Mask,
+    out: _Out,
+    model: _Model = None,
+    mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
+    mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
+    seed: _Seed = None,
+    samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    concurrency: _Concurrency = 4,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Fill the masked part of an image, or of every image in a folder."""
+    jobs = plan_fills(image, mask, out, image_format, overwrite=overwrite or samples > 1)
+    jobs = sampled(jobs, samples, overwrite=overwrite)
+    options = _given(
+        model=model,
+        mask_mode=mask_mode,
+        mask_resize=mask_resize,
+        strategy=strategy,
+        seed=seed,
+        samples=samples if samples > 1 else None,
+        quality=quality,
+    )
+    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
+    _fill("inpaint", jobs, options, where, as_json)
+
+
+def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
+    image: _Image,
+    out: _Out,
+    model: _Model = None,
+    instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="picture whose look is taken, for some models; or a folder")
+    ] = None,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    concurrency: _Concurrency = 4,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
+    jobs = with_others(plan_fills(image, None, out, image_format, overwrite=overwrite), image, instance, reference)
+    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
+    _fill("translate", jobs, _given(model=model, quality=quality), where, as_json)
+
+
+def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
+    out: _Out,
+    model: _Model = None,
+    seed: _Seed = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="how many: OUT-1.png …")] = 1,
+    image_format: _FormatOption = None,
+    quality: _Quality = None,
+    url: _Url = None,
+    models_dir: _ModelsDir = None,
+    engine: _Engine = None,
+    timeout: _Timeout = 120.0,
+    retries: _Retries = 8,
+    overwrite: _Overwrite = False,
+    as_json: _Json = False,
+) -> None:
+    """Make pictures from random numbers alone."""
+    jobs = plan_generation(out, image_format, count, overwrite=overwrite)
+    options = _given(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
+    _fill("generate", jobs, options, _Where(url, models_dir, engine, 1, timeout, retries), as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """A server, or this process; and how hard to drive it."""
+
+    url: str | None
+    models_dir: Path | None
+    engine: EngineChoice | None
+    concurrency: int
+    timeout_s: float
+    retries: int
+
+    def open(self, task: Task, model: str | None) -> AbstractAsyncContextManager[Filler]:
+        """Whoever makes the pictures."""
+        here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
+        if self.url is None:
+            from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
+
+            return open_embedded_filler(here, task, model, timeout_s=self.timeout_s)
+        if here:
+            raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
+        from retouch.client.http_client import open_http_filler  # noqa: PLC0415 -- loads httpx
+
+        return open_http_filler(self.url, timeout_s=self.timeout_s, connections=self.concurrency, retries=self.retries)
+
+
+def _given(**options: object) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Where, as_json: bool) -> None:
+    from retouch.filling.run import FillRun  # noqa: PLC0415 -- loads httpx
+
+    async def run() -> list[Outcome]:
+        async with where.open(task, options.get("model")) as filler:
+            return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
+
+    begun = time.monotonic()
+    with _progress(task, len(jobs), shown=not as_json, here=where.url is None) as done:
+        outcomes = asyncio.run(run())
+    _report(outcomes, time.monotonic() - begun, as_json)
+
+
+@contextmanager
+def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[Outcome], None]]:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
+
+    from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
+
+    console = Console(stderr=True)
+    if shown and total == 1:
+        with status_line("loading the model" if here else "waiting for the server", console):
+            yield lambda _: None
+        return
+    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
+        bar = progress.add_task(task, total=total)
+        yield lambda _: progress.advance(bar)
+
+
+def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> None:
+    """Raises typer.Exit: with 1 when a picture failed."""
+    summary = _summary(outcomes, seconds)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=1))
+    else:
+        for line in _failures(summary):
+            typer.echo(line, err=True)
+        typer.echo(_as_text(summary))
+    if summary["failed"]:
+        raise typer.Exit(1)
+
+
+def _summary(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    done = len(outcomes) - failed
+    return {
+        "done": done,
+        "failed": failed,
+        "seconds": round(seconds, 3),
+        "images_per_s": round(done / seconds, 3) if seconds else 0.0,
+        "files": [outcome.as_json() for outcome in sorted(outcomes, key=lambda outcome: outcome.job.out)],
+    }
+
+
+def _failures(summary: dict[str, Any]) -> list[str]:
+    return [f"{file['image'] or file['out']}: {file['error']}" for file in summary["files"] if file["error"]]
+
+
+def _as_text(summary: dict[str, Any]) -> str:
+    if len(summary["files"]) == summary["done"] == 1:
+        file = summary["files"][0]
+        return f"{' '.join(file['outs'])} ({file['model']} on {file['engine']}, {file['seconds']:.2f} s)"
+    return "{done} done, {failed} failed in {seconds:.1f} s ({images_per_s:.1f} images/s)".format_map(summary)

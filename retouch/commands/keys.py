@@ -1,0 +1,114 @@
+"""`retouch keys`: makes, lists and revokes API keys. A running server follows the file within seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from service.auth.keys import KeyRecord
+
+_BY_DEFAULT = "keys.json"
+
+keys_app = typer.Typer(help="Make, list and revoke the API keys of a server.", no_args_is_help=True)
+
+_File = Annotated[Path | None, typer.Option("--file", help=f"key file (RETOUCH_KEYS_FILE, else {_BY_DEFAULT})")]
+
+
+@keys_app.command()
+def create(  # noqa: PLR0913, PLR0917 -- each is a flag
+    name: Annotated[str, typer.Argument(help="whose key it is, for lists and people")],
+    file: _File = None,
+    scope: Annotated[list[str] | None, typer.Option(help="inference or metrics; repeat for both")] = None,
+    rate: Annotated[float | None, typer.Option(help="requests per second in the long run; else without limit")] = None,
+    burst: Annotated[int, typer.Option(help="requests at once above --rate")] = 10,
+    per_day: Annotated[
+        int | None, typer.Option(help="requests for pictures in a day (UTC), refused ones too; else no limit")
+    ] = None,
+    expires_days: Annotated[
+        float | None, typer.Option(min=0, max=36500, help="days until it holds no more; else never")
+    ] = None,
+) -> None:
+    """Make a key and print it, once: the file keeps its digest alone."""
+    from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
+
+    from engines.validation import faults  # noqa: PLC0415 -- the same
+    from service.auth.keys import KeyRecord, KeysInvalid, digest, new_key, read_keys, sole_writer, write_keys  # noqa: PLC0415 -- the same
+
+    path, now = _path(file), datetime.now(timezone.utc)
+    with sole_writer(path):
+        keys = read_keys(path) if path.exists() else ()
+        taken = {key.id for key in keys}
+        key_id, key = new_key()
+        while key_id in taken:
+            key_id, key = new_key()
+        try:
+            record = KeyRecord.model_validate(
+                {
+                    "id": key_id,
+                    "name": name,
+                    "sha256": digest(key),
+                    "scopes": scope or ["inference"],
+                    "created_at": now,
+                    "expires_at": now + timedelta(days=expires_days) if expires_days is not None else None,
+                    "rate_per_s": rate,
+                    "burst": burst,
+                    "requests_per_day": per_day,
+                }
+            )
+        except ValidationError as error:
+            raise KeysInvalid(faults(error, "field")) from None
+        write_keys(path, (*keys, record))
+    typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
+    typer.echo(key)
+
+
+@keys_app.command("list")
+def list_keys(file: _File = None) -> None:
+    """List the keys: id, name, scopes, limits, and whether they hold."""
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
+
+    from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
+    from service.auth.keys import read_keys  # noqa: PLC0415 -- loads pydantic
+
+    now = datetime.now(timezone.utc)
+    table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
+    for key in read_keys(_path(file)):
+        scopes = ", ".join(sorted(key.scopes))
+        table.add_row(key.id, escape(key.name), scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
+    print_table(table)
+
+
+@keys_app.command()
+def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the list")], file: _File = None) -> None:
+    """Revoke a key; a running server refuses it within seconds."""
+    from service.auth.keys import read_keys, revoked, sole_writer, write_keys  # noqa: PLC0415 -- loads pydantic
+
+    path = _path(file)
+    with sole_writer(path):
+        write_keys(path, revoked(read_keys(path), key_id, datetime.now(timezone.utc)))
+    typer.echo(f"key {key_id} is revoked")
+
+
+def _path(file: Path | None) -> Path:
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    return file or Path(load_settings().keys_file or _BY_DEFAULT)
+
+
+def _limits(key: KeyRecord) -> str:
+    rate = f"{key.rate_per_s:g}/s, {key.burst} at once" if key.rate_per_s else ""
+    daily = f"{key.requests_per_day} a day" if key.requests_per_day else ""
+    return "; ".join(limit for limit in (rate, daily) if limit) or "none"
+
+
+def _state(key: KeyRecord, now: datetime) -> str:
+    if key.revoked_at:
+        return f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
+    if key.expires_at is None:
+        return "holds"
+    return f"holds until {key.expires_at:%Y-%m-%d %H:%M}" if now < key.expires_at else "expired"

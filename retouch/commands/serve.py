@@ -1,0 +1,93 @@
+"""`retouch serve`: a flag for every setting, made from service.core.settings, so that none can be forgotten."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+
+from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
+
+_Config = Annotated[
+    Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it (twin: {CONFIG_VARIABLE})")
+]
+_PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the resolved settings as TOML and exit")]
+
+
+def make_serve_command() -> Callable[..., None]:
+    """The function that Typer turns into `retouch serve`, with a parameter for each setting."""
+
+    def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
+        """Serve the models over HTTP.
+
+        Every setting has an environment twin: --max-batch-size is RETOUCH_MAX_BATCH_SIZE.
+
+        Flags win over the environment, which wins over the config file; a misspelt name stops the start.
+        """
+        settings = load_settings({name: value for name, value in flags.items() if value is not None}, config=config)
+        if print_config:
+            typer.echo(to_toml(settings), nl=False)
+            return
+        _log_start(settings)
+        if settings.workers:
+            from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
+
+            raise typer.Exit(launch(settings))
+        from service.web.server import run  # noqa: PLC0415 -- loads numpy, the engines and FastAPI
+
+        raise typer.Exit(run(settings))
+
+    parameters = [
+        _parameter("config", _Config, None),
+        _parameter("print_config", _PrintConfig, False),
+        *(_parameter(name, _annotation(name, field), None) for name, field in Settings.model_fields.items()),
+    ]
+    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by inspect.signature
+    serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return serve
+
+
+def _log_start(settings: Settings) -> None:
+    """The first line of the log: what follows is loaded for seconds, longer where it was never imported before."""
+    from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- loads structlog
+
+    configure_logs(settings)
+    log = structlog.get_logger(__name__)
+    log.info("starting", version=version("retouch"), models_dir=str(settings.models_dir.absolute()))
+
+
+def to_toml(settings: Settings) -> str:
+    """The settings as TOML, ready to be used as a `--config` file."""
+    values = settings.model_dump(mode="json")
+    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """How a setting is given: `--max-batch-size`, or `--save/--no-save`."""
+    dashed = name.replace("_", "-")
+    return f"--{dashed}/--no-{dashed}" if field.annotation is bool else f"--{dashed}"
+
+
+def _annotation(name: str, field: FieldInfo) -> Any:
+    option = typer.Option(
+        flag_of(name, field),
+        help=f"{field.description} (default {_toml_value(to_jsonable_python(field.default))})",
+    )
+    kind: Any = field.annotation
+    return Annotated[kind | None, option]
+
+
+def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _toml_value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)  # strings, numbers and booleans are written alike in both

@@ -1,0 +1,1 @@
+"""What `retouch doctor` finds out."""

@@ -1,0 +1,213 @@
+"""What `retouch doctor` finds out: is everything here that the main job needs, and which engine runs which model.
+
+The main job: the default inpainting and translation models load and compute, and results can be written.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from engines.errors import RetouchError
+from engines.load import EngineOptions, choose
+from engines.parity.probes import probe_feeds
+from engines.repository.listing import Key, list_versions, read_manifest_of
+from retouch.doctor.gpu_checks import GpuHost, gpu_facts
+from service.core.settings import Settings
+from service.processes.launcher.plan import devices
+
+Level = Literal["ok", "warning", "failed"]
+
+_CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+_OLDEST_PYTHON = (3, 10)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Check(_Frozen):
+    """One fact; `failed` means that the main job cannot run."""
+
+    name: str
+    level: Level
+    detail: str
+
+
+class ModelCheck(_Frozen):
+    """One version of a model: which engine it would use, and why not the better ones; the newest that works serves."""
+
+    model: str
+    level: Level
+    engine: str | None = None
+    precision: str | None = None
+    device: str | None = None
+    note: str = ""
+    passed_over: dict[str, str] = {}
+    load_s: float | None = None
+    infer_ms: float | None = None
+    error: str = ""
+
+
+class Diagnosis(_Frozen):
+    """Everything that was found; `ok` when the main job can run."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+    models: tuple[ModelCheck, ...]
+
+
+class Host(NamedTuple):
+    """Where the facts come from, so that tests can stand elsewhere."""
+
+    python: tuple[int, ...] = tuple(sys.version_info[:3])
+    cpuinfo: Path = Path("/proc/cpuinfo")
+    cores: int | None = os.cpu_count()
+    clock: Callable[[], float] = time.perf_counter
+    gpu: GpuHost = GpuHost()
+
+
+def diagnose(settings: Settings, host: Host) -> Diagnosis:
+    """Look at the host and try the models; loads each newest version that works and runs one small batch."""
+    checks = (
+        _python(host),
+        _processor(host),
+        _library("OpenVINO", "openvino"),
+        _library("ONNX Runtime", "onnxruntime"),
+        *_gpu(host.gpu),
+        _processes(settings),
+        _folder("engine cache", settings.engine_cache_dir, needed=False),
+        _folder("results", settings.results_dir, needed=settings.save),
+    )
+    models = tuple(_models(settings, host.clock))
+    found = {name for check in models for name in (check.model, check.model.split("/")[0])}
+    missing = tuple(
+        Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir.absolute()}; export one")
+        for task, name in (("inpaint", settings.inpaint_model), ("translate", settings.translate_model))
+        if name not in found
+    )
+    levels = {check.level for check in (*checks, *missing)} | {check.level for check in models}
+    return Diagnosis(ok="failed" not in levels, checks=(*checks, *missing), models=models)
+
+
+def _python(host: Host) -> Check:
+    version = ".".join(map(str, host.python))
+    if host.python >= _OLDEST_PYTHON:
+        return Check(name="Python", level="ok", detail=f"{version} ({platform.python_implementation()})")
+    return Check(name="Python", level="failed", detail=f"{version}; 3.10 or newer is needed")
+
+
+def _processor(host: Host) -> Check:
+    try:
+        lines = host.cpuinfo.read_text().splitlines()
+    except OSError:  # not Linux
+        return Check(name="CPU", level="ok", detail=f"{platform.machine()}, {host.cores} cores")
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = set((fields.get("flags") or fields.get("Features") or "").split())
+    present = ", ".join(flag for flag in _CPU_FLAGS if flag in flags) or "none of " + ", ".join(_CPU_FLAGS)
+    return Check(
+        name="CPU", level="ok", detail=f"{fields.get('model name', platform.machine())}, {host.cores} cores, {present}"
+    )
+
+
+def _library(title: str, module: str) -> Check:
+    if importlib.util.find_spec(module) is None:
+        return Check(name=title, level="warning", detail=f"not installed; pip install {module}")
+    return Check(name=title, level="ok", detail=importlib.metadata.version(module))
+
+
+def _gpu(host: GpuHost) -> list[Check]:
+    return [
+        Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
+    ]
+
+
+def _processes(settings: Settings) -> Check:
+    """What `retouch serve --workers` would start."""
+    if not sys.platform.startswith("linux"):
+        return Check(name="processes", level="ok", detail="one; --workers needs Linux")
+    gpus = devices(settings, os.environ)
+    engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in gpus)
+    front_ends = f"{settings.workers} front ends" if settings.workers else "one in all; with --workers N, N front ends"
+    return Check(name="processes", level="ok", detail=f"{front_ends} and {len(gpus)} that compute ({engines})")
+
+
+def _folder(title: str, path: Path, *, needed: bool) -> Check:
+    """A file is written and removed again; where the folder is not there yet, in its nearest parent."""
+    nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        level: Level = "failed" if needed else "warning"
+        return Check(name=title, level=level, detail=f"{path} cannot be written ({error.strerror})")
+    state = "writable" if nearest == path else "will be made"
+    return Check(name=title, level="ok", detail=f"{path} ({state})")
+
+
+def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
+    """Of each model the versions from the newest down to the one that works, and those that the settings name."""
+    found = list_versions(settings.models_dir)
+    options = EngineOptions(
+        choice=settings.engine,
+        threads=settings.engine_threads,
+        cache_dir=settings.engine_cache_dir,
+        fake_batch_s=settings.fake_batch_ms / 1e3,
+        max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
+    )
+    defaults = {settings.inpaint_model, settings.translate_model}
+    for name in sorted({key.name for key in found}):
+        served = False
+        checks = []
+        for key in sorted((key for key in found if key.name == name), reverse=True):
+            if not served or str(key) in defaults:
+                check = _model(key, found[key].directory, options, clock)
+                served = served or check.level == "ok"
+                checks.append(check)
+        for check in checks:
+            is_needed = check.model in defaults or (name in defaults and not served)
+            yield check if check.level == "ok" or is_needed else check.model_copy(update={"level": "warning"})
+
+
+def _model(key: Key, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
+    """The check of one version, `failed` where it cannot serve."""
+    started = clock()
+    try:
+        manifest = read_manifest_of(key, directory)
+        engine, passed_over = choose(directory, manifest, options)
+        try:
+            loaded = clock()
+            _, feed = next(probe_feeds(manifest))
+            engine.infer(feed)
+            warm = clock()
+            output = engine.infer(feed)["output"]
+            ended = clock()
+        finally:
+            engine.close()
+    except RetouchError as error:
+        return ModelCheck(model=str(key), level="failed", error=str(error))
+    finite = bool(np.isfinite(output).all())
+    return ModelCheck(
+        model=str(key),
+        level="ok" if finite else "failed",
+        engine=engine.name,
+        precision=engine.precision,
+        device=engine.device,
+        note=engine.note,
+        passed_over=passed_over,
+        load_s=round(loaded - started, 3),
+        infer_ms=round((ended - warm) * 1e3, 2),
+        error="" if finite else "the output has NaN or inf",
+    )

@@ -1,0 +1,1 @@
+"""Pictures and folders of pictures, by a server or in this process."""

@@ -1,0 +1,99 @@
+"""Makes pictures in this process, through the service's own pipeline, without a server.
+
+Imported only when it is used: it loads numpy, the engines and the whole service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ValidationError
+
+from engines.validation import faults
+from retouch.client.http_client import Filled, Task
+from service.admission.deadline import answer
+from service.app import open_pipeline
+from service.batching.local_backend import open_engine_room
+from service.core.errors import InvalidOption
+from service.core.items import Call, Reply
+from service.core.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+from service.core.settings import load_settings
+from service.pipeline import Pipeline
+from service.telemetry.logs import configure_logs
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedFiller:
+    """Asks the pipeline. `new_id` names each call in the logs."""
+
+    pipeline: Pipeline
+    timeout_s: float
+    new_id: Callable[[], str]
+
+    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
+        """See `retouch.client.Filler`.
+
+        Raises:
+            DeadlineExceeded: it took longer than `timeout_s`.
+            ServiceError: as `Pipeline.inpaint`.
+        """
+        reply = await self._ask(task, parts, {**options, "save": "false"})
+        return Filled(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
+
+    async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
+        now = self.pipeline.clock()
+        call = Call(self.new_id(), now, now + self.timeout_s)
+        return await answer(self._reply(task, parts, options, call), self.timeout_s)
+
+    async def _reply(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str], call: Call) -> Reply:
+        if task == "inpaint":
+            return await self.pipeline.inpaint(parts["image"], parts["mask"], _validated(InpaintOptions, options), call)
+        if task == "generate":
+            return await self.pipeline.generate(_validated(GenerateOptions, options), call)
+        translate_options = _validated(TranslateOptions, options)
+        return await self.pipeline.translate(parts["image"], translate_options, call, parts)
+
+
+@asynccontextmanager
+async def open_embedded_filler(
+    flags: Mapping[str, Any], task: Task, model: str | None, *, timeout_s: float
+) -> AsyncIterator[EmbeddedFiller]:
+    """A filler with the one model loaded that is needed.
+
+    Args:
+        flags: settings by name; the others come from the environment and the defaults.
+        task: what will be asked for.
+        model: NAME or NAME/VERSION; None for the task's default.
+        timeout_s: the longest that one picture may take.
+
+    Raises:
+        SettingsInvalid: a setting is unknown or out of range.
+    """
+    with TemporaryDirectory(prefix="retouch-") as unused:
+        settings = load_settings({"log_level": "warning", **flags, "save": False, "results_dir": Path(unused)})
+        configure_logs(settings)
+        defaults = {
+            "inpaint": settings.inpaint_model,
+            "translate": settings.translate_model,
+            "generate": settings.generate_model,
+        }
+        name, _, _ = (model or defaults[task]).partition("/")
+        open_room = partial(open_engine_room, only={name}, warm_up=False)  # which costs more than a picture
+        async with open_pipeline(settings, open_room) as pipeline:
+            yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
+
+
+def _validated(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        raise InvalidOption(faults(error, "option", model.model_fields)) from error

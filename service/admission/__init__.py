@@ -1,0 +1,1 @@
+"""Who gets in, in which order, and when the refused should return."""

@@ -1,0 +1,176 @@
+"""Who sends a request: a key's owner, or an address where no keys are asked for; and how much they may send.
+
+`request.state.client` is the one place where everything behind the edge (fairness, logs) learns of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from starlette.datastructures import Headers
+
+from service.auth.keys import SCOPES, KeyRecord, KeysInvalid, Scope, digest, id_of, read_keys
+from service.auth.limits import DailyCount, TokenBucket
+from service.core.errors import Forbidden, TooManyRequests, Unauthorised
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whoever sends a request."""
+
+    id: str
+    """`key:ID`, or `address:HOST` without keys; the same for all requests of one client, and for no other's."""
+    name: str = ""
+    """The key's name, for people; empty without keys."""
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+
+    def require(self, scope: Scope) -> None:
+        """Raises Forbidden: the client may not do this."""
+        if scope not in self.scopes:
+            raise Forbidden(f"this key has no scope {scope!r}; ask for one that has")
+
+
+def presented_key(headers: Headers) -> str | None:
+    """The key of a request: `Authorization: Bearer KEY` (RFC 6750), or `X-API-Key: KEY`.
+
+    Raises:
+        Unauthorised: another scheme, or more than one key, so that no proxy and we can read different ones.
+    """
+    bearers, plain = headers.getlist("authorization"), headers.getlist("x-api-key")
+    if len(bearers) + len(plain) > 1:
+        raise Unauthorised("more than one key was sent; send one", code="several_keys")
+    if plain:
+        return plain[0].strip()
+    if not bearers:
+        return None
+    scheme, _, key = bearers[0].strip().partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthorised("the scheme is not known; send Authorization: Bearer KEY", code="unknown_key")
+    return key.strip()
+
+
+@dataclass(slots=True)
+class _Meter:
+    """What one key has used. In this process, since its start."""
+
+    bucket: TokenBucket
+    daily: DailyCount = field(default_factory=DailyCount)
+
+
+@dataclass(slots=True)
+class Clients:
+    """All who may send. Used on the event loop, but for `read`."""
+
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    path: Path | None = None
+    """The key file; None asks nobody for a key."""
+    _records: Mapping[str, KeyRecord] = field(default_factory=dict)
+    _meters: dict[str, _Meter] = field(default_factory=dict)
+    _seen: tuple[int, ...] = ()
+
+    def load(self) -> None:
+        """Read the key file for the first time.
+
+        Raises:
+            KeysInvalid: it cannot be read, or is no key file.
+        """
+        if self.path is not None:
+            self._seen = _state_of(self.path)
+            self.replace(read_keys(self.path))
+
+    async def follow(self, every_s: float) -> None:
+        """Take over what changes in the key file, until cancelled: new keys hold, revoked ones hold no more."""
+        while self.path is not None:
+            await asyncio.sleep(every_s)
+            keys = await asyncio.to_thread(self.read)
+            if keys is not None:
+                self.replace(keys)
+
+    def read(self) -> Sequence[KeyRecord] | None:
+        """The keys, if the file has changed; None if not, or if it cannot be read now, which is logged once."""
+        if self.path is None or (state := _state_of(self.path)) == self._seen:
+            return None
+        self._seen = state
+        try:
+            return read_keys(self.path)
+        except KeysInvalid as error:  # what is known holds on: a half-written file locks nobody out
+            log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
+            return None
+
+    def replace(self, records: Sequence[KeyRecord]) -> None:
+        """From now on these keys hold; what they have used goes on counting."""
+        self._records = {record.id: record for record in records}
+        self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
+        log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
+
+    def identify(self, headers: Headers, address: str) -> Client:
+        """Who sends a request with these headers.
+
+        Raises:
+            Unauthorised: no key, a wrong one, or one that holds no more.
+        """
+        if self.path is None:
+            return Client(f"address:{address}")
+        key = presented_key(headers)
+        if key is None:
+            raise Unauthorised("send a key: Authorization: Bearer KEY, or X-API-Key: KEY", code="no_key")
+        record = self._records.get(id_of(key) or "")
+        if record is None:
+            digest(key)  # as much work as for a key that is known by its id
+        if record is None or not record.matches(key):
+            raise Unauthorised("the key is not known", code="unknown_key")
+        if record.revoked_at is not None:
+            raise Unauthorised("the key was revoked", code="revoked_key")
+        if record.expires_at is not None and record.expires_at <= self.now():
+            raise Unauthorised("the key has expired", code="expired_key")
+        return Client(f"key:{record.id}", record.name, record.scopes)
+
+    def charge(self, client: Client, *, work: bool) -> None:
+        """Count one more request of a client against its limits.
+
+        Args:
+            client: as `identify` gave it.
+            work: whether pictures are asked for; the day's quota counts no others.
+
+        Raises:
+            TooManyRequests: over the rate or the quota; nothing was counted against the quota.
+        """
+        record = self._records.get(client.id.removeprefix("key:"))
+        if self.path is None or record is None:
+            return
+        meter = self._meters.get(record.id)
+        if meter is None:
+            meter = self._meters[record.id] = _Meter(TokenBucket(float(record.burst), self.clock()))
+        if record.rate_per_s is not None:
+            wait_s = meter.bucket.take(record.rate_per_s, record.burst, self.clock())
+            if wait_s:
+                raise TooManyRequests(
+                    f"over this key's {record.rate_per_s:g} requests a second",
+                    code="rate_limited",
+                    retry_after_s=wait_s,
+                )
+        if work and record.requests_per_day is not None:
+            wait_s = meter.daily.take(record.requests_per_day, self.now())
+            if wait_s:
+                raise TooManyRequests(
+                    f"this key's {record.requests_per_day} requests a day are used up; it counts anew at midnight UTC",
+                    code="quota_exhausted",
+                    retry_after_s=wait_s,
+                )
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """What changes when a file does; empty where it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -1,0 +1,159 @@
+"""API keys: what one is, and the file that keeps what is needed to recognise it.
+
+A key reads `rtk_ID_SECRET`: eight hexadecimal digits that name it in logs and lists, and 32 random bytes (base64url).
+The file keeps its SHA-256 alone. A slow hash (scrypt, argon2) protects passwords, which people choose and an attacker
+can guess; nobody guesses 256 random bits, and a slow hash in front of every request would itself be a way to overload
+the server.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from engines.errors import RetouchError
+from engines.files.regular import read_regular
+from engines.validation import faults
+
+Scope = Literal["inference", "metrics"]
+SCOPES: tuple[Scope, ...] = ("inference", "metrics")
+_MOST_BYTES = 64 * 2**20
+"""Of a key file: some hundred thousand keys."""
+_KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
+
+
+class KeysInvalid(RetouchError):
+    """The key file cannot be read or written, or is not one."""
+
+
+class KeyRecord(BaseModel):
+    """What is kept of a key, and what it may do. A limit that is None does not hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[0-9a-f]{8}$")
+    name: str = Field(min_length=1, max_length=64, pattern=r"^[\w.@ -]+$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of the whole key, in hexadecimal")
+    scopes: frozenset[Scope]
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+    revoked_at: AwareDatetime | None = None
+    rate_per_s: float | None = Field(None, gt=0, description="requests per second, in the long run")
+    burst: int = Field(10, ge=1, description="requests at once, above the rate")
+    requests_per_day: int | None = Field(None, ge=1, description="pictures asked for between two midnights UTC")
+
+    def matches(self, key: str) -> bool:
+        """Whether this is the record of `key`; takes as long for a wrong one as for the right one."""
+        return hmac.compare_digest(self.sha256, digest(key))
+
+
+class KeyFile(BaseModel):
+    """The file's content, as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    keys: tuple[KeyRecord, ...] = ()
+
+
+def new_key() -> tuple[str, str]:
+    """A fresh key's id, and the key itself, which is shown once and kept nowhere."""
+    key_id = secrets.token_hex(4)
+    return key_id, f"rtk_{key_id}_{secrets.token_urlsafe(32)}"
+
+
+def digest(key: str) -> str:
+    """What the file keeps of a key."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+def id_of(key: str) -> str | None:
+    """The id inside a key; None where it does not have a key's form."""
+    found = _KEY.fullmatch(key)
+    return found[1] if found else None
+
+
+def read_keys(path: Path) -> tuple[KeyRecord, ...]:
+    """The records in a key file.
+
+    Raises:
+        KeysInvalid: it cannot be read, is not a key file, or holds an id twice.
+    """
+    try:
+        keys = KeyFile.model_validate_json(read_regular(path, _MOST_BYTES)).keys
+    except OSError as error:
+        raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
+    except ValidationError as error:
+        raise KeysInvalid(
+            f"key file {path}: {faults(error, 'field', KeyFile.model_fields)}"
+        ) from None  # pydantic's own text quotes the content
+    if len({key.id for key in keys}) != len(keys):
+        raise KeysInvalid(f"key file {path}: an id occurs twice")
+    return keys
+
+
+def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
+    """Replace a key file, atomically; only its owner may read it, or whoever could read the one before.
+
+    Raises:
+        KeysInvalid: it cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+        with fresh.open("w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(KeyFile(keys=tuple(keys)).model_dump_json(indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+@contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Hold off other writers of this file, so that none undoes what another did (a revocation, say).
+
+    Raises:
+        KeysInvalid: its folder is not there, or may not be opened.
+    """
+    try:
+        folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _unwritable(path: Path, error: OSError) -> KeysInvalid:
+    folder = path.absolute().parent
+    what = f"let this user write in {folder}, make room there" if folder.is_dir() else f"make the folder {folder}"
+    return KeysInvalid(f"key file {path} cannot be written: {error.strerror}; {what}, or choose another with --file")
+
+
+def revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:
+    """The same keys, one of them revoked; one that was revoked before keeps its time.
+
+    Raises:
+        KeysInvalid: no key has that id.
+    """
+    if all(key.id != key_id for key in keys):
+        raise KeysInvalid(f"no key has the id {key_id!r}; `retouch keys list` shows them")
+    return tuple(
+        key.model_copy(update={"revoked_at": key.revoked_at or now}) if key.id == key_id else key for key in keys
+    )

@@ -1,0 +1,232 @@
+"""What computes: the models, the queue before the device, the worker that owns it, and who keeps them alive.
+
+It is in the server's own process, or in one of its own behind shared memory; the pipeline cannot tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from engines.base import BatchShape, Engine, WarmUpShapes, warmed_up
+from engines.cpu.lanes import LaneEngine
+from engines.errors import DeviceLost
+from engines.load import EngineOptions, open_engine
+from engines.manifest import Manifest
+from engines.repository.listing import why_empty
+from engines.repository.repository import ModelRepository
+from service.admission.admission import House, OwnHouse
+from service.batching.batcher import Batcher, BatchPolicy, Entry
+from service.batching.worker import BatchTraces, DeviceWorker, Supervisor
+from service.core.settings import Settings
+from service.devices.contract import Device, RoutingDevice, SerialDevice
+from service.devices.cpu import CpuDevice
+from service.devices.cpu_lanes import LaneDevice
+from service.devices.gpu import StreamEngine, open_gpu_device
+from service.devices.gpu_layout import padded_sizes
+from service.lifecycle.background import cancelled
+from service.telemetry.metrics import Metrics
+from service.telemetry.tracing import open_batch_tracer
+
+log = structlog.get_logger(__name__)
+
+OpenEngine = Callable[[Path, Manifest], Engine]
+OpenDevice = Callable[[Callable[[], None]], Device]
+"""Is handed what to call when a batch was computed, on any thread."""
+_TO_DO = "name another folder with --models-dir, or make a model with `retouch export`; this one is looked at again"
+_SUPERVISE_EVERY_S = 0.1
+_JOIN_TIMEOUT_S = 5.0
+"""A worker that still computes after this is left behind: its thread is a daemon."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineRoom:
+    """Models, queue and worker in this process."""
+
+    settings: Settings
+    models: ModelRepository
+    batcher: Batcher
+    supervisor: Supervisor
+    metrics: Metrics
+    own_process: bool = False
+    """Whether this process does nothing else: it had better end than go on beside a thread that hangs."""
+    loaded: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    house: House = field(default_factory=OwnHouse)
+
+    @property
+    def ready(self) -> bool:
+        return self.supervisor.ready
+
+    async def scan(self) -> None:
+        """Follow the model repository once."""
+        await asyncio.to_thread(self.models.scan)
+        if not self.loaded.is_set():
+            self.loaded.set()
+            if (why := why_empty(self.settings.models_dir)) is not None:
+                log.warning("no models", folder=str(self.settings.models_dir.absolute()), reason=why, to_do=_TO_DO)
+            gc.collect()
+            gc.freeze()  # models and modules stay for good: keep the collector out of the hot path
+
+    async def follow_models(self) -> None:
+        """Follow it until cancelled."""
+        while True:
+            try:
+                await self.scan()
+            except DeviceLost:  # `supervise` sees to the end
+                log.exception("device lost while a model was loaded")
+                return
+            except Exception:  # a folder that cannot be read now may be readable later; what is loaded serves on
+                log.exception("model repository could not be read")
+            await asyncio.sleep(self.settings.model_poll_s)
+
+    async def supervise(self) -> None:
+        """Replace workers that die or hang, until the device is lost to the worker.
+
+        Where the loader found it lost, the worker may have batches that are still to be answered.
+        """
+        while self.supervisor.device_lost is None:
+            await asyncio.sleep(_SUPERVISE_EVERY_S)
+            state = self.supervisor.state  # read once: the worker may begin to hang between two looks
+            if self.own_process and self.supervisor.beyond_repair(state):
+                self.lost.set()
+                return
+            if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
+                self.metrics.worker_restarts.inc()
+            if (self.supervisor.device_lost or self.models.device_lost) is not None:
+                self.lost.set()
+
+
+@asynccontextmanager
+async def open_engine_room(  # noqa: PLR0913 -- each is a choice of its own
+    settings: Settings,
+    metrics: Metrics,
+    open_model: OpenEngine | None = None,
+    open_device: OpenDevice | None = None,
+    only: Collection[str] | None = None,
+    *,
+    own_process: bool = False,
+    warm_up: bool = True,
+) -> AsyncIterator[EngineRoom]:
+    """A room in this process; models are loading when it is handed out.
+
+    Args:
+        settings: all knobs.
+        metrics: told of every batch.
+        open_model: loads an engine, which is then warmed up; by default the one that the settings choose.
+        open_device: what computes batches; by default whatever suits each engine.
+        only: the names of the models to load; None for all.
+        own_process: `lost` is set when the device hangs, too.
+        warm_up: whether engines on a CPU are warmed up; those on a GPU always are, which keep what they compile then.
+    """
+    clock = time.monotonic
+    shapes = partial(warm_up_shapes if warm_up else _shapes_on_a_gpu, settings)
+    async with AsyncExitStack() as stack:
+        models = ModelRepository(
+            settings.models_dir,
+            _warming(open_model, shapes) if open_model else engine_opener(settings, shapes),
+            only=only,
+        )
+        stack.callback(models.close)
+        batcher = Batcher(BatchPolicy(settings.max_batch_size), clock)
+        metrics.watch(metrics.queue_depth, batcher.__len__)
+        traces = await stack.enter_async_context(open_batch_tracer(settings))
+        supervisor = Supervisor(
+            start_worker=partial(_start_worker, batcher, open_device or any_device, metrics, clock, traces),
+            reload_engine=partial(_reload_engine, models),
+            clock=clock,
+            hang_timeout_s=settings.hang_timeout_s,
+        )
+        stack.push_async_callback(_join, supervisor)
+        stack.callback(batcher.close)
+        room = EngineRoom(settings, models, batcher, supervisor, metrics, own_process)
+        for loop in (room.follow_models(), room.supervise()):
+            stack.push_async_callback(cancelled, asyncio.create_task(loop))
+        yield room
+
+
+def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
+    """Loads the engines that the settings choose, of those that have room for the shapes."""
+    options = EngineOptions(
+        choice=settings.engine,
+        threads=settings.engine_threads,
+        cache_dir=settings.engine_cache_dir,
+        fake_batch_s=settings.fake_batch_ms / 1e3,
+        fake_faults=Path(settings.fake_faults) if settings.fake_faults else None,
+        max_batch=settings.max_batch_size,
+        trt_level=settings.trt_level,
+    )
+
+    def opened(directory: Path, manifest: Manifest) -> Engine:
+        log.info("model loading", model=manifest.key)  # seconds on a CPU, minutes where a plan is built
+        return open_engine(directory, manifest, options, shapes)
+
+    return opened
+
+
+def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
+    return lambda directory, manifest: warmed_up(open_model(directory, manifest), shapes)
+
+
+def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
+    """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
+
+    Of the others, whose shapes cost less to begin with and more to run: every tile size once, on each lane where there
+    are some, else the largest batch.
+    """
+    buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
+    largest = min(settings.max_batch_size, manifest.max_batch)
+    if isinstance(engine, StreamEngine):
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_sizes(largest)]
+    if isinstance(engine, LaneEngine) and engine.lanes > 1:
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, engine.lanes)]
+    return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
+
+
+def _shapes_on_a_gpu(settings: Settings, engine: Engine) -> list[BatchShape]:
+    return [] if engine.device == "cpu" else warm_up_shapes(settings, engine)
+
+
+def any_device(
+    wake: Callable[[], None], open_overlapping: Callable[[Engine], Device | None] = open_gpu_device
+) -> RoutingDevice:
+    """Whatever suits each engine: a GPU's streams, a CPU's lanes, or one batch at a time.
+
+    Args:
+        wake: called when a batch on a lane was computed, on any thread.
+        open_overlapping: as `RoutingDevice` says.
+    """
+    open_lanes = partial(LaneDevice, wake=wake, clock=time.monotonic)
+    return RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
+
+
+def _start_worker(
+    batcher: Batcher,
+    open_device: OpenDevice,
+    metrics: Metrics,
+    clock: Callable[[], float],
+    traces: BatchTraces | None,
+) -> DeviceWorker:
+    worker = DeviceWorker(batcher, open_device(batcher.wake), metrics, clock, traces)
+    worker.start()
+    return worker
+
+
+def _reload_engine(models: ModelRepository, entry: Entry) -> None:
+    manifest = entry.model.manifest
+    try:
+        models.reload(manifest.name, manifest.version, instead_of=entry.model.engine)
+    except Exception:  # the old engine stays; the next batch shows whether it works, the supervisor lives on
+        log.exception("engine could not be reloaded", model=manifest.key)
+
+
+async def _join(supervisor: Supervisor) -> None:
+    await asyncio.to_thread(supervisor.worker.join, _JOIN_TIMEOUT_S)

@@ -1,0 +1,300 @@
+"""The device worker: one thread that owns the device, launches batches and answers everyone in them.
+
+While one batch computes, the next is launched, as far as the device overlaps. A batch that fails is answered and the
+thread lives on; one that is too large for the memory is halved. A thread that dies or hangs is noticed by `Supervisor`,
+which answers its batches, loads fresh engines and starts another thread; until then the server is not ready. When the
+process has lost the device itself, nothing is started: `Supervisor.device_lost` says so, and the process should end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, Protocol
+
+import structlog
+
+from engines.base import Engine
+from engines.errors import DeviceLost, EngineDead, EngineError, EngineOutOfMemory
+from service.batching.batcher import Batcher, Entry, answer_all, fail
+from service.core.errors import InferenceFailed, NotReady, ServiceError
+from service.core.items import Computed, Sample
+from service.devices.contract import Device, Ticket, Tile
+from service.telemetry.redaction import without_folders
+
+log = structlog.get_logger(__name__)
+
+WorkerState = Literal["idle", "busy", "hung", "dead"]
+Outcome = Tile | Exception | None
+"""Of one sample: its tile, why there is none, or None where the output was not finite."""
+
+
+class BatchObserver(Protocol):
+    """Told of every batch, on the worker's thread."""
+
+    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
+        """A batch of `size` samples was computed; of what was on its way beside it, it takes only its share."""
+
+
+class BatchTraces(Protocol):
+    """Makes the spans of batches, on the worker's thread."""
+
+    def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
+        """A batch of `size` samples was computed; the `traceparent` of its span."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A batch between `take` and its answers."""
+
+    batch: list[Entry]
+    launched_at: float
+    ticket: Ticket | None = None
+    """None while it is launched, and once it was collected."""
+    share: float = 1.0
+    """Of the device."""
+
+    @property
+    def engine(self) -> Engine:
+        return self.batch[0].model.engine
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [entry.sample for entry in self.batch]
+
+    def begun_at(self, progress_at: float) -> float:
+        """When it was computed from: of batches one after the other only when the last before it was done."""
+        return self.launched_at if self.share < 1 else max(self.launched_at, progress_at)
+
+
+@dataclass(slots=True, eq=False)
+class DeviceWorker:
+    """One thread, one device. Never restarted: the supervisor starts another."""
+
+    batcher: Batcher
+    device: Device
+    observer: BatchObserver
+    clock: Callable[[], float]
+    traces: BatchTraces | None = None
+    """None where nobody traces."""
+    device_lost: DeviceLost | None = field(default=None, init=False)
+    """Set before the thread ends: a fresh engine would not help."""
+    _flights: tuple[_Flight, ...] = field(default=(), init=False)
+    """Oldest first; replaced as a whole, so that the supervisor can read it at any time."""
+    _progress_at: float = field(default=0.0, init=False)
+    """When the last batch was finished: the oldest in flight has had the device to itself since then."""
+    _given_up: bool = field(default=False, init=False)
+    _giving_up: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held while a batch is taken on: either the supervisor sees it, or the worker sees that it was given up."""
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="device-worker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread to end after the batcher was closed."""
+        self._thread.join(timeout_s)
+
+    def state(self, now: float, hang_timeout_s: float) -> WorkerState:
+        """What the thread is doing, by its own work and not by a clock of its own."""
+        flights, progress_at = self._flights, self._progress_at
+        if not self._thread.is_alive():
+            return "dead"
+        if not flights:
+            return "idle"
+        return "hung" if now - flights[0].begun_at(progress_at) > hang_timeout_s else "busy"
+
+    def give_up(self) -> list[Entry]:
+        """Disown the thread: whatever it still answers is ignored. Returns the entries that it leaves unanswered."""
+        with self._giving_up:
+            self._given_up = True
+            return [entry for flight in self._flights for entry in flight.batch]
+
+    def _run(self) -> None:
+        try:
+            while not self._given_up:
+                if (batch := self._next_batch()) is not None:
+                    self._launch(batch)
+                elif self._flights and not self._given_up:
+                    self._collect(self._done or self._flights[0])
+                else:
+                    return
+        except DeviceLost as error:  # as below, but there is nothing to load
+            self.device_lost = error
+            log.exception("device lost", batches=len(self._flights))
+        except EngineDead:  # what is in flight stays there: the supervisor answers it and loads fresh engines
+            log.exception("engine died", batches=len(self._flights))
+        finally:
+            self._close_device()
+            for flight in self._flights:
+                flight.batch[0].model.release()
+
+    def _next_batch(self) -> list[Entry] | None:
+        """What to launch now; None when a batch is to be collected first, or the queue is closed."""
+        if not self._flights:
+            return self.batcher.take(rows=self.device.rows)
+        while len(self._flights) < self.device.depth and not self._called_away() and not self.batcher.closed:
+            batch = self.batcher.take(self.device.look_s, self.device.rows, until=self._called_away)
+            if batch is not None:
+                return batch
+        return None
+
+    def _called_away(self) -> bool:
+        """Whether there is something better to do than to wait for company."""
+        return self._given_up or self._done is not None
+
+    @property
+    def _done(self) -> _Flight | None:
+        """The oldest that can be collected without waiting, if any."""
+        return next((flight for flight in self._flights if flight.ticket is not None and flight.ticket.done), None)
+
+    def _launch(self, batch: list[Entry]) -> None:
+        flight = _Flight(batch, self.clock())
+        with self._giving_up:
+            if not self._given_up:
+                self._flights = (*self._flights, flight)
+        if flight not in self._flights:
+            fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost"))
+            batch[0].model.release()
+            return
+        try:
+            flight.ticket = self.device.launch(flight.engine, flight.samples)
+            flight.share = flight.ticket.share
+        except EngineDead:
+            raise
+        except Exception as error:  # one bad batch must not end the thread
+            self._failed(flight, error)
+
+    def _collect(self, flight: _Flight) -> None:
+        ticket, flight.ticket = flight.ticket, None
+        assert ticket is not None  # noqa: S101 -- only what was launched stays in flight
+        try:
+            tiles = self.device.collect(ticket)
+        except EngineDead:
+            raise
+        except Exception as error:  # as above
+            self._failed(flight, error)
+        else:
+            self._answer(flight, tiles)
+
+    def _failed(self, flight: _Flight, error: Exception) -> None:
+        """Answer a batch that failed; one that was too large is computed in parts, when nothing else takes memory."""
+        key, size = flight.batch[0].model.manifest.key, len(flight.batch)
+        if isinstance(error, EngineOutOfMemory) and size > 1:
+            log.warning("batch halved", model=key, batch_size=size, reason=str(error))
+            for other in self._flights:
+                if other.ticket is not None:
+                    self._collect(other)
+            self._answer(flight, self._compute_halves(flight.engine, flight.samples))
+            return
+        log.error("batch failed", model=key, batch_size=size, exc_info=error)
+        self._answer(flight, [error] * size)
+
+    def _compute_halves(self, engine: Engine, samples: Sequence[Sample]) -> list[Outcome]:
+        middle = len(samples) // 2
+        return [*self._compute_part(engine, samples[:middle]), *self._compute_part(engine, samples[middle:])]
+
+    def _compute_part(self, engine: Engine, samples: Sequence[Sample]) -> Sequence[Outcome]:
+        try:
+            return self.device.collect(self.device.launch(engine, samples))
+        except EngineDead:
+            raise
+        except EngineOutOfMemory as error:
+            return self._compute_halves(engine, samples) if len(samples) > 1 else [error]
+        except Exception as error:  # as above
+            log.exception("part of a batch failed", batch_size=len(samples))
+            return [error] * len(samples)
+
+    def _answer(self, flight: _Flight, outcomes: Sequence[Outcome]) -> None:
+        now, size, batch = self.clock(), len(flight.batch), ""
+        started = flight.begun_at(self._progress_at)
+        infer_s = now - started
+        if any(not isinstance(outcome, Exception) for outcome in outcomes):
+            key, device = flight.batch[0].model.manifest.key, flight.engine.device
+            self.observer.batch_done(key, device, size, infer_s * flight.share)
+            if self.traces is not None and any(entry.traced for entry in flight.batch):
+                batch = self.traces.batch_ended(key, device, size, infer_s)
+        computed = partial(Computed, batch_size=size, infer_s=infer_s, device_s=infer_s * flight.share, batch=batch)
+        answer_all(
+            (entry, _answer_of(outcome, started - entry.enqueued_at, computed))
+            for entry, outcome in zip(flight.batch, outcomes, strict=True)
+        )
+        self._progress_at = now
+        self._flights = tuple(other for other in self._flights if other is not flight)
+        flight.batch[0].model.release()
+
+    def _close_device(self) -> None:
+        try:
+            self.device.close()
+        except EngineError as error:  # a lost context cannot free its memory, and need not
+            log.warning("device not freed", reason=str(error))
+
+
+def _answer_of(outcome: Outcome, queue_s: float, computed: Callable[..., Computed]) -> Computed | ServiceError:
+    if outcome is None:
+        return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
+    if isinstance(outcome, Exception):
+        return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
+    return computed(outcome, queue_s=queue_s)
+
+
+@dataclass(slots=True, eq=False)
+class Supervisor:
+    """Keeps a worker alive. `check` is called often from one thread; `ready` is read by anyone."""
+
+    start_worker: Callable[[], DeviceWorker]
+    reload_engine: Callable[[Entry], None]
+    """Replaces the engine that this entry's model uses; blocking."""
+    clock: Callable[[], float]
+    hang_timeout_s: float
+    restarts: int = 0
+    device_lost: DeviceLost | None = field(default=None, init=False)
+    """Why no worker is started any more: the process has lost the device, and only another process can have it."""
+    worker: DeviceWorker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.worker = self.start_worker()
+
+    @property
+    def state(self) -> WorkerState:
+        """What the worker is doing now; a moment later it may be something else."""
+        return self.worker.state(self.clock(), self.hang_timeout_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is alive and its batch not overdue."""
+        return self.state in ("idle", "busy")
+
+    def beyond_repair(self, state: WorkerState) -> bool:
+        """Whether only another process could go on from that state: the worker hangs, or has lost the device."""
+        return state == "hung" or self.worker.device_lost is not None
+
+    def check(self, state: WorkerState | None = None) -> bool:
+        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow.
+
+        Args:
+            state: as it was read, by a caller that has decided on it already; None reads it now.
+        """
+        state = state or self.state
+        if self.device_lost is not None or state in ("idle", "busy"):
+            return False
+        lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
+        if state == "dead" and not lost and self.worker.batcher.closed:  # it has come to its end
+            return False
+        log.error("worker lost", state=state, batch_size=len(lost))
+        said = f"the device worker {state}; it is being restarted"
+        if self.device_lost is not None:
+            said = "the server lost its GPU and must be started again; ask another replica"
+        fail(lost, NotReady(said, code="worker_lost"))
+        if self.device_lost is not None:
+            return False
+        for entry in {id(entry.model.engine): entry for entry in lost}.values():
+            self.reload_engine(entry)
+        self.worker = self.start_worker()
+        self.restarts += 1
+        return True

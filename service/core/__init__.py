@@ -1,0 +1,1 @@
+"""Settings, errors and the types that all rooms share."""

@@ -1,0 +1,204 @@
+"""What clients send and get: the options of each call, and the JSON bodies of replies.
+
+The OpenAPI document, the validation and the docs all come from these models.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engines.manifest import Manifest, Task
+from engines.tensors import MOST_SAMPLES
+from service.core.errors import codes_by_status
+from service.core.items import ImageFormat, MaskMode, Strategy
+
+ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+JobEvents = Annotated[str, Field(pattern=r"^(succeeded|failed|cancelled)(,(succeeded|failed|cancelled)){0,2}$")]
+DEFAULT_QUALITY = 90
+_SEED = Field(
+    None,
+    examples=[7],
+    description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out",
+)
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    model: ModelRef | None = Field(None, description="`name` or `name/version`; the server's default otherwise")
+    format: ImageFormat | None = Field(
+        None, examples=["png"], description="format of the reply; wins over `Accept`; png otherwise"
+    )
+    quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="of JPEG and WebP")
+    save: bool | None = Field(None, examples=[True], description="store the result; the server's default otherwise")
+    webhook: str | None = Field(
+        None,
+        exclude=True,
+        max_length=2048,
+        examples=[""],
+        description="of a job: an https:// URL that is told when it has ended",
+    )
+    webhook_events: JobEvents = Field(
+        "succeeded,failed,cancelled", exclude=True, description="which ends are told, separated by commas"
+    )
+
+
+class InpaintOptions(_Options):
+    """Optional fields of POST /v1/inpaint."""
+
+    mask_mode: MaskMode = Field(
+        "white", description="which mask pixels are filled: white ≥ 128, black < 128, alpha = 0"
+    )
+    mask_resize: Literal["nearest"] | None = Field(
+        None, examples=["nearest"], description="scale a mask of another size instead of refusing it"
+    )
+    strategy: Strategy = Field(
+        "auto", description="crop round the holes, send the whole picture, or decide by its size"
+    )
+    samples: int = Field(
+        1, ge=1, le=MOST_SAMPLES, description="how many different results; over 1 for models that draw only"
+    )
+    seed: Seed | None = _SEED
+
+
+class TranslateOptions(_Options):
+    """Optional fields of POST /v1/translate."""
+
+
+class GenerateOptions(_Options):
+    """Optional fields of POST /v1/generate."""
+
+    count: int = Field(1, ge=1, le=16, description="how many pictures")
+    seed: Seed | None = _SEED
+
+
+Options = InpaintOptions | TranslateOptions | GenerateOptions
+OPTIONS: dict[Task, type[Options]] = {
+    "inpaint": InpaintOptions,
+    "translate": TranslateOptions,
+    "generate": GenerateOptions,
+}
+"""The fields of each task's endpoint, POST /v1/TASK."""
+
+
+class _Described(BaseModel):
+    """What is said about one or several results of a request."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    request_id: str
+    model: str
+    engine: str
+    batch_size: int
+    mask_coverage: float | None = Field(description="share of the pixels that were filled; null without a mask")
+    seed: int | None = Field(description="what was drawn from; null for models that draw nothing")
+    timings_ms: dict[str, float]
+    media_type: str
+    width: int
+    height: int
+
+
+class EncodedImage(BaseModel):
+    """One result."""
+
+    image_base64: str
+    result_url: str | None = Field(description="where the stored result is; null when it was not saved")
+
+
+class ImageReply(_Described, EncodedImage):
+    """A result as JSON, for `Accept: application/json`."""
+
+
+class ImagesReply(_Described):
+    """Several results as JSON, in the order of their index: what `samples` and `count` over 1 get."""
+
+    images: list[EncodedImage]
+
+
+JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+
+
+class WebhookReply(BaseModel):
+    """What became of a job's webhook."""
+
+    state: Literal["pending", "delivered", "failed", "skipped"] = Field(
+        description="pending: the job has not ended, or it is tried again; failed: given up; "
+        "skipped: this end was not among `webhook_events`"
+    )
+    tries: int = Field(default=0, description="so far")
+    reason: str | None = Field(default=None, description="why the last try failed")
+
+
+class JobReply(BaseModel):
+    """The state of an asynchronous request."""
+
+    id: str
+    status: JobStatus
+    created: str
+    result_url: str | None = None
+    result_urls: list[str] = Field([], description="all results, where several were asked for")
+    problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
+    webhook: WebhookReply | None = Field(None, description="what became of the webhook; null where none was asked for")
+
+
+class Taken(BaseModel):
+    """A part or a field of a request."""
+
+    name: str
+    required: bool
+    description: str
+
+
+class Takes(BaseModel):
+    """What requests for a model look like."""
+
+    endpoint: str = Field(description="`POST` it there, as multipart/form-data")
+    parts: list[Taken] = Field(description="files")
+    fields: list[Taken] = Field(description="text fields; all values and defaults are in the OpenAPI document")
+    refused: str | None = Field(description="why requests for it are refused; null where they are not")
+
+
+class ModelReply(BaseModel):
+    """One model version of the repository."""
+
+    state: Literal["ready", "available", "refused"]
+    reason: str | None
+    engine: str | None
+    manifest: Manifest | None
+    takes: Takes | None = Field(description="what to send; null where there is no manifest")
+    name: str
+    version: int
+
+
+class ModelsReply(BaseModel):
+    """All model versions of the repository."""
+
+    models: list[ModelReply]
+
+
+class HealthReply(BaseModel):
+    """Whether the server can work, and what it waits for otherwise."""
+
+    status: Literal["ok", "unavailable"]
+    reasons: list[str] = []
+
+
+def _enumerate_codes(schema: dict[str, Any]) -> None:
+    schema["enum"] = sorted({*chain(*codes_by_status().values())})
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem details, with Retouch's own members."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str = Field(description="stable, for programs", json_schema_extra=_enumerate_codes)
+    request_id: str
+    retryable: bool

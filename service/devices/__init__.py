@@ -1,0 +1,1 @@
+"""What computes a batch: a CPU, a CPU in lanes, an NVIDIA GPU."""

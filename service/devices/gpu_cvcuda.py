@@ -1,0 +1,100 @@
+"""CV-CUDA on memory that is ours: every call with its stream and its output, so that nothing is cached or implied.
+
+CV-CUDA wraps raw device memory through `__cuda_array_interface__`. Wrapped tensors are kept, because wrapping takes
+longer than most kernels.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from engines.cuda.api import Stream
+from engines.errors import EngineUnavailable
+
+_TYPES = {"uint8": "|u1", "float32": "<f4", "int32": "<i4"}
+_OURS_TO_ORDER = -1
+"""In the array interface: the streams' order is the owner's business."""
+
+
+class View(NamedTuple):
+    """Dense device memory seen as a tensor; `layout` as in `NHWC`."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str = "NHWC"
+
+
+class _Memory:
+    """What CV-CUDA asks for when it wraps a view."""
+
+    def __init__(self, view: View) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": view.shape,
+            "typestr": _TYPES[view.dtype],
+            "data": (view.address, False),
+            "strides": None,
+            "version": 3,
+            "stream": _OURS_TO_ORDER,
+        }
+
+
+class GpuPixels:
+    """The arithmetic of pictures on a GPU.
+
+    Args:
+        library: the module `cvcuda`, or what behaves like it.
+    """
+
+    max_tensors = 2048
+    """Wrapped tensors that are kept; the least recently used goes first. One is an address and a shape, no memory."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._tensors: OrderedDict[View, Any] = OrderedDict()
+        self._streams: dict[int, Any] = {}
+
+    def convert(self, target: View, source: View, stream: Stream, scale: float = 1.0, offset: float = 0.0) -> None:
+        """Start `target = source × scale + offset`; integers are rounded to even and saturated."""
+        self._library.convertto_into(
+            self._tensor(target), self._tensor(source), scale, offset, stream=self._stream(stream)
+        )
+
+    def reformat(self, target: View, source: View, stream: Stream) -> None:
+        """Start copying between NHWC and NCHW."""
+        self._library.reformat_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
+
+    def count(self, target: View, source: View, stream: Stream) -> None:
+        """Start counting the values of each picture of one channel: H×256×1 for N×H×W×1; `target` starts at zero."""
+        self._library.histogram_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
+
+    def _tensor(self, view: View) -> Any:
+        tensor = self._tensors.get(view)
+        if tensor is None:
+            tensor = self._tensors[view] = self._library.as_tensor(_Memory(view), view.layout)
+            if len(self._tensors) > self.max_tensors:
+                self._tensors.popitem(last=False)
+        else:
+            self._tensors.move_to_end(view)
+        return tensor
+
+    def _stream(self, stream: Stream) -> Any:
+        handle = int(stream.handle)
+        wrapped = self._streams.get(handle)
+        if wrapped is None:
+            wrapped = self._streams[handle] = self._library.as_stream(handle)
+        return wrapped
+
+
+def load_cvcuda() -> Any:
+    """The module.
+
+    Raises:
+        EngineUnavailable: it is not installed, or does not load here.
+    """
+    try:
+        return importlib.import_module("cvcuda")
+    except ImportError as error:
+        raise EngineUnavailable(f"CV-CUDA does not load ({error}); pip install -e '.[gpu]'") from error

@@ -1,0 +1,36 @@
+"""Models that paint grey pictures: CIELAB's lightness goes in, a and b come out. Pure.
+
+The lightness of the result is that of the upload, at its full resolution; only the colours are the model's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.items import Picture
+from service.imaging.files.pixels import to_8_bits, to_channels
+
+AB_RANGE = 220.0
+"""The model's 0…1 stands for -110…110."""
+
+
+def lightness(picture: Picture) -> Picture:
+    """L of a picture, 0–100 on the scale of 0–255, as a grey picture."""
+    lab: Any = cv2.cvtColor(to_channels(to_8_bits(picture.pixels), 3), cv2.COLOR_RGB2LAB)
+    return Picture(np.ascontiguousarray(np.asarray(lab, np.uint8)[:, :, :1]))
+
+
+def coloured(picture: Picture, ab: NDArray[np.uint8]) -> Picture:
+    """The picture in RGB, 8 bits, with its own lightness and the a and b of `ab` (H×W×2 of any size). Alpha is kept."""
+    unit = to_channels(to_8_bits(picture.pixels), 3).astype(np.float32) / np.float32(255)
+    lab: Any = cv2.cvtColor(unit, cv2.COLOR_RGB2LAB)
+    size = picture.size
+    scaled: Any = cv2.resize(ab.astype(np.float32), (size.width, size.height), interpolation=cv2.INTER_CUBIC)
+    lab[:, :, 1:] = (scaled / 255 - 0.5) * AB_RANGE
+    painted: Any = cv2.cvtColor(lab, cv2.COLOR_LAB2RGB)
+    rgb = np.rint(np.clip(painted, 0, 1) * 255).astype(np.uint8)
+    return Picture(rgb, None if picture.alpha is None else to_8_bits(picture.alpha), None)

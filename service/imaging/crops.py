@@ -1,0 +1,240 @@
+"""Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
+
+Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
+model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the model can fill
+(`max_hole_radius` of the manifest). docs/images.md shows the rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from engines.manifest import FixedSize, SizeRule
+from service.core.items import Bool2D, Box, Crop, Size, Strategy
+from service.imaging.fixed_hole import crop_onto
+from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
+
+MIN_CONTEXT = 32
+"""Known pixels wanted on every side of a hole (of small tiles an eighth); with less there is little to continue."""
+WORTHWHILE = 2
+"""A small picture is cropped only if that computes this many times fewer pixels: crops know less of the picture."""
+MAX_CROPS = 128
+MAX_TILES = 32
+"""Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
+
+
+class _Sides(NamedTuple):
+    """The tiles of a rule: any of these heights with any of these widths, both ascending.
+
+    largest: the last of both. context: known pixels wanted on every side of a hole at least.
+    """
+
+    heights: tuple[int, ...]
+    widths: tuple[int, ...]
+    largest: Size
+    context: int
+
+    def holding(self, size: Size) -> Size:
+        """The smallest tile that holds the size, or as much of it as the largest does."""
+        return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Holes for one crop: their numbers, the box round them, and the known pixels wanted round that box."""
+
+    members: tuple[int, ...]
+    hole: Box
+    context: Size
+    crop: Crop
+
+
+def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
+    """The crops that fill a mask.
+
+    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile, no hole is too
+    thick and crops would not cost `WORTHWHILE` times less; and crops otherwise. A model with a fixed hole always gets
+    crops, placed on it.
+
+    Args:
+        mask: H×W of the picture, True = fill, at least one pixel.
+        rule: the model's.
+        strategy: the request's.
+    """
+    picture, sides = Size(*mask.shape), _sides(rule)
+    target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
+    resized = isinstance(rule, FixedSize) and rule.fit == "resize"
+    if target is None and (strategy == "whole" or (strategy == "auto" and resized)):
+        return [plan_whole(picture, rule)]
+    whole = plan_whole(picture, rule) if target is None and strategy == "auto" and _fits(picture, sides) else None
+    most = rule.max_hole_radius or math.inf
+    cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # whatever the holes are
+    depths = find_depths(mask) if cheap and rule.max_hole_radius is not None else None
+    if whole is not None and cheap and thickest(depths) <= most:
+        return [whole]
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), depths)
+
+    radii = holes.radii.tolist() if rule.max_hole_radius else []
+
+    def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
+        if target is not None and isinstance(rule, FixedSize):
+            return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
+        radius = max((radii[number] for number in members), default=0.0) if rule.max_hole_radius else 0.0
+        scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
+        crop = _crop_round(hole, context, picture, sides, scale)
+        return _Group(members, hole, context, _stretched(crop, rule))
+
+    groups = _merged(_affordable_groups(holes, sides, most, group_of), group_of)
+    worthwhile = WORTHWHILE * sum(_cost(group.crop) for group in groups)
+    if whole is not None and float(holes.radii.max()) <= most and _cost(whole) < worthwhile:
+        return [whole]
+    return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
+
+
+def _fits(picture: Size, sides: _Sides) -> bool:
+    return picture.height <= sides.largest.height and picture.width <= sides.largest.width
+
+
+def plan_whole(picture: Size, rule: SizeRule) -> Crop:
+    """The whole picture as one crop: resized into the tile, or padded, and scaled down where no tile holds it."""
+    sides = _sides(rule)
+    scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
+    scaled = _scaled(picture, scale)
+    box = Box(0, 0, picture.height, picture.width)
+    tile = sides.holding(picture if rule.fit == "resize" else scaled)
+    return _stretched(Crop(box, scaled, tile), rule)
+
+
+_GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
+
+
+def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of: _GroupOf) -> list[_Group]:
+    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few.
+
+    A hole that must be scaled down takes no others with it, unless the window is scaled as much anyway.
+    """
+    budget = MAX_TILES * sides.largest.height * sides.largest.width
+    for step in count():
+        factor = 2.0 ** (step / 2)
+        height, width = (int(least * factor) - 2 * sides.context for least in (sides.heights[0], sides.widths[0]))
+        numbers = gather(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
+        if numbers.max() >= MAX_CROPS:
+            continue
+        groups = [
+            group_of(own.members, own.bounds, _context(own.extent, sides)) for own in groups_of(holes.boxes, numbers)
+        ]
+        if len(groups) == 1 or sum(_cost(group.crop) for group in groups) <= budget:
+            return groups
+    raise AssertionError("unreachable: a window as large as the picture holds every hole")
+
+
+def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
+    """Merges crops that overlap, where one tile costs no more than the two and shows the holes no smaller."""
+    done: list[_Group] = []
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop()
+        for other in done:
+            if not _overlap(group.crop.box, other.crop.box):
+                continue
+            context = Size(*map(max, group.context, other.context))
+            both = group_of(group.members + other.members, _union(group.hole, other.hole), context)
+            cheaper = _cost(both.crop) <= _cost(group.crop) + _cost(other.crop)
+            if cheaper and _shrink(both.crop) <= 1.1 * min(_shrink(group.crop), _shrink(other.crop)):
+                done.remove(other)
+                waiting.append(both)
+                break
+        else:
+            done.append(group)
+    return sorted(done, key=lambda group: group.crop.box)
+
+
+def _context(extent: Size, sides: _Sides) -> Size:
+    """Half the extent of the largest hole, on every side."""
+    return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
+
+
+def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
+    """A box with its context, less of that if it then fits a tile, more of it where the tile has room.
+
+    scale: how much it is to be scaled down at least; more if hole and context do not fit the largest tile.
+    """
+    least = _scaled(_with_context(hole, Size(sides.context, sides.context), picture), scale)
+    wanted = _with_context(hole, context, picture)
+    if least.height > sides.largest.height or least.width > sides.largest.width:
+        scale = max(wanted.height / sides.largest.height, wanted.width / sides.largest.width)
+    tile = sides.holding(_scaled(wanted, scale))
+    top, bottom = _span(hole.top, hole.bottom, int(tile.height * scale), picture.height)
+    left, right = _span(hole.left, hole.right, int(tile.width * scale), picture.width)
+    box = Box(top, left, bottom, right)
+    return Crop(box, _scaled(box.size, scale), tile)
+
+
+def _with_context(hole: Box, context: Size, picture: Size) -> Size:
+    height, width = hole.size
+    return Size(min(picture.height, height + 2 * context.height), min(picture.width, width + 2 * context.width))
+
+
+def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
+    """A stretch of `length` with first..last in its middle, moved and cut to lie in 0..limit; never less than that."""
+    length = min(max(length, last - first), limit)
+    start = min(max(0, (first + last - length) // 2), limit - length)
+    return start, start + length
+
+
+def _stretched(crop: Crop, rule: SizeRule) -> Crop:
+    return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
+
+
+def _owned(holes: Holes, group: _Group) -> Bool2D:
+    """The masked pixels of the crop's box that belong to the group's holes."""
+    chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
+    chosen[np.array(group.members) + 1] = True
+    box, hole, (top, left) = group.crop.box, group.hole, holes.origin
+    owned: Bool2D = np.zeros(box.size, np.bool_)
+    labels = holes.labels[hole.top - top : hole.bottom - top, hole.left - left : hole.right - left]
+    owned[hole.top - box.top : hole.bottom - box.top, hole.left - box.left : hole.right - box.left] = chosen[labels]
+    return owned
+
+
+@lru_cache(maxsize=64)
+def _sides(rule: SizeRule) -> _Sides:
+    heights, widths = (tuple(sorted(set(sides))) for sides in zip(*rule.buckets(), strict=True))
+    context = max(1, min(MIN_CONTEXT, heights[0] // 8, widths[0] // 8))
+    return _Sides(heights, widths, Size(heights[-1], widths[-1]), context)
+
+
+def _first_from(ascending: tuple[int, ...], least: int) -> int:
+    return next((side for side in ascending if side >= least), ascending[-1])
+
+
+def _scaled(size: Size, scale: float) -> Size:
+    return Size(max(1, round(size.height / scale)), max(1, round(size.width / scale)))
+
+
+def _shrink(crop: Crop) -> float:
+    return max(crop.box.size.height / crop.scaled.height, crop.box.size.width / crop.scaled.width)
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a.top < b.bottom and b.top < a.bottom and a.left < b.right and b.left < a.right
+
+
+def _union(a: Box, b: Box) -> Box:
+    return Box(min(a.top, b.top), min(a.left, b.left), max(a.bottom, b.bottom), max(a.right, b.right))
+
+
+def _cost(crop: Crop) -> int:
+    return crop.tile.height * crop.tile.width
+
+
+def _least_cost(sides: _Sides) -> int:
+    """Of any crop."""
+    return sides.heights[0] * sides.widths[0]

@@ -1,0 +1,1 @@
+"""Encoded files to pixels and back."""

@@ -1,0 +1,83 @@
+"""ICC colour profiles: read from files, dropped where they do not describe the pixels, embedded in results."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from service.core.errors import InvalidImage
+from service.core.items import ImageFormat
+from service.imaging.files.containers import jpeg_segments, png_chunks, webp_chunks
+
+MAX_PROFILE_BYTES = 4 << 20
+"""Printers' profiles have up to 3 MB; what inflates to more than this is no profile."""
+
+_JPEG_PROFILE = b"ICC_PROFILE\0"
+_JPEG_PIECE = 65_533 - len(_JPEG_PROFILE) - 2
+_COLOUR_SPACES = {1: b"GRAY", 3: b"RGB "}
+
+
+def read_profile(data: bytes, file_format: ImageFormat, channels: int) -> bytes | None:
+    """The profile embedded in a file whose header was read before, if it fits pixels of 1 or 3 channels.
+
+    A profile that is broken, or for another colour space than the pixels', is dropped: viewers ignore it too.
+
+    Raises:
+        InvalidImage: it is, or inflates to, more than `MAX_PROFILE_BYTES`.
+    """
+    profile = {"jpeg": _from_jpeg, "png": _from_png, "webp": _from_webp}[file_format](data)
+    if len(profile) > MAX_PROFILE_BYTES:
+        raise InvalidImage(
+            f"the colour profile is larger than {MAX_PROFILE_BYTES >> 20} MiB; send the image without it"
+        )
+    if len(profile) < 132 or profile[36:40] != b"acsp" or struct.unpack_from(">I", profile)[0] > len(profile):
+        return None
+    return fitting(profile, channels)
+
+
+def fitting(profile: bytes | None, channels: int) -> bytes | None:
+    """The profile, or None where it is not for pixels of that many channels."""
+    return profile if profile is not None and profile[16:20] == _COLOUR_SPACES[channels] else None
+
+
+def embed_in_jpeg(jpeg: bytes, profile: bytes) -> bytes:
+    """A JPEG file with the profile in APP2 segments behind its JFIF header."""
+    after = 4 + struct.unpack_from(">H", jpeg, 4)[0] if jpeg[2:4] == b"\xff\xe0" else 2
+    pieces = [profile[at : at + _JPEG_PIECE] for at in range(0, len(profile), _JPEG_PIECE)]
+    segments = [
+        struct.pack(">HH", 0xFFE2, 2 + len(_JPEG_PROFILE) + 2 + len(piece))
+        + _JPEG_PROFILE
+        + bytes((number, len(pieces)))
+        + piece
+        for number, piece in enumerate(pieces, 1)
+    ]
+    return b"".join((jpeg[:after], *segments, jpeg[after:]))
+
+
+def _from_jpeg(data: bytes) -> bytes:
+    pieces: dict[int, bytes] = {}
+    count = 0
+    for segment in jpeg_segments(data):
+        if segment.kind == b"\xe2" and data.startswith(_JPEG_PROFILE, segment.start, segment.end):
+            body = data[segment.start + len(_JPEG_PROFILE) : segment.end]
+            if len(body) > 2:
+                pieces[body[0]], count = body[2:], body[1]
+    return b"".join(pieces[n] for n in range(1, count + 1)) if sorted(pieces) == list(range(1, count + 1)) else b""
+
+
+def _from_png(data: bytes) -> bytes:
+    for chunk in png_chunks(data):
+        if chunk.kind == b"iCCP":
+            _, separator, packed = data[chunk.start : chunk.end].partition(b"\0")
+            try:
+                inflated = zlib.decompressobj().decompress(packed[1:], MAX_PROFILE_BYTES + 1)
+            except zlib.error:
+                return b""
+            return inflated if separator else b""
+        if chunk.kind == b"IDAT":
+            break
+    return b""
+
+
+def _from_webp(data: bytes) -> bytes:
+    return next((data[chunk.start : chunk.end] for chunk in webp_chunks(data) if chunk.kind == b"ICCP"), b"")

@@ -1,0 +1,64 @@
+"""Crops for models that fill one fixed part of their tile and nothing else: any hole is moved and scaled onto it. Pure.
+
+The hole's bounding box lies in the middle of that part, as large as it fits with its aspect kept, so that little of
+what the model invents is thrown away. Where the tile reaches beyond the picture it is reflected padding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from engines.manifest import FixedSize
+from service.core.items import Box, Crop, Size
+
+_ROUNDING = 1e-6
+
+
+class _Span(NamedTuple):
+    """A stretch of the picture on one axis, start..stop, which lies `offset` pixels into the tile, `scaled` long."""
+
+    start: int
+    stop: int
+    offset: int
+    scaled: int
+
+    def in_tile(self, position: int) -> float:
+        return self.offset + (position - self.start) * self.scaled / (self.stop - self.start)
+
+
+def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
+    """The crop that puts a hole of the picture onto `target`, a part of the rule's tile."""
+    least = min(target.size)
+    slack = 0
+    while True:  # rounding to whole pixels may push the hole over the edge: then it is made a little smaller
+        scale = max(
+            hole.size.height / max(1, target.size.height - slack), hole.size.width / max(1, target.size.width - slack)
+        )
+        rows = _placed(hole.top, hole.bottom, picture.height, (target.top, target.bottom, rule.height), scale)
+        columns = _placed(hole.left, hole.right, picture.width, (target.left, target.right, rule.width), scale)
+        fits = (
+            rows.in_tile(hole.top) >= target.top - _ROUNDING
+            and rows.in_tile(hole.bottom) <= target.bottom + _ROUNDING
+            and columns.in_tile(hole.left) >= target.left - _ROUNDING
+            and columns.in_tile(hole.right) <= target.right + _ROUNDING
+        )
+        if fits or slack >= least - 1:
+            box = Box(rows.start, columns.start, rows.stop, columns.stop)
+            tile = Size(rule.height, rule.width)
+            scaled = Size(rows.scaled, columns.scaled)
+            return Crop(box, scaled, tile, below=rows.offset, right_of=columns.offset)
+        slack += 1
+
+
+def _placed(first: int, last: int, limit: int, target: tuple[int, int, int], scale: float) -> _Span:
+    """One axis: first..last of a picture of `limit` pixels onto the middle of low..high of a tile.
+
+    scale: pixels of the picture for each of the tile.
+    """
+    low, high, tile = target
+    origin = (first + last - (low + high) * scale) / 2
+    start = max(0, min(first, math.ceil(origin - _ROUNDING)))
+    stop = min(limit, max(last, math.floor(origin + tile * scale + _ROUNDING)))
+    offset = max(0, min(tile - 1, round((start - origin) / scale)))
+    return _Span(start, stop, offset, max(1, min(tile - offset, round((stop - start) / scale))))

@@ -1,0 +1,68 @@
+"""What a mask must be before anything is computed: as large as its image, and neither empty nor full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from service.core.errors import InvalidOption, SizesDiffer
+from service.core.items import Bool2D, Brightness, MaskMode, Size
+
+
+def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -> Bool2D:
+    """The mask at the image's size.
+
+    Raises:
+        SizesDiffer: it has another size, and `mask_resize` does not allow scaling it.
+    """
+    have = Size(*mask.shape)
+    if have == size:
+        return mask
+    if mask_resize is None:
+        raise SizesDiffer(f"the image is {size} and the mask {have}; send equal sizes, or mask_resize=nearest")
+    scaled = cv2.resize(mask.view(np.uint8), (size.width, size.height), interpolation=cv2.INTER_NEAREST)
+    return scaled.astype(np.bool_)
+
+
+def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness]) -> float:
+    """The share of pixels to fill, in (0, 1).
+
+    Args:
+        mask: H×W, True = fill.
+        mode: how it was read.
+        look: gives the brightness of the mask's file; called only to say why a mask is refused.
+
+    Raises:
+        InvalidOption: `mask_empty` or `mask_full`: most often a mask of the other polarity, or one of zeros and ones.
+    """
+    filled = int(np.count_nonzero(mask))
+    if filled == 0:
+        raise InvalidOption(
+            f"with mask_mode={mode} the mask selects no pixel to fill; {_explain(mode, look)}", code="mask_empty"
+        )
+    if filled == mask.size:
+        raise InvalidOption(
+            f"with mask_mode={mode} the mask selects every pixel, which leaves nothing to fill from; "
+            f"{_explain(mode, look)}",
+            code="mask_full",
+        )
+    return filled / mask.size
+
+
+def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> str:
+    """What is wrong with a mask that selects nothing or everything: no pixel of it is white, or nobody knows.
+
+    Another mode would not help a mask of zeros and ones: what is empty as `white` is full as `black`.
+    """
+    if mode != "alpha":
+        seen = look()
+        if seen.darkest < seen.brightest < seen.half:
+            cure = f"multiply it by {seen.most:,}" if seen.brightest == 1 else f"write them as {seen.most:,}"
+            return (
+                f"its brightest value is {seen.brightest:,} of {seen.most:,}, "
+                f"and {'holes' if mode == 'white' else 'what is kept'} must be at least {seen.half:,}; {cure}"
+            )
+    return "is another mask_mode meant?"

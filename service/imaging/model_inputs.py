@@ -1,0 +1,66 @@
+"""What a model takes, told from its manifest alone: file parts, text fields, and whether it can be served. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engines.manifest import Manifest, TensorSpec
+from service.core.schemas import OPTIONS, Taken, Takes
+
+_OF_DIVERSE_MODELS = frozenset({"seed", "samples"})
+
+
+def takes(manifest: Manifest) -> Takes:
+    """What a request for the model looks like."""
+    fields = OPTIONS[manifest.task].model_fields
+    return Takes(
+        endpoint=f"/v1/{manifest.task}",
+        parts=list(_parts(manifest)),
+        fields=[
+            Taken(name=name, required=False, description=field.description or "")
+            for name, field in fields.items()
+            if manifest.diverse or name not in _OF_DIVERSE_MODELS
+        ],
+        refused=refusal(manifest),
+    )
+
+
+def refusal(manifest: Manifest) -> str | None:
+    """Why the model cannot be served; None where it can.
+
+    Pictures are grey or RGB. Two channels out are a picture only where the manifest says that they are the a and b
+    that belong to the lightness of the input (docs/adr/0007-two-channels.md).
+    """
+    image, output = manifest.input("image"), manifest.output
+    if image is not None and manifest.image_channels not in (1, 3):
+        return f"{manifest.key} takes {manifest.image_channels} channels, which is neither grey nor RGB"
+    if manifest.output_channels in (1, 3):
+        return None
+    if manifest.output_channels == 2 and output.colours == "ab" and image is not None and image.colours == "lightness":
+        return None
+    return (
+        f"{manifest.key} gives {manifest.output_channels} channels, which are no picture; a manifest can say that they "
+        "are the `ab` of an image taken as `lightness`"
+    )
+
+
+def _parts(manifest: Manifest) -> Iterator[Taken]:
+    image, label = manifest.input("image"), manifest.input("label")
+    if image is not None:
+        yield Taken(name="image", required=True, description=_picture(image))
+    if label is not None:
+        classes = f"class ids 0 to {label.classes - 1}" if label.classes else "class ids 0 to 255"
+        yield Taken(name="image", required=True, description=f"{classes}: a grey or palette PNG")
+    if manifest.task == "inpaint":
+        yield Taken(name="mask", required=True, description="what to fill: JPEG, PNG or WebP of the image's size")
+    if manifest.input("instance") is not None:
+        description = "instance ids: a grey PNG of 8 or 16 bits, of the image's size"
+        yield Taken(name="instance", required=True, description=description)
+    if (reference := manifest.input("reference")) is not None:
+        description = f"the picture whose look is taken, of the image's size: {_picture(reference)}"
+        yield Taken(name="reference", required=True, description=description)
+
+
+def _picture(image: TensorSpec) -> str:
+    kind = "RGB" if image.shape[1] == 3 else "taken as grey"
+    return f"JPEG, PNG or WebP, {kind}"

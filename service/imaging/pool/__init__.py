@@ -1,0 +1,1 @@
+"""The threads that decode, prepare, finish and encode."""

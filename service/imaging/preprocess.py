@@ -1,0 +1,99 @@
+"""Pictures and masks to samples: cut out, scaled, padded, 8 bits, the model's channels. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from engines.manifest import Manifest
+from service.core.items import Bool2D, Crop, Picture, Pixels, Sample, Size
+from service.imaging.files.pixels import to_8_bits, to_channels
+
+
+def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifest) -> Sample:
+    """One crop with its holes: `image` uint8 H×W×C and `mask` uint8 H×W, 1 = fill, of the crop's tile.
+
+    All holes in the box are marked, also those that another crop fills. A tile's pixel is marked where any of the
+    picture's pixels in it is, so no hole is lost by scaling down, and none of what lies under it shows.
+    """
+    rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
+    image = _scaled_image(_model_pixels(picture.pixels[rows, columns], manifest), crop.scaled)
+    holes = _scaled_mask(mask[rows, columns].view(np.uint8), crop.scaled)
+    if manifest.input("mask") is None:
+        image = _hidden(image, holes)
+    return Sample(crop.tile, {"image": _padded(image, crop), "mask": _padded(holes, crop)})
+
+
+def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
+    """The picture as `image` uint8 H×W×C of the crop's tile; alpha is left out."""
+    return Sample(crop.tile, {"image": _whole(_model_pixels(picture.pixels, manifest), crop)})
+
+
+def reference_array(picture: Picture, crop: Crop, manifest: Manifest) -> NDArray[np.float32]:
+    """The second picture of a model that takes one: float32 C×H×W in [0, 1], of the crop's tile."""
+    spec = manifest.input("reference")
+    channels = 3 if spec is None else int(spec.shape[1])
+    image = _whole(to_channels(to_8_bits(picture.pixels), channels), crop)
+    planes: NDArray[np.float32] = np.ascontiguousarray(image.transpose(2, 0, 1), np.float32) / np.float32(255)
+    return planes
+
+
+def _whole(image: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
+    """What such models were trained on was scaled by Pillow's bicubic filter."""
+    if crop.scaled != Size(*image.shape[:2]):
+        scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
+        width_height = (crop.scaled.width, crop.scaled.height)
+        image = np.asarray(scaled.resize(width_height, Image.Resampling.BICUBIC)).reshape(*crop.scaled, -1)
+    return _padded(image, crop)
+
+
+def _model_pixels(pixels: Pixels, manifest: Manifest) -> NDArray[np.uint8]:
+    return to_channels(to_8_bits(pixels), manifest.image_channels)
+
+
+def _scaled_image(image: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    if Size(*image.shape[:2]) == size:
+        return image
+    shrinks = image.shape[0] >= size.height and image.shape[1] >= size.width
+    how = cv2.INTER_AREA if shrinks else cv2.INTER_CUBIC
+    scaled: Any = cv2.resize(image, (size.width, size.height), interpolation=how)
+    return np.asarray(scaled, np.uint8).reshape(*size, -1)
+
+
+def _scaled_mask(holes: Any, size: Size) -> Any:
+    """Scaled by maximum, first in one direction, then in the other."""
+    if Size(*holes.shape) == size:
+        return holes
+    return _scaled_rows(_scaled_rows(holes, size.height).T, size.width).T
+
+
+def _scaled_rows(holes: Any, height: int) -> Any:
+    """Each of the `height` rows is the maximum of all rows that it touches."""
+    have = holes.shape[0]
+    first = np.arange(height) * have // height
+    last = -(-np.arange(1, height + 1) * have // height) - 1
+    scaled = np.ascontiguousarray(holes[first])
+    for step in range(1, int((last - first).max()) + 1):
+        np.maximum(scaled, holes[np.minimum(first + step, last)], out=scaled)
+    return scaled
+
+
+def _hidden(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
+    """For a model that is not told where the holes are: the mean of the other pixels in place of what is removed."""
+    kept = image[holes == 0]
+    mean = kept.mean(axis=0) if kept.size else np.full(image.shape[2], 127.5)
+    return np.where(holes[:, :, None] == 0, image, np.rint(mean).astype(np.uint8))
+
+
+def _padded(array: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
+    """Moved to its place in the tile and reflected at the edges up to the tile's size; always contiguous."""
+    tile, top, left = crop.tile, crop.below, crop.right_of
+    bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
+    if top or left or bottom or right:
+        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, cv2.BORDER_REFLECT_101)
+        array = padded.reshape(*tile, *array.shape[2:])
+    return np.ascontiguousarray(array)

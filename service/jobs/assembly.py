@@ -1,0 +1,116 @@
+"""Builds the jobs from the settings, and looks after them while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import structlog
+
+from service.admission.admission import Admission
+from service.core.errors import ServiceError
+from service.core.items import Call, Reply
+from service.core.order import Order
+from service.core.settings import Settings
+from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.name_lookup import Names
+from service.jobs.request_files import KeptOrders
+from service.jobs.webhook_sender import Deliverer
+from service.jobs.webhook_signing import read_secrets
+from service.jobs.webhook_targets import Destinations
+from service.ledger.database import Database
+from service.lifecycle.background import running
+from service.pipeline import Pipeline
+from service.saving.spool.process_folder import Owner
+from service.web.responses import result_url
+
+_log = structlog.get_logger(__name__)
+_LOOK_EVERY_S = 0.5
+_DELIVER_EVERY_S = 0.5
+_FORGET_EVERY = 120
+"""Looks."""
+
+
+@asynccontextmanager
+async def open_jobs(
+    pipeline: Pipeline,
+    fulfil: Callable[[Order, Call], Awaitable[Reply]],
+    ledger: Database,
+    owner: Owner,
+    loaded: asyncio.Event,
+    names: Names,
+) -> AsyncIterator[Jobs]:
+    """The jobs of this process; those of dead ones are taken up once the models are `loaded`."""
+    settings = pipeline.settings
+
+    deliverer = _deliverer(pipeline, ledger, names)
+
+    async def urls(order: Order, call: Call) -> list[str]:
+        reply = await fulfil(order, call)
+        return [url for picture in reply.pictures if (url := result_url(picture))]
+
+    parts = JobParts(
+        ledger=ledger,
+        kept=KeptOrders(settings.results_dir),
+        disk=pipeline.store.disk,
+        owner=owner,
+        admission=pipeline.admission,
+        fulfil=urls,
+        clock=pipeline.clock,
+        now=time.time,
+        new_id=pipeline.new_id,
+        **({"on_finished": deliverer.announce} if deliverer else {}),
+    )
+    jobs = Jobs(parts, JobLimits(settings.max_jobs, settings.job_ttl_s))
+    loops = [_look_after(jobs, pipeline.admission, loaded)]
+    if deliverer:
+        loops.append(_deliver(deliverer))
+    async with running(*loops):
+        yield jobs
+    await jobs.close()
+
+
+async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+    await loaded.wait()
+    for look in count():
+        try:
+            await jobs.stop_cancelled()
+            if not admission.draining.is_set():
+                await jobs.inherit()
+            if look % _FORGET_EVERY == 0:
+                await jobs.forget()
+                await jobs.drop_orphans()
+        except (ServiceError, OSError) as error:  # OSError: no descriptor left to look at an owner's lock with
+            _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def destinations_of(settings: Settings) -> Destinations | None:
+    """Where webhooks may go; None where there are none."""
+    if not settings.webhook_secret_file:
+        return None
+    hosts = tuple(host.strip() for host in settings.webhook_hosts.split(",") if host.strip())
+    return Destinations(hosts, settings.webhook_private)
+
+
+def _deliverer(pipeline: Pipeline, ledger: Database, names: Names) -> Deliverer | None:
+    settings, destinations = pipeline.settings, destinations_of(pipeline.settings)
+    if destinations is None:
+        return None
+    secrets = read_secrets(Path(settings.webhook_secret_file))
+    return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, names)
+
+
+async def _deliver(deliverer: Deliverer) -> None:
+    while True:
+        try:
+            tried = await deliverer.deliver_due()
+        except Exception as error:  # whatever one address does to the client, the others are tried
+            tried = 0
+            _log.warning("webhooks cannot be delivered; it is tried again", error=repr(error))
+        if not tried:
+            await asyncio.sleep(_DELIVER_EVERY_S)

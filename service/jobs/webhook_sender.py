@@ -1,0 +1,146 @@
+"""Delivers webhooks: at least once, in no particular order, with growing pauses, through restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+import structlog
+
+from service.core.errors import InvalidOption
+from service.core.schemas import WebhookReply
+from service.jobs import table, webhook_signing, webhook_table
+from service.jobs.table import Job
+from service.jobs.webhook_signing import Secrets
+from service.jobs.webhook_table import Delivery
+from service.jobs.webhook_targets import AddressRefused, CheckedResolver, Destinations, Resolve
+from service.ledger.database import Database
+
+_log = structlog.get_logger(__name__)
+RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
+"""As Standard Webhooks proposes it, about 31 hours in all; given up after the last."""
+_GONE = 410
+_AT_ONCE = 16
+_TIMEOUT = aiohttp.ClientTimeout(total=15.0)
+_LEASE_S = 60.0
+"""Longer than a try may take: then the process that took a message is dead, and another one may."""
+_ID_PREFIX = "msg_"
+Outcome = Literal["delivered", "failed", "given_up"]
+_STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
+    "delivered": "delivered",
+    "failed": "pending",
+    "given_up": "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one try came to. status: 0 where there was none, and `reason` says why. refused: it may never be sent."""
+
+    status: int
+    reason: str | None = None
+    refused: bool = False
+
+
+class DeliveryObserver(Protocol):
+    """Told about every try, on the event loop."""
+
+    def webhook_tried(self, outcome: Outcome) -> None:
+        """One try ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliverer:
+    """Sends what is due. Used on the event loop."""
+
+    ledger: Database
+    secrets: Secrets
+    destinations: Destinations
+    observer: DeliveryObserver
+    now: Callable[[], float]
+    resolve: Resolve
+    retry_after_s: Sequence[float] = RETRY_AFTER_S
+
+    def announce(self, ledger: sqlite3.Connection, job: Job) -> None:
+        """Enter the message that a job has ended, if its request asked for it; in the transaction that ends it."""
+        url = job.facts.get("webhook")
+        if url is not None and job.status in job.facts["webhook_events"]:
+            message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.payload(job), self.now())
+            webhook_table.add(ledger, message)
+
+    async def deliver_due(self) -> int:
+        """Try what is due once; how many messages that were."""
+        if not await self.ledger.read(partial(webhook_table.is_due, now=self.now())):
+            return 0
+        take = partial(webhook_table.take, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
+        due = await self.ledger.write(take)
+        connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
+        ) as session:
+            await asyncio.gather(*(self._try(session, one) for one in due))
+        return len(due)
+
+    async def _try(self, session: aiohttp.ClientSession, message: Delivery) -> None:
+        answer = await self._post(session, message)
+        outcome = self._outcome(answer, message)
+        await self.ledger.write(partial(self._settle, message=message, outcome=outcome, reason=answer.reason))
+        level = _log.debug if outcome == "delivered" else _log.warning
+        host = urlsplit(message.url).hostname  # the rest may hold what is nobody's business
+        facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
+        level("webhook", id=message.id, host=host, **facts)
+        self.observer.webhook_tried(outcome)
+
+    def _outcome(self, answer: Answer, message: Delivery) -> Outcome:
+        if 200 <= answer.status < 300:
+            return "delivered"
+        if answer.refused or answer.status == _GONE or message.tries > len(self.retry_after_s):
+            return "given_up"
+        return "failed"
+
+    def _settle(self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None) -> None:
+        """Write down what a try came to, for the next one and for whoever asks after the job."""
+        if outcome == "failed":
+            next_at = self.now() + self.retry_after_s[message.tries - 1]
+            webhook_table.postpone(ledger, message.id, next_at)
+        else:
+            webhook_table.remove(ledger, message.id)
+        told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)
+        table.tell_webhook(ledger, message.id.removeprefix(_ID_PREFIX), told)
+
+    async def _post(self, session: aiohttp.ClientSession, message: Delivery) -> Answer:
+        try:
+            self.destinations.check(message.url)
+            headers = webhook_signing.headers(self.secrets, message.id, int(self.now()), message.body)
+            async with session.post(
+                message.url, data=message.body.encode(), headers=headers, allow_redirects=False
+            ) as response:
+                return Answer(response.status, _why_not(response.status))
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
+            return _unanswered(error)
+
+
+def _why_not(status: int) -> str | None:
+    """Why an answer does not end it; None where it does."""
+    if 200 <= status < 300:
+        return None
+    return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
+
+
+def _unanswered(error: Exception) -> Answer:
+    """Why there was no answer, in words that say nothing about this side's network."""
+    if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
+        return Answer(0, "goes where this server sends no webhooks", refused=True)
+    reasons: dict[type[Exception], str] = {  # the first that fits
+        aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
+        aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
+        asyncio.TimeoutError: "no answer in time",
+        aiohttp.ClientConnectorError: "it cannot be connected to",
+    }
+    return Answer(0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke"))

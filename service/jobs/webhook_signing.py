@@ -1,0 +1,70 @@
+"""What a webhook says, and its signature (Standard Webhooks 1.0: github.com/standard-webhooks). Pure.
+
+The signature is HMAC-SHA256 of `ID.TIMESTAMP.BODY`; with several secrets, as while one is replaced by another, there
+are several signatures, and a receiver accepts any.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from service.core.settings import SettingsInvalid
+from service.jobs.table import Job
+
+_PREFIX = "whsec_"
+_SHORTEST_SECRET = 24
+"""Bytes; the specification asks for 24 to 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The keys of signatures; printing them prints none."""
+
+    keys: Sequence[bytes]
+
+    def __repr__(self) -> str:
+        return f"<Secrets [{len(self.keys)}]>"
+
+
+def read_secrets(path: Path) -> Secrets:
+    """The secrets in a file, one a line: `whsec_` and base64.
+
+    Raises:
+        SettingsInvalid: the file cannot be read, or a line is no secret; the message repeats none of it.
+    """
+    try:
+        lines = path.read_text("ascii").split()
+        keys = [base64.b64decode(line.removeprefix(_PREFIX), validate=True) for line in lines]
+    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+        what = type(error).__name__
+        raise SettingsInvalid(f"webhook_secret_file {path} is not lines of whsec_BASE64 ({what})") from None
+    if not keys or any(len(key) < _SHORTEST_SECRET for key in keys):
+        raise SettingsInvalid(f"webhook_secret_file {path} needs secrets of at least {_SHORTEST_SECRET} bytes")
+    return Secrets(keys)
+
+
+def payload(job: Job) -> str:
+    """The JSON body of the event that a job has ended."""
+    ended = datetime.fromtimestamp(job.finished_at or 0.0, timezone.utc).isoformat()
+    data = job.reply().model_dump(mode="json", exclude={"webhook"})  # what became of this one is not known yet
+    return json.dumps({"type": f"job.{job.status}", "timestamp": ended, "data": data})
+
+
+def headers(secrets: Secrets, message_id: str, timestamp: int, body: str) -> dict[str, str]:
+    """The headers of one try to deliver; the id is the same for every try, so that receivers can tell repeats."""
+    signed = f"{message_id}.{timestamp}.{body}".encode()
+    digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in secrets.keys]
+    return {
+        "Content-Type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests),
+    }

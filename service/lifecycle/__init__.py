@@ -1,0 +1,1 @@
+"""How the process lives and ends: background tasks, draining, health, what it may use of the host."""

@@ -1,0 +1,1 @@
+"""An engine process: one session for each front end."""

@@ -1,0 +1,125 @@
+"""The engine process's side of one front end: samples come out of its slots and tiles go back into them.
+
+Every sample is answered once, when nothing touches its slot any more: one that is withdrawn while it computes is
+answered when its batch is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import structlog
+
+from service.admission.fairness import Flow
+from service.batching.batcher import Batcher, Entry
+from service.core.errors import NotReady, ServiceError
+from service.core.items import Computed
+from service.processes.engine.leases import Offers
+from service.processes.shared.channel import Channel
+from service.processes.shared.messages import Begun, Done, Failed, LetGo, Message, Submit, Wanted, Withdraw
+from service.processes.shared.slots import Memory
+from service.processes.shared.status_board import Row
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connected front end. Used on the event loop only."""
+
+    number: int
+    """Of this connection, among all that there have been."""
+    batcher: Batcher
+    offers: Offers
+    memory: Memory
+    """Its slots."""
+    locked: bool
+    """Whether they are page-locked."""
+    row: Row
+    """Where this process tells how much it has to do."""
+    want: Callable[[Session, Wanted], None]
+    """Asked for versions that are not the newest."""
+    done: Callable[[Session], None]
+    """Told when it is gone and nothing touches its slots any more."""
+    connected: bool = True
+    channel: Channel = field(init=False)
+    _entries: dict[int, Entry] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.channel = Channel(self._receive, self._lost)
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Submit):
+            self._submit(message)
+        elif isinstance(message, Withdraw):
+            self._withdraw(message.id)
+        elif isinstance(message, LetGo):
+            self.offers.let_go(self.number, message.lease)
+        elif isinstance(message, Wanted):
+            self.want(self, message)
+        else:
+            _log.error("a front end sent what it should not", message=type(message).__name__)
+
+    def _submit(self, order: Submit) -> None:
+        offered = self.offers.find(order.lease)
+        try:
+            if offered is None:
+                raise NotReady("the model is not loaded any more; try again", code="worker_lost")
+            layout = offered.layouts.of(order.height, order.width, order.samples)
+            size = (order.height, order.width, order.samples)
+            sample = self.memory.sample(order.offset, layout, size, locked=self.locked)
+            on_begun = partial(self.channel.send, Begun(order.id)) if order.tell_begun else None
+            flow = Flow(order.client, order.priority)
+            entry = self.batcher.enqueue(
+                sample, offered.lease.served, order.deadline, on_begun, flow, traced=order.traced
+            )
+        except ServiceError as error:
+            self.channel.send(failed(order.id, error))
+            return
+        self._entries[order.id] = entry
+        self.row.load += 1
+        entry.reply.add_done_callback(partial(self._answer, order.id, entry))
+
+    def _withdraw(self, number: int) -> None:
+        entry = self._entries.get(number)
+        if entry is not None and self.batcher.withdraw(entry):
+            entry.reply.cancel()
+
+    def _answer(self, number: int, entry: Entry, reply: asyncio.Future[Computed]) -> None:
+        del self._entries[number]
+        self.row.load -= 1
+        if reply.cancelled():
+            self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
+        elif (error := reply.exception()) is not None:
+            self.channel.send(failed(number, error))
+        else:
+            computed = reply.result()
+            into = entry.sample.into
+            if into is not None and computed.tile is not into:  # of a device that chose the place itself
+                np.copyto(into, computed.tile)
+            facts = (computed.batch_size, computed.queue_s, computed.infer_s, computed.device_s, computed.batch)
+            self.channel.send(Done(number, *facts))
+        self._end_if_idle()
+
+    def _lost(self) -> None:
+        """What it still waited for is withdrawn, as far as it has not begun."""
+        self.connected = False
+        self.offers.left(self.number)
+        for number in list(self._entries):
+            self._withdraw(number)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self.connected and not self._entries:
+            self.done(self)
+
+
+def failed(number: int, error: BaseException) -> Failed:
+    """An error on its way to a front end; `service.processes.remote_errors` makes it one again."""
+    if isinstance(error, ServiceError):
+        return Failed(number, type(error).__name__, str(error), error.code, error.retry_after_s)
+    return Failed(number, type(error).__name__, str(error))

@@ -1,0 +1,1 @@
+"""A front end's side: the backend that sends its samples to engine processes."""

@@ -1,0 +1,22 @@
+"""Errors of an engine process, made errors of this one again: of the same class, code and text."""
+
+from __future__ import annotations
+
+from engines.errors import EngineUnavailable, ModelNotFound, RetouchError
+from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ServiceError, ShuttingDown
+from service.processes.shared.messages import Failed
+
+_CLASSES: dict[str, type[ServiceError]] = {
+    known.__name__: known for known in (DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown)
+}
+
+
+def service_error(failure: Failed) -> ServiceError:
+    """What the client is told."""
+    kind = _CLASSES.get(failure.kind, ServiceError)
+    return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
+
+
+def model_error(failure: Failed) -> RetouchError:
+    """Why a version cannot be leased."""
+    return ModelNotFound(failure.text) if failure.kind == "ModelNotFound" else EngineUnavailable(failure.text)

@@ -1,0 +1,300 @@
+"""Starts the processes, starts them again when they die, and ends them in order. It does nothing else.
+
+Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On a signal
+front ends drain first; engine processes end when nobody is left who could ask them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+from prometheus_client import start_http_server
+
+from service.core.settings import Settings, SettingsInvalid
+from service.lifecycle.cores import usable_cores
+from service.lifecycle.hangup import hangup_signals, is_hangup
+from service.preflight import prepare
+from service.processes.launcher.plan import Restarts, devices, divided
+from service.processes.launcher.run_directory import RunDirectory
+from service.processes.launcher.signals import Signals
+from service.processes.shared.assignment import Assignment
+from service.processes.shared.status_board import Board, Places, make_board
+
+_log = structlog.get_logger(__name__)
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+_LOOK_EVERY_S = 0.2
+_START_TIMEOUT_S = 600.0
+"""An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
+_GRACE_S = 20.0
+"""Beyond the drain and its delay."""
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A place for a process, and the process that has it now."""
+
+    name: str
+    spawn: Callable[[], subprocess.Popen[bytes]]
+    gone: Callable[[int], None]
+    """Told the process id of one that is gone."""
+    beat_at: Callable[[], float]
+    restarts: Restarts = field(default_factory=Restarts)
+    process: subprocess.Popen[bytes] | None = None
+    due_at: float = 0.0
+    started_at: float = 0.0
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    def start(self, now: float) -> None:
+        """Start it, or, where the system has nothing to start it with, try again later."""
+        try:
+            self.process, self.started_at = self.spawn(), now
+        except OSError as error:  # the others go on
+            pause_s = self.restarts.pause_s(0.0)
+            self.due_at = now + pause_s
+            _log.error("process not started", process=self.name, reason=str(error), again_in_s=pause_s)
+        else:
+            _log.info("process started", process=self.name, pid=self.process.pid)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def reap(self, now: float) -> int | None:
+        """The exit status of a process that has ended since the last look."""
+        if self.process is None or (status := self.process.poll()) is None:
+            return None
+        self.gone(self.process.pid)
+        self.process = None
+        self.due_at = now + self.restarts.pause_s(now - self.started_at)
+        return status
+
+    def silent_s(self, now: float) -> float:
+        """Since when its event loop has not turned; 0 while it starts."""
+        beat_at = self.beat_at()
+        return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
+
+
+class Address(NamedTuple):
+    """Where front ends listen."""
+
+    family: int
+    where: Any
+    """As `socket.bind` takes it; host and port first."""
+
+
+class Launcher:
+    """The parent of all processes.
+
+    Args:
+        settings: all knobs; `workers` is at least 1.
+        stack: closes what it holds.
+    """
+
+    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+        self._settings = settings
+        self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
+        self._run_directory = stack.enter_context(RunDirectory.make())
+        self._devices = devices(settings, os.environ)
+        engines = len(self._devices)
+        self._places = Places(settings.workers, engines)
+        self._board_fd = make_board(self._places)
+        stack.callback(os.close, self._board_fd)
+        self._board = Board(self._board_fd, self._places)
+        self._address = _reserve(settings.host, settings.port, stack)
+        self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
+        self._engines = [self._child("engine", index) for index in range(engines)]
+        self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
+        self._signalled, self._wishes = False, 0
+        self._drained_at = 0.0
+        self._looked_at = self._watching_since = time.monotonic()
+        self._clean = True
+
+    @property
+    def _children(self) -> list[Child]:
+        return [*self._engines, *self._front_ends]
+
+    def run(self) -> int:
+        """Serve until the end; the exit status: 0 when every process ended well after a signal."""
+        now = time.monotonic()
+        for child in self._children:
+            child.start(now)
+        while not (self._signalled and not any(child.running for child in self._children)):
+            received = self._signals.wait(_LOOK_EVERY_S)
+            now = time.monotonic()
+            for number in received:
+                if number != signal.SIGCHLD:
+                    self._end(signal.Signals(number), now)
+            self._look(now)
+        return 0 if self._clean else 1
+
+    def serve_metrics(self) -> bool:
+        """Serve the series of all processes on a port of their own; False if it cannot be had."""
+        port = self._settings.metrics_port
+        try:
+            start_http_server(port, self._settings.host, self._run_directory.metrics())
+        except OSError as error:
+            _log.error("metrics port not available", port=port, reason=str(error))
+            return False
+        return True
+
+    def _end(self, number: signal.Signals, now: float) -> None:
+        """The first signal drains, the second cuts the drain short, the third kills. SIGHUP drains, uncounted."""
+        self._drained_at, self._signalled = self._drained_at or now, True
+        self._wishes += not is_hangup(number)
+        _log.info("ending", signal=number.name, times=self._wishes)
+        if self._wishes > 2:
+            self._kill(self._children)
+            return
+        for child in self._front_ends:
+            child.signal(number if is_hangup(number) else signal.SIGTERM)
+
+    def _look(self, now: float) -> None:
+        still_s, self._looked_at = now - self._looked_at, now
+        if still_s > self._settings.hang_timeout_s / 2:  # the machine stood still: nobody could show life meanwhile
+            _log.warning("the launcher stood still; processes get time to show life", for_s=round(still_s, 1))
+            self._watching_since = now
+        for child in self._children:
+            if (status := child.reap(now)) is not None:
+                self._ended(child, status)
+        alive = any(child.running for child in self._front_ends)
+        allowed_s = self._settings.drain_delay_s + self._settings.drain_timeout_s + _GRACE_S
+        if self._signalled and now - self._drained_at > allowed_s:
+            self._kill(self._children)
+        if self._signalled and not alive:
+            for child in self._engines:
+                child.signal(signal.SIGTERM)
+        for child in self._children:
+            self._look_after(child, now, alive)
+
+    def _look_after(self, child: Child, now: float, alive: bool) -> None:
+        if child.running and min(child.silent_s(now), now - self._watching_since) > self._settings.hang_timeout_s:
+            _log.error("process hangs", process=child.name)
+            self._kill([child])
+        elif not child.running and now >= child.due_at and self._is_needed(child, alive):
+            child.start(now)
+
+    def _is_needed(self, child: Child, alive: bool) -> bool:
+        """Once the end has begun, only engine processes for front ends that still finish their requests."""
+        return not self._signalled or (alive and child in self._engines)
+
+    def _ended(self, child: Child, status: int) -> None:
+        if self._signalled and status in (0, -signal.SIGTERM, -signal.SIGHUP):  # the latter before it served anybody
+            return
+        if self._signalled:
+            self._clean = False
+        pause_s = round(max(0.0, child.due_at - time.monotonic()), 1)
+        _log.error("process ended", process=child.name, status=status, restart_in_s=pause_s)
+
+    def _kill(self, children: Sequence[Child]) -> None:
+        self._clean = self._clean and not self._signalled
+        for child in children:
+            child.signal(signal.SIGKILL)
+
+    def _child(self, role: str, index: int) -> Child:
+        is_engine = role == "engine"
+        row = self._board.engine(index) if is_engine else self._board.front_end(index)
+
+        def gone(pid: int) -> None:
+            row.clear()
+            self._run_directory.forget_metrics(pid)
+
+        spawn = (lambda: self._spawn_engine(index)) if is_engine else (lambda: self._spawn_front_end(index))
+        return Child(f"{role}-{index}", spawn, gone, lambda: row.beat_at)
+
+    def _spawn_engine(self, index: int) -> subprocess.Popen[bytes]:
+        gpu = self._devices[index]
+        environment = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
+        return self._spawn("engine", index, self._listeners[index].fileno(), environment, f"cuda:{gpu}" if gpu else "")
+
+    def _spawn_front_end(self, index: int) -> subprocess.Popen[bytes]:
+        with _bound(self._address) as listener:
+            return self._spawn("front_end", index, listener.fileno(), {"CUDA_VISIBLE_DEVICES": ""}, "")
+
+    def _spawn(
+        self, role: str, index: int, listener: int, environment: dict[str, str], device: str
+    ) -> subprocess.Popen[bytes]:
+        assignment = Assignment.model_validate(
+            {
+                "role": role,
+                "index": index,
+                "launcher": os.getpid(),
+                "settings": divided(self._settings, usable_cores()).model_copy(update={"port": self._address.where[1]}),
+                "sockets": [str(path) for path in self._run_directory.sockets(self._places.engines)],
+                "board": self._board_fd,
+                "front_ends": self._places.front_ends,
+                "engines": self._places.engines,
+                "listener": listener,
+                "device": device,
+            }
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.processes"],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **environment, **self._run_directory.environment},
+            pass_fds=(listener, self._board_fd, self._run_directory.lock),
+            start_new_session=True,  # Ctrl-C is for the launcher alone, which ends its processes in order
+        )
+        assert process.stdin is not None  # noqa: S101 -- asked for above
+        with suppress(BrokenPipeError), process.stdin:  # killed at once: seen at the next look
+            process.stdin.write(assignment.model_dump_json().encode())
+        return process
+
+
+def _reserve(host: str, port: int, stack: ExitStack) -> Address:
+    """The address to listen on, kept for this server until the stack is closed.
+
+    Raises:
+        SettingsInvalid: it is taken, or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:  # without SO_REUSEPORT: no other server may share it
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+        kept = stack.enter_context(_bound(Address(family, where)))
+    except OSError as error:
+        raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
+    return Address(family, kept.getsockname())
+
+
+def _bound(address: Address) -> socket.socket:
+    """A socket of our own on that address. It gets connections once it listens, and none when its process is gone."""
+    bound = socket.socket(address.family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(address.where)
+    return bound
+
+
+def launch(settings: Settings) -> int:
+    """Serve with `settings.workers` front ends until SIGTERM, SIGINT or SIGHUP.
+
+    Returns:
+        The exit status: 0 when every process ended well.
+
+    Raises:
+        SettingsInvalid: the address cannot be had, this system cannot do it, or as `prepare` says.
+        KeysInvalid: as `prepare` says.
+    """
+    if not sys.platform.startswith("linux"):
+        raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
+    prepare(settings)
+    with ExitStack() as stack:
+        launcher = Launcher(settings, stack)
+        if settings.metrics_port and not launcher.serve_metrics():
+            return 1
+        return launcher.run()

@@ -1,0 +1,44 @@
+"""What the launcher decides: which processes there are, what each gets, and when one is started again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engines.cuda.gpu_detection import visible_gpus
+from service.core.settings import Settings
+
+_ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
+_DIVIDED = ("max_uploads", "max_bodies_mb", "max_decoded_mb", "spool_max_items", "spool_max_mb")
+"""Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
+_LIVED_WELL_S = 10.0
+_LONGEST_PAUSE_S = 10.0
+
+
+def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
+    """The GPU of each engine process, as CUDA_VISIBLE_DEVICES names it; empty for one that computes on the CPU."""
+    gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
+    count = settings.engine_processes or max(1, len(gpus))
+    return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
+
+
+def divided(settings: Settings, cores: int) -> Settings:
+    """A front end's share of the settings, rounded up."""
+    whole = settings.model_dump()
+    share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}
+    threads = settings.codec_threads or max(1, math.ceil(cores / settings.workers))
+    return settings.model_copy(update={**share, "codec_threads": threads})
+
+
+@dataclass(slots=True)
+class Restarts:
+    """Pauses before a process is started again: none after a good life, else doubling."""
+
+    failures: int = 0
+
+    def pause_s(self, lived_s: float) -> float:
+        """The pause after one that lived that long."""
+        self.failures = 0 if lived_s >= _LIVED_WELL_S else self.failures + 1
+        return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

@@ -1,0 +1,1 @@
+"""What front ends and engine processes share: messages, slots, the status board."""

@@ -1,0 +1,129 @@
+"""Messages between two processes of this machine, over a Unix socket; the end of either is seen at once by the other.
+
+A frame is four bytes with its length and a msgpack array of messages: all that one turn of the event loop sends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import structlog
+
+from service.processes.shared.messages import Hello, Message, decode_all, encode
+
+_log = structlog.get_logger(__name__)
+
+_LENGTH = struct.Struct("<I")
+_HELLO_BYTES = 256
+"""More than a greeting has; nothing follows it before it is answered."""
+_HELLO_TIMEOUT_S = 5.0
+
+
+class Channel(asyncio.Protocol):
+    """One end. Used on the event loop only.
+
+    Args:
+        received: called with every message, in order.
+        lost: called once, when the other side is gone or what it sent makes no sense.
+    """
+
+    def __init__(self, received: Callable[[Message], None], lost: Callable[[], None]) -> None:
+        self._received = received
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._outbox: list[Message] = []
+        self._closed = False
+
+    def send(self, message: Message) -> None:
+        """Send with all else of this turn of the loop; to a lost channel it is dropped."""
+        if self._closed:
+            return
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(message)
+
+    def close(self) -> None:
+        """Send what is waiting and end."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is ours."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole frames out of what came."""
+        self._buffer += data
+        at = 0
+        while len(self._buffer) >= at + _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, at)
+            end = at + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            for message in decode_all(memoryview(self._buffer)[at + _LENGTH.size : end]):
+                self._received(message)
+            at = end
+        del self._buffer[:at]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side is gone."""
+        if not self._closed:
+            self._closed = True
+            if exc is not None:
+                _log.warning("channel broke", reason=str(exc))
+            self._lost()
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self._transport is not None and not self._closed:
+            body = encode(outbox)
+            self._transport.write(_LENGTH.pack(len(body)) + body)
+
+
+def greet(path: Path, hello: Hello, slots_fd: int) -> socket.socket:
+    """Connect to an engine process and hand it the slots; blocks for moments only.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(os.fspath(path))
+        socket.send_fds(connection, [encode(hello)], [slots_fd])
+    except BaseException:
+        connection.close()
+        raise
+    connection.setblocking(False)
+    return connection
+
+
+def receive_greeting(connection: socket.socket) -> tuple[Hello, int]:
+    """What a front end that connected says first, and the descriptor of its slots; blocks until it came.
+
+    Raises:
+        OSError: it did not come in time, or is no greeting.
+    """
+    connection.settimeout(_HELLO_TIMEOUT_S)
+    data, descriptors, _, _ = socket.recv_fds(connection, _HELLO_BYTES, 1)
+    connection.setblocking(False)
+    try:
+        (hello,) = decode_all(b"\x91" + data)
+    except ValueError as error:
+        hello = None
+        reason = str(error)
+    else:
+        reason = "no descriptor of slots came with it"
+    if not isinstance(hello, Hello) or len(descriptors) != 1:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise OSError(f"a front end did not greet as it should: {reason}")
+    return hello, descriptors[0]

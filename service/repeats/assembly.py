@@ -1,0 +1,44 @@
+"""Builds what answers repeated requests from the settings, and looks after it while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from service.core.errors import ServiceError
+from service.core.settings import Settings
+from service.ledger.database import Database
+from service.lifecycle.background import running
+from service.repeats.idempotency import Idempotency
+from service.repeats.response_files import KeptResponses
+from service.saving.disk_state import DiskState
+from service.saving.spool.process_folder import Owner
+
+_log = structlog.get_logger(__name__)
+_FORGET_EVERY_S = 60.0
+
+
+@asynccontextmanager
+async def open_idempotency(
+    settings: Settings, ledger: Database, owner: Owner, disk: DiskState
+) -> AsyncIterator[Idempotency]:
+    """The keys of all processes that share the results folder."""
+    kept = KeptResponses(settings.results_dir)
+    ttl_s, wait_s = settings.idempotency_ttl_s, settings.idempotency_wait_s
+    idempotency = Idempotency(ledger, kept, disk, owner, time.time, ttl_s, wait_s)
+    async with running(_forget(idempotency)):
+        yield idempotency
+    await idempotency.close()
+
+
+async def _forget(idempotency: Idempotency) -> None:
+    while True:
+        try:
+            await idempotency.forget()
+        except (ServiceError, OSError) as error:
+            _log.warning("expired idempotency keys are still there; it is tried again", error=str(error))
+        await asyncio.sleep(_FORGET_EVERY_S)

@@ -1,0 +1,108 @@
+"""Builds the store of results from the settings, looks after it while the server runs, and flushes it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from service.core.settings import Settings
+from service.lifecycle.background import running
+from service.lifecycle.drain import Drain
+from service.saving.results import SaveObserver
+from service.saving.retention import Retention, RetentionLimits
+from service.saving.spool.capacity import SpoolLimits
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import Owner
+from service.saving.storage.contract import Storage
+from service.saving.storage.disk import ResultFiles
+from service.saving.storage.s3 import ObjectLocation, open_object_storage
+from service.saving.store import ResultStore
+
+_log = structlog.get_logger(__name__)
+RETENTION_LOCK = ".retention.lock"
+_SWEEP_EVERY_S = 60.0
+_LOOK_EVERY_S = 1.0
+"""How soon it is seen that a disk that failed has room again."""
+_INHERIT_EVERY_S = 2.0
+"""How long the results of a process that died wait for another one to take them up."""
+
+
+@asynccontextmanager
+async def open_store(
+    settings: Settings, observer: SaveObserver, drain: Drain, owner: Owner
+) -> AsyncIterator[ResultStore]:
+    """The store that the settings choose. At the end it is flushed, within what is left of the drain.
+
+    Raises:
+        SettingsInvalid: results could not be saved as the settings say.
+    """
+    limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
+    spool_files = SpoolFiles(owner)
+    threads = settings.upload_threads if settings.results_url else settings.save_threads
+    storage = open_storage(settings)
+    store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
+    await asyncio.to_thread(store.start)
+    try:
+        async with running(_look(store), _inherit(store), _sweep(settings, storage, spool_files)):
+            yield store
+    finally:
+        await _flush(store, drain)
+
+
+def open_storage(settings: Settings) -> Storage:
+    """Where results last; the results directory is made and tried in any case, for the spool is there.
+
+    Raises:
+        SettingsInvalid: the directory cannot be written to, or the URL makes no sense.
+    """
+    files = ResultFiles(settings.results_dir, most_at_once=settings.save_group)
+    files.prepare()
+    if not settings.results_url:
+        return files
+    return open_object_storage(
+        ObjectLocation(settings.results_url, settings.s3_endpoint, settings.s3_region, settings.upload_timeout_s)
+    )
+
+
+async def _look(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.to_thread(store.look)
+
+
+async def _inherit(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_INHERIT_EVERY_S)
+        await asyncio.to_thread(store.inherit)
+
+
+async def _sweep(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
+    limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
+    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time, spool_files.ids)
+    while limits.any:
+        try:
+            await asyncio.to_thread(retention.sweep)
+        except OSError as error:
+            _log.warning("old results cannot be deleted; it is tried again", error=str(error))
+        await asyncio.sleep(_SWEEP_EVERY_S)
+
+
+async def _flush(store: ResultStore, drain: Drain) -> None:
+    flush_s = drain.flush_s
+    await asyncio.to_thread(store.flush, flush_s)
+    left = await asyncio.to_thread(store.left)
+    await asyncio.to_thread(store.close)
+    if left.spooled or left.unsure:
+        _log.error(
+            "results not saved in time; the next start takes them up",
+            left=left.spooled + left.unsure,
+            unsure=left.unsure,
+            waited_s=flush_s,
+        )
+    if left.lost:
+        _log.error("results that were promised are lost", lost=left.lost)
+    drain.unsaved = left.total

@@ -1,0 +1,25 @@
+"""What is written down beside every stored result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.core.items import Call, Reply
+from service.core.schemas import Options
+
+
+def sidecar_of(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
+    """Who asked for what, and how the picture of that index came about; JSON values. The store adds what it knows."""
+    drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
+    return {
+        "request_id": call.request_id,
+        "model": reply.model,
+        "engine": reply.engine,
+        "options": options.model_dump(exclude_none=True),
+        **drawn,
+        "width": reply.size.width,
+        "height": reply.size.height,
+        "mask_coverage": reply.coverage,
+        "batch_size": reply.batch_size,
+        "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
+    }

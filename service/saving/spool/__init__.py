@@ -1,0 +1,1 @@
+"""Results on local disk before they are promised: they survive `kill -9`."""

@@ -1,0 +1,116 @@
+"""The waiting room of results that are not on disk yet: how much it holds, and when a refused client should return.
+
+`Spool` decides and does nothing else: no locks, no threads, no clock. service/saving/store.py guards it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.core.errors import Overloaded
+
+DRAIN_WINDOW_S = 30.0
+"""Saves older than this say nothing about how fast the disk is now."""
+UNKNOWN_DRAIN_RETRY_S = 5.0
+"""Asked for when nothing was saved lately: the disk fails, or has only just been given work."""
+LONGEST_RETRY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLimits:
+    """How many results, and how many bytes of them, may wait for the disk."""
+
+    max_items: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses between the tries of a failing disk: doubling from `first_s` up to `longest_s`."""
+
+    first_s: float = 0.1
+    longest_s: float = 5.0
+
+    def pause_s(self, failures: int) -> float:
+        """The pause after that many failures in a row."""
+        return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+
+
+class _Saved(NamedTuple):
+    at: float
+    size: int
+
+
+class Spool:
+    """Counts what is promised (reserved) and what waits (filled); refuses what does not fit."""
+
+    def __init__(self, limits: SpoolLimits) -> None:
+        self._limits = limits
+        self._saved: deque[_Saved] = deque(maxlen=512)
+        self.reserved_items = 0
+        self.reserved_bytes = 0
+        self.waiting_items = 0
+        self.waiting_bytes = 0
+
+    @property
+    def items(self) -> int:
+        """Results promised or waiting."""
+        return self.reserved_items + self.waiting_items
+
+    @property
+    def bytes(self) -> int:
+        """Bytes promised or waiting; a promise counts with its estimate."""
+        return self.reserved_bytes + self.waiting_bytes
+
+    def reserve(self, estimate: int, now: float) -> None:
+        """Promise room for a result of about `estimate` bytes.
+
+        A result larger than the whole spool gets in when the spool is empty: it could never be saved otherwise.
+
+        Raises:
+            Overloaded: code `spool_full`, with the seconds until there should be room; nothing was promised.
+        """
+        items_over = self.items + 1 - self._limits.max_items
+        bytes_over = self.bytes + estimate - self._limits.max_bytes if self.items else 0
+        if items_over > 0 or bytes_over > 0:
+            raise Overloaded(
+                f"{self.items} results ({self.bytes / 2**20:.1f} MiB) wait to be saved and the spool is full; try "
+                "again later, send save=false, or raise spool_max_items and spool_max_mb",
+                code="spool_full",
+                retry_after_s=self._retry_after_s(items_over, bytes_over, now),
+            )
+        self.reserved_items += 1
+        self.reserved_bytes += estimate
+
+    def release(self, estimate: int) -> None:
+        """Take a promise back."""
+        self.reserved_items -= 1
+        self.reserved_bytes -= estimate
+
+    def fill(self, estimate: int, size: int) -> None:
+        """Turn a promise into a waiting result of `size` bytes, which may exceed the estimate: it was accepted."""
+        self.release(estimate)
+        self.inherit(size)
+
+    def inherit(self, size: int) -> None:
+        """A waiting result of a dead process, which was promised room there."""
+        self.waiting_items += 1
+        self.waiting_bytes += size
+
+    def drain(self, size: int, now: float) -> None:
+        """A waiting result is durable."""
+        self.waiting_items -= 1
+        self.waiting_bytes -= size
+        self._saved.append(_Saved(now, size))
+
+    def _retry_after_s(self, items_over: int, bytes_over: int, now: float) -> float:
+        """Seconds until the disk, as fast as lately, has made room for the excess."""
+        recent = [saved for saved in self._saved if now - saved.at <= DRAIN_WINDOW_S]
+        if not recent:
+            return UNKNOWN_DRAIN_RETRY_S
+        elapsed_s = max(now - recent[0].at, 1e-3)
+        items_per_s = len(recent) / elapsed_s
+        bytes_per_s = max(sum(saved.size for saved in recent), 1) / elapsed_s
+        return min(LONGEST_RETRY_S, max(items_over / items_per_s, bytes_over / bytes_per_s))

@@ -1,0 +1,294 @@
+"""The spool on disk: a result is written here before it is promised, and leaves when it is durable where it lasts.
+
+Each process appends to segments in a folder of its own (service/saving/spool/segment.py). Writing waits for no device:
+what is in the system's page cache outlives the process, killed or not. `sync` makes it outlive the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from service.saving.disk_io import Disk
+from service.saving.spool.other_processes import SUFFIX, Neighbours, opened, segments
+from service.saving.spool.process_folder import Owner
+from service.saving.spool.segment import Record, Segment, Spooled, cross_out, packed, read_body, scan
+
+_log = structlog.get_logger(__name__)
+_PATIENCE_S = 5.0
+
+
+class SpoolFiles:
+    """This process's part of the spool, and a look into those of the others. All methods block; all are thread-safe."""
+
+    def __init__(self, owner: Owner, disk: Disk | None = None) -> None:
+        self.owner = owner
+        self._disk = disk or Disk()
+        self._lock = threading.Lock()  # guards all below; one look into `_own` needs none
+        self._own: dict[str, tuple[Segment, Record]] = {}
+        self._current: tuple[Segment, int] | None = None  # what is appended to, open
+        self._numbers = count(1)
+        self._neighbours = Neighbours()
+        self._adopted: deque[str] = deque()
+        """Inherited results that nobody was told of yet."""
+
+    def open(self) -> None:
+        """Take a folder of one's own.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self.owner.enter()
+
+    def close(self) -> None:
+        """Leave; what is left is inherited by the next process that looks."""
+        if self._lock.acquire(timeout=_PATIENCE_S):  # a write that hangs in the disk does not keep the process alive
+            self._end_current()
+            self._lock.release()
+        self.owner.leave()
+
+    def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
+        """Spool a result, anew where it is there already; in a new folder where this process's own was removed.
+
+        Raises:
+            OSError: the disk is full or failing; nothing is left of it.
+        """
+        with self._lock:
+            before = self._own.get(result_id)
+            try:
+                self._append(result_id, body, sidecar)
+            except OSError:
+                if self._current is None or not self._current[0].end or not self._end_current():
+                    raise
+                self._append(result_id, body, sidecar)  # the room was taken by what counts no longer
+        if before is not None:
+            self._leave(result_id, *before)
+
+    def read(self, result_id: str) -> Spooled | None:
+        """A result that any process spooled; None where nobody did, or it has left the spool.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        if (own := self._read_own(result_id)) is not None:  # as a rule, and without a look round
+            return own
+        for folder in self._all():
+            if folder == self.owner.folder:
+                own = self._read_own(result_id)
+            elif found := self._neighbours.find(folder, result_id):
+                own = Spooled(found[1], found[0].line.sidecar)
+            if own is not None:
+                return own
+        return None
+
+    def ids(self) -> set[str]:
+        """Of all results that any process has spooled.
+
+        Raises:
+            OSError: a folder is there and cannot be listed.
+        """
+        ids: set[str] = set()
+        for folder in self._all():
+            if folder == self.owner.folder:
+                with self._lock:
+                    ids.update(self._own)
+                continue
+            for path in segments(folder):
+                with suppress(FileNotFoundError), opened(path) as descriptor:
+                    ids.update(record.line.id for record in scan(descriptor)[0])
+        return ids
+
+    def sync(self, result_id: str) -> None:
+        """Wait until it is on the device; does nothing where it has left the spool.
+
+        Raises:
+            OSError: the disk is failing; what is in this segment may be gone already, and no more is written there.
+        """
+        own = self._own.get(result_id)
+        if own is None:
+            return
+        segment = own[0]
+        if segment.suspect:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        try:
+            with suppress(FileNotFoundError), self._opened(segment) as descriptor:
+                self._disk.sync(descriptor)
+                self._disk.sync_directory(self.owner.folder)
+        except OSError:
+            segment.sealed = segment.suspect = True
+            raise
+
+    def is_suspect(self, result_id: str) -> bool:
+        """Whether it is in a file that could not be synced."""
+        own = self._own.get(result_id)
+        return own is not None and own[0].suspect
+
+    def remove(self, result_id: str) -> None:
+        """It is durable elsewhere. Where the disk does not take that, an heir may save it again, which is allowed."""
+        with self._lock:
+            own = self._own.pop(result_id, None)
+        if own is not None:
+            self._leave(result_id, *own)
+
+    def inherit(self) -> Iterator[tuple[str, Spooled]]:
+        """Results that dead processes left, which are this one's from then on.
+
+        A torn one was never promised: its process died while it wrote, before the reply. It is removed, and logged.
+
+        Raises:
+            OSError: after all others were told of: one cannot be read or moved, and stays for the next look.
+        """
+        failed: list[OSError] = []
+        for folder in self.owner.folders()[1:]:
+            with self.owner.inherit(folder) as dead:
+                for path in segments(folder) if dead else ():
+                    try:
+                        self._adopt(path)
+                    except OSError as error:  # noqa: PERF203 -- each by itself
+                        failed.append(error)
+        for _ in range(len(self._adopted)):
+            result_id = self._adopted.popleft()
+            try:
+                found = self._read_own(result_id)
+            except OSError as error:
+                failed.append(error)
+                self._adopted.append(result_id)
+                continue
+            if found is not None:
+                yield result_id, found
+            else:
+                _log.warning("a torn result was removed from the spool; it had not been promised", result=result_id)
+                self.remove(result_id)
+        if failed:
+            raise failed[0]
+
+    def _append(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
+        segment, descriptor = self._writable()
+        record, pieces = packed(result_id, body, sidecar, segment.end)
+        try:
+            self._disk.append(descriptor, pieces, segment.end)
+        except OSError:
+            with suppress(OSError):  # a torn end is not read; the first error is the one to report
+                os.ftruncate(descriptor, segment.end)
+            raise
+        segment.end = record.end
+        segment.counting += 1
+        self._own[result_id] = (segment, record)
+
+    def _writable(self) -> tuple[Segment, int]:
+        """The segment to append to, and its descriptor: a new one where there is none, or it is full or was removed."""
+        if self._current is not None:
+            segment, descriptor = self._current
+            if not segment.full and os.fstat(descriptor).st_nlink:
+                return self._current
+            self._end_current()
+        try:
+            self._current = self._made()
+        except FileNotFoundError:
+            self.owner.enter_again()
+            self._current = self._made()
+        return self._current
+
+    def _end_current(self) -> bool:
+        """Append to it no more: it goes when nothing in it counts any longer; whether that is now."""
+        if self._current is None:
+            return False
+        (segment, descriptor), self._current = self._current, None
+        segment.sealed = True
+        os.close(descriptor)
+        if segment.counting:
+            return False
+        with suppress(OSError):
+            segment.path.unlink(missing_ok=True)
+        return True
+
+    def _made(self) -> tuple[Segment, int]:
+        path = self._path()
+        return Segment(path), self._disk.create(path)
+
+    def _path(self) -> Path:
+        """Of a new segment."""
+        return self.owner.folder / f"{next(self._numbers)}{SUFFIX}"
+
+    def _read_own(self, result_id: str) -> Spooled | None:
+        own = self._own.get(result_id)
+        if own is None:
+            return None
+        segment, record = own
+        try:
+            with opened(segment.path) as descriptor:
+                body = read_body(descriptor, record)
+        except FileNotFoundError:  # durable since, or removed by somebody
+            return None
+        return None if body is None else Spooled(body, record.line.sidecar)
+
+    def _adopt(self, path: Path) -> None:
+        """A dead process's segment becomes one of this process's."""
+        with opened(path) as descriptor:  # before it moves: what cannot be read stays for the next look
+            found, whole = scan(descriptor)
+            torn = os.fstat(descriptor).st_size - whole
+        segment = Segment(self._path(), whole, len(found), sealed=True)
+        adopted = {record.line.id: (segment, record) for record in found}
+        with self._lock:  # before it moves, so that whoever looks meanwhile finds it in one of both places
+            self._own.update(adopted)
+        try:
+            path.rename(segment.path)
+        except OSError:
+            with self._lock:
+                for result_id in adopted:
+                    del self._own[result_id]
+            raise
+        self._adopted.extend(adopted)
+        if torn:
+            _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
+        if not found:
+            segment.path.unlink(missing_ok=True)
+
+    def _leave(self, result_id: str, segment: Segment, record: Record) -> None:
+        """The record counts no longer."""
+        try:
+            with suppress(FileNotFoundError), opened(segment.path, os.O_WRONLY) as descriptor:
+                cross_out(descriptor, record)
+        except OSError as error:
+            _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
+        with self._lock:
+            segment.counting -= 1
+            done = segment.full and not segment.counting
+        if done:  # not while the lock is held: it waits for the journal
+            with suppress(OSError):  # its records are crossed out
+                segment.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _opened(self, segment: Segment) -> Iterator[int]:
+        """The descriptor that wrote it, as long as there is one: another may not be told of a write that was lost."""
+        with self._lock:
+            current = self._current
+            own = os.dup(current[1]) if current is not None and current[0] is segment else None
+        if own is None:
+            with opened(segment.path) as descriptor:
+                yield descriptor
+            return
+        try:
+            yield own
+        finally:
+            os.close(own)
+
+    def _all(self) -> Iterator[Path]:
+        """The folders of all processes, twice: while a dead one's is inherited, a result may move past the first look.
+
+        And again if folders came or went meanwhile.
+        """
+        folders = None
+        while (now := self.owner.folders()) != folders:
+            folders = now
+            self._neighbours.forget_all_but(folders)
+            yield from (*folders, *folders)

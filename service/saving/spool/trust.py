@@ -1,0 +1,89 @@
+"""How far the spool on disk can be relied on for what waits in it, when the disk fails.
+
+A sync that fails says that something written before is lost, once, and no later sync can be believed for that file: its
+results are kept in memory from then on, beside what is left of them, until they are durable or spooled anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.core.errors import ServiceError
+from service.saving.disk_state import DiskState
+from service.saving.spool.files import SpoolFiles
+from service.saving.storage.contract import Storage
+from service.saving.write_queue import Waiting
+
+
+class Left(NamedTuple):
+    """Promised results that are not durable when the process ends."""
+
+    spooled: int = 0
+    """In the spool, for the next start."""
+    unsure: int = 0
+    """There too, but the disk failed to sync them: the next start may find them damaged."""
+    lost: int = 0
+    """Nowhere."""
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolTrust:
+    """Thread-safe; its methods block."""
+
+    spool_files: SpoolFiles
+    storage: Storage
+    disk: DiskState
+
+    def secure(self, group: Iterable[Waiting], everyone: Collection[Waiting]) -> None:
+        """Make results that could not be saved outlive the machine, each synced in the spool.
+
+        Args:
+            group: the caller's own: nobody else saves them meanwhile.
+            everyone: all that wait; those in a file that cannot be relied on any more are kept in memory.
+        """
+        for waiting in group:
+            if waiting.remembered and self.disk.why:
+                continue
+            try:
+                if waiting.remembered:
+                    self.spool_files.write(waiting.id, *waiting.remembered)
+                self.spool_files.sync(waiting.id)
+                waiting.remembered = None
+            except OSError as error:
+                self.disk.failed(error, waiting.size)
+                self._remember(everyone)
+
+    def left(self, everyone: Iterable[Waiting], lost: int) -> Left:
+        """What becomes of those that wait if the process ends now, beside those that are lost already; reads each."""
+        spooled = unsure = 0
+        for waiting in everyone:
+            if not self._is_there(waiting):
+                lost += 1
+            elif self.spool_files.is_suspect(waiting.id):
+                unsure += 1
+            else:
+                spooled += 1
+        return Left(spooled, unsure, lost)
+
+    def _is_there(self, waiting: Waiting) -> bool:
+        with suppress(OSError, ServiceError):
+            if self.spool_files.read(waiting.id) is not None:
+                return True
+            if waiting.remembered:
+                self.spool_files.write(waiting.id, *waiting.remembered)
+                return True
+            return self.storage.read_sidecar(waiting.id) is not None  # it has just been saved
+        return False
+
+    def _remember(self, everyone: Iterable[Waiting]) -> None:
+        for waiting in everyone:
+            if waiting.remembered is None and self.spool_files.is_suspect(waiting.id):
+                with suppress(OSError):
+                    waiting.remembered = self.spool_files.read(waiting.id)

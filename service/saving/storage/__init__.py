@@ -1,0 +1,1 @@
+"""Where results are kept for good: a local disk or S3."""

@@ -1,0 +1,150 @@
+"""Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, ID = 32 hexadecimal digits, `ab` = the first two.
+
+A file is written under `.incoming`, synced, and only then renamed to its place, the image before its sidecar, with the
+directory synced after each: after a crash at any point a sidecar that can be seen has its whole image beside it. Many
+results at once take the same three steps together, each followed by one sync of the whole file system.
+`.incoming` is one folder in the same file system, so that a start finds what a crashed run left without a look
+through every result.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from service.core.settings import SettingsInvalid
+from service.saving.disk_io import Disk
+from service.saving.disk_state import INCOMING
+from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
+from service.saving.storage.syncfs import changes_of, is_synced_whole, kind_of, syncs_tell_errors
+
+
+class ResultFiles(Storage):
+    """Results under one directory."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None, most_at_once: int = 64) -> None:
+        self._directory = directory
+        self._most_at_once = most_at_once
+        self._incoming = directory / INCOMING
+        self._disk = disk or Disk()
+        self._durable_shards: set[str] = set()
+
+    def prepare(self) -> None:
+        """Make the directory, try a write in it, and remove what a crashed run left half written.
+
+        Another process that shares the directory may lose a file that it is writing; its store writes it again.
+
+        Raises:
+            SettingsInvalid: the directory cannot be made or written to.
+        """
+        probe = self._incoming / "probe"
+        try:
+            self._incoming.mkdir(parents=True, exist_ok=True)
+            for leftover in self._incoming.iterdir():
+                leftover.unlink(missing_ok=True)
+            self._disk.write(probe, b"")
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise SettingsInvalid(
+                f"results_dir {self._directory} cannot be written to ({error.strerror or error}); "
+                "choose another with --results-dir or RETOUCH_RESULTS_DIR"
+            ) from error
+
+    def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
+        """See `Storage`."""
+        result_id: str = sidecar["id"]
+        image = self._directory / object_name(result_id, SUFFIXES[sidecar["media_type"]])
+        shard = image.parent
+        try:
+            self._make_durable(shard)
+            self._publish(body, image)
+            self._publish(sidecar_file(sidecar), image.with_suffix(".json"))
+        except OSError:
+            self._durable_shards.discard(shard.name)  # it may have been deleted under us: look again
+            raise
+
+    @property
+    def most_at_once(self) -> int:
+        """See `Storage`. One, where a sync of the whole file system cannot be relied on."""
+        told = syncs_tell_errors(platform.system(), platform.release())
+        return self._most_at_once if told and is_synced_whole(kind_of(self._directory)) else 1
+
+    @property
+    def on_this_disk(self) -> bool:
+        """See `Storage`."""
+        return True
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        """See `Storage`. One alone is synced by itself, which waits for nothing that others have written."""
+        if len(results) < 2:
+            return super().write_all(results)
+        images: dict[Path, bytes] = {}
+        sidecars: dict[Path, bytes] = {}
+        for body, sidecar in results:
+            image = self._directory / object_name(sidecar["id"], SUFFIXES[sidecar["media_type"]])
+            images[image], sidecars[image.with_suffix(".json")] = body, sidecar_file(sidecar)
+        try:
+            self._publish_all(images, sidecars)
+        except OSError:
+            self._durable_shards.clear()
+            with suppress(OSError):  # the first error is the one to report
+                for target in (*images, *sidecars):
+                    self._temporary(target).unlink(missing_ok=True)
+            raise
+
+    def entries(self) -> Iterator[Kept]:
+        """See `Storage`."""
+        for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
+            with os.scandir(shard) as files:
+                for file in files:
+                    with suppress(FileNotFoundError):  # deleted since it was listed
+                        stat = file.stat()
+                        yield Kept(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
+
+    def delete(self, name: str) -> None:
+        """See `Storage`."""
+        (self._directory / name).unlink(missing_ok=True)
+
+    def load(self, name: str) -> bytes | None:
+        """See `Storage`."""
+        try:
+            return (self._directory / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _make_durable(self, shard: Path) -> None:
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        if shard.name not in self._durable_shards:
+            shard.mkdir(exist_ok=True)
+            self._disk.sync_directory(self._directory)
+            self._durable_shards.add(shard.name)
+
+    def _publish_all(self, images: dict[Path, bytes], sidecars: dict[Path, bytes]) -> None:
+        with changes_of(self._directory) as changes:
+            for folder in {self._incoming, *(image.parent for image in images)}:
+                folder.mkdir(parents=True, exist_ok=True)
+            for target, data in (*images.items(), *sidecars.items()):
+                self._disk.write_soon(self._temporary(target), data)
+            self._disk.sync_all(changes)
+            for kind in (images, sidecars):
+                for target in kind:
+                    self._disk.rename(self._temporary(target), target)
+                self._disk.sync_all(changes)
+
+    def _temporary(self, target: Path) -> Path:
+        return self._incoming / target.name
+
+    def _publish(self, data: bytes, target: Path) -> None:
+        temporary = self._temporary(target)
+        try:
+            self._disk.write(temporary, data)
+            self._disk.rename(temporary, target)
+        except OSError:
+            with suppress(OSError):  # the first error is the one to report
+                temporary.unlink(missing_ok=True)
+            raise
+        self._disk.sync_directory(target.parent)

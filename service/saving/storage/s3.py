@@ -1,0 +1,128 @@
+"""Results in S3-compatible storage: the objects of contract.py under a bucket's prefix.
+
+The client (obstore: the Rust crate object_store) does HTTP, TLS, signing and JSON on threads of its own, without the
+interpreter's lock: an upload takes nothing from the event loop. A try here is one try; how often, and when again, the
+store of results decides, which has the result on disk meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import urlsplit
+
+from service.core.settings import SettingsInvalid
+from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
+from service.saving.storage.s3_credentials import shared_credentials
+
+_DEFAULT_REGION = "us-east-1"
+_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLocation:
+    """Where the bucket is.
+
+    url: `s3://BUCKET/PREFIX`.
+    endpoint: of a server that is not AWS; empty: `AWS_ENDPOINT_URL`, or AWS itself.
+    region: empty: `AWS_REGION`, `AWS_DEFAULT_REGION`, or us-east-1.
+    """
+
+    url: str
+    endpoint: str = ""
+    region: str = ""
+    timeout_s: float = 30.0
+
+
+def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = os.environ) -> ObjectStorage:
+    """The storage at a URL; nothing is sent yet.
+
+    Raises:
+        SettingsInvalid: the URL is no `s3://BUCKET/PREFIX`, the endpoint no `http(s)://HOST:PORT`, the client is not
+            installed, or a credentials file is wrong.
+    """
+    parts = urlsplit(location.url)
+    if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
+        raise SettingsInvalid(f"results_url {location.url!r} is not s3://BUCKET/PREFIX; keys belong in the environment")
+    endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
+    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+        raise SettingsInvalid(f"the S3 endpoint {endpoint.rpartition('@')[2]!r} is not http(s)://HOST:PORT")
+    region = location.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
+    try:
+        s3_store = importlib.import_module("obstore.store").S3Store
+    except ImportError as error:
+        raise SettingsInvalid("results_url needs the S3 client; install this checkout with its extra `s3`") from error
+    keys = shared_credentials(environ, lambda: datetime.now(timezone.utc))
+    client = s3_store(
+        parts.netloc,
+        prefix=parts.path.strip("/") or None,
+        region=region,
+        client_options={
+            "allow_http": bool(endpoint and endpoint.startswith("http://")),
+            "connect_timeout": "5s",
+            "timeout": f"{location.timeout_s}s",
+        },
+        retry_config={"max_retries": 0},
+        **({"endpoint": endpoint} if endpoint else {}),
+        **({"credential_provider": keys} if keys else {}),
+    )
+    return ObjectStorage(client, importlib.import_module("obstore"))
+
+
+class ObjectStorage(Storage):
+    """Results in a bucket."""
+
+    def __init__(self, client: Any, obstore: Any) -> None:
+        self._client = client
+        self._obstore = obstore
+
+    def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
+        """See `Storage`."""
+        result_id, media_type = sidecar["id"], sidecar["media_type"]
+        self._put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
+        self._put(object_name(result_id, ".json"), sidecar_file(sidecar), "application/json")
+
+    def entries(self) -> Iterator[Kept]:
+        """See `Storage`."""
+        stream = iter(self._obstore.list(self._client))
+        while (page := _told(lambda: next(stream, None))) is not None:
+            yield from (Kept(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
+
+    def delete(self, name: str) -> None:
+        """See `Storage`."""
+        try:
+            _told(lambda: self._obstore.delete(self._client, name))
+        except FileNotFoundError:
+            return
+
+    def load(self, name: str) -> bytes | None:
+        """See `Storage`."""
+        try:
+            return bytes(_told(lambda: self._obstore.get(self._client, name).bytes()))
+        except FileNotFoundError:
+            return None
+
+    def _put(self, name: str, data: bytes, media_type: str) -> None:
+        _told(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
+
+
+def _told(call: Callable[[], Any]) -> Any:
+    """The client's own error, in one line and without what a server says in its body (which may name keys).
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        OSError: anything else.
+    """
+    try:
+        return call()
+    except (FileNotFoundError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # the client's tree of errors, those of its credentials, and PanicException, a bug's
+        line = str(error).partition("\n")[0].partition(": <")[0]
+        raise OSError(f"{type(error).__name__}: {line}") from None

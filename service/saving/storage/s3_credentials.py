@@ -1,0 +1,91 @@
+"""The keys of the standard shared credentials file, for a client that reads the environment only.
+
+`AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`; the section `AWS_PROFILE`, else `default`. Read again every
+few minutes, so that rotated keys are taken up. Never logged.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypedDict
+
+from engines.files.regular import read_regular
+from service.core.settings import SettingsInvalid
+
+_MOST_BYTES = 2**20
+_READ_AGAIN_AFTER = timedelta(minutes=10)
+
+
+class Credentials(TypedDict):
+    """As the storage client takes them."""
+
+    access_key_id: str
+    secret_access_key: str
+    token: str | None
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCredentials:
+    """Called by the client when it needs keys, from threads of its own."""
+
+    path: Path
+    profile: str
+    now: Callable[[], datetime]
+
+    def __call__(self) -> Credentials:
+        """The keys of now.
+
+        Raises:
+            OSError, KeyError, SettingsInvalid: the file is gone, has no such profile any more, or is damaged.
+        """
+        section = _read(self.path)[self.profile]
+        return Credentials(
+            access_key_id=section["aws_access_key_id"],
+            secret_access_key=section["aws_secret_access_key"],
+            token=section.get("aws_session_token"),
+            expires_at=self.now() + _READ_AGAIN_AFTER,
+        )
+
+
+def shared_credentials(environ: Mapping[str, str], now: Callable[[], datetime]) -> SharedCredentials | None:
+    """The file's keys; None where the environment has keys of its own, or nobody named a file and there are none in it.
+
+    Raises:
+        SettingsInvalid: the file that `AWS_SHARED_CREDENTIALS_FILE` names cannot be read or has no keys of the profile,
+            or either file is damaged; the message repeats none of it.
+    """
+    if "AWS_ACCESS_KEY_ID" in environ:
+        return None
+    named = environ.get("AWS_SHARED_CREDENTIALS_FILE")
+    path = Path(named or Path.home() / ".aws" / "credentials")
+    profile = environ.get("AWS_PROFILE", "default")
+    try:
+        parser = _read(path)
+        wrong = None if _has_keys(parser, profile) else f"has no keys of the profile {profile!r}"
+    except OSError as error:
+        wrong = f"cannot be read ({error.strerror})"
+    if wrong is None:
+        return SharedCredentials(path, profile, now)
+    if named:
+        raise SettingsInvalid(
+            f"AWS_SHARED_CREDENTIALS_FILE {path} {wrong}; mend it, or unset that for other credentials of this machine"
+        )
+    return None
+
+
+def _has_keys(parser: configparser.ConfigParser, profile: str) -> bool:
+    return all(parser.has_option(profile, name) for name in ("aws_access_key_id", "aws_secret_access_key"))
+
+
+def _read(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(read_regular(path, _MOST_BYTES).decode("utf-8"))
+    except (configparser.Error, UnicodeDecodeError) as error:  # whose messages repeat the line
+        raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
+    return parser

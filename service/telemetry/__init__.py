@@ -1,0 +1,1 @@
+"""What is told of the work: metrics, traces, logs."""

@@ -1,0 +1,194 @@
+"""OpenTelemetry traces over OTLP: one a request with a span a stage, and a span a batch that requests link to.
+
+Off unless `otlp_endpoint` is set; while it is off nothing of OpenTelemetry is imported here. Spans leave on a thread
+of the SDK, which drops them rather than waits. Whether a request is traced is its caller's decision where it sends
+`traceparent` (W3C Trace Context), else chance's. A batch has a trace of its own, because it belongs to several
+requests; it has one only if one of them is traced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+
+from service.core.items import Computed
+from service.core.settings import Settings, SettingsInvalid
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import Tracer
+    from opentelemetry.trace import SpanContext
+
+    from service.telemetry.spans import Spans
+
+_EXPORT_TIMEOUT_S = 5.0
+"""Of one try; a collector that hangs must not hold the process's end longer."""
+_PATH = "/v1/traces"
+_CHANCE_BITS = 53
+"""As many as a float is exact to."""
+
+
+def check_tracing(settings: Settings) -> None:
+    """Whether what the settings ask for is installed.
+
+    Raises:
+        SettingsInvalid: it is not.
+    """
+    if settings.otlp_endpoint and not (find_spec("opentelemetry") and find_spec("opentelemetry.sdk")):
+        raise SettingsInvalid("otlp_endpoint needs OpenTelemetry: install the extra, pip install '.[otel]'")
+
+
+class RequestTracer:
+    """Begins the traces of requests.
+
+    Args:
+        tracer: whose spans they are.
+        ratio: the share of requests without a caller's decision that is recorded.
+        bits: so many random bits as an integer.
+    """
+
+    def __init__(self, tracer: Tracer, ratio: float, bits: Callable[[int], int] = random.getrandbits) -> None:
+        from service.telemetry.spans import Spans  # noqa: PLC0415 -- see the module's text
+
+        self._spans = Spans(tracer, bits)
+        self._left_out_below = round((1.0 - ratio) * 2**_CHANCE_BITS)
+        self._bits = bits
+
+    def begin(self, method: str, path: str, headers: Headers) -> RequestTrace:
+        """The root span of a request; a child of its caller's where it names one."""
+        caller = self._spans.caller(headers) if "traceparent" in headers else None
+        recorded = caller.trace_flags.sampled if caller else self._bits(_CHANCE_BITS) >= self._left_out_below
+        if recorded:
+            root = _Root(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
+            return RequestTrace(root.ids.trace_id, root.ids.span_id, root)
+        trace_id = caller.trace_id if caller else self._bits(128) or 1
+        return RequestTrace(trace_id, self._bits(64) or 1)
+
+    def follow(self, traceparent: str) -> StageTrace:
+        """The trace of a request that began here, or in another process, or before a restart."""
+        from service.telemetry.spans import ids_of  # noqa: PLC0415
+
+        return StageTrace(self._spans, ids_of(traceparent))
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The root span of a request that is recorded, while it runs."""
+
+    spans: Spans
+    ids: SpanContext
+    caller: SpanContext | None
+    method: str
+    path: str
+    began_ns: int
+
+
+class RequestTrace:
+    """One request's trace, and its root span, where that is recorded."""
+
+    def __init__(self, trace_id: int, span_id: int, root: _Root | None = None) -> None:
+        self._root = root
+        self.recorded = root is not None
+        self.ids = {"trace_id": f"{trace_id:032x}", "span_id": f"{span_id:016x}"}
+        self.traceparent = _traceparent(trace_id, span_id, int(self.recorded))
+
+    def end(self, route: str, status: int, facts: dict[str, str]) -> None:
+        """It is answered, or its client left."""
+        root = self._root
+        if root is None:
+            return
+        about = {"http.request.method": root.method, "url.path": root.path, "http.route": route}
+        times = root.began_ns, time.time_ns()
+        name = f"{root.method} {route}"
+        root.spans.request(root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts})
+
+
+class StageTrace:
+    """Spans of a request's stages, told of when they end, from any thread. Names as in Server-Timing."""
+
+    def __init__(self, spans: Spans, parent: SpanContext) -> None:
+        self._spans = spans
+        self._parent = parent
+
+    def stage_ended(self, stage: str, seconds: float) -> None:
+        """A stage ended just now."""
+        now = time.time_ns()
+        self._spans.stage(self._parent, stage, (now - _ns(seconds), now))
+
+    def computed(self, done: Computed) -> None:
+        """A sample came back just now: it waited, then its batch was computed."""
+        now = time.time_ns()
+        began = now - _ns(done.infer_s)
+        self._spans.stage(self._parent, "queue", (began - _ns(done.queue_s), began))
+        self._spans.infer(self._parent, (began, now), done.batch_size, done.batch)
+
+
+class BatchTracer:
+    """Spans of batches, in the process that computes them."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        from service.telemetry.spans import Spans  # noqa: PLC0415
+
+        self._spans = Spans(tracer)
+
+    def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
+        """A batch ended just now; called on the device worker's thread. Returns its `traceparent`."""
+        now = time.time_ns()
+        facts: dict[str, str | int] = {"retouch.model": model, "retouch.device": device, "retouch.batch_size": size}
+        ids = self._spans.batch((now - _ns(infer_s), now), facts)
+        return _traceparent(ids.trace_id, ids.span_id, ids.trace_flags)
+
+
+@asynccontextmanager
+async def open_request_tracer(settings: Settings) -> AsyncIterator[RequestTracer | None]:
+    """Traces as the settings say; None where they say nothing."""
+    async with _open_tracer(settings) as tracer:
+        yield RequestTracer(tracer, settings.trace_ratio) if tracer is not None else None
+
+
+@asynccontextmanager
+async def open_batch_tracer(settings: Settings) -> AsyncIterator[BatchTracer | None]:
+    """As `open_request_tracer`, for the process that computes."""
+    async with _open_tracer(settings) as tracer:
+        yield BatchTracer(tracer) if tracer is not None else None
+
+
+@asynccontextmanager
+async def _open_tracer(settings: Settings) -> AsyncIterator[Tracer | None]:
+    if not settings.otlp_endpoint:
+        yield None
+        return
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import Tracer, TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    from service.telemetry.otlp import Exporter  # noqa: PLC0415
+
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "retouch", "service.version": version("retouch")}),
+        shutdown_on_exit=False,
+    )
+    exporter = Exporter(settings.otlp_endpoint.rstrip("/") + _PATH, timeout=_EXPORT_TIMEOUT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        tracer = provider.get_tracer("retouch")
+        yield tracer if isinstance(tracer, Tracer) else None  # of another kind where OTEL_SDK_DISABLED is set
+    finally:
+        await asyncio.to_thread(provider.shutdown)  # sends what is left
+
+
+def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
+    """W3C Trace Context, version 00."""
+    return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,227 @@
+"""The ASGI application, and the HTTP/1.1 protocol with a limit on the size of a request's header."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.app import Service, open_service
+from service.batching.backend import OpenRoom
+from service.batching.local_backend import open_engine_room
+from service.core.errors import ServiceError
+from service.core.settings import Settings
+from service.web import docs_page, openapi, routes
+from service.web.framing import FramedHttp
+from service.web.middleware import access_log
+from service.web.middleware.authorisation import Authorisation
+from service.web.middleware.direct import Direct
+from service.web.middleware.methods import allowed_methods, heads_of
+
+HEADER_TIMEOUT_S = 20.0
+"""A connection that has not sent a whole header by then is closed; one that is kept alive has its own allowance."""
+MAX_IGNORED_BYTES = 16 * 2**20
+"""Of a body that was refused before it was read; a connection that sends more is closed."""
+IGNORED_BODY_TIMEOUT_S = 30.0
+"""How long such a body may take to arrive after its refusal; then its connection is closed."""
+MAX_HEADER_BYTES = 64 * 1024
+"""Of one request, all lines together; more is answered 400 and the connection closed."""
+WRITE_TIMEOUT_S = 60.0
+"""A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
+_CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
+    "allow_headers": [
+        *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
+        *("Idempotency-Key", "If-None-Match", "traceparent"),
+    ],
+    "expose_headers": [
+        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
+        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
+    ],
+    "max_age": 600,
+}
+"""Never with credentials: keys are sent in a header, and cookies mean nothing here."""
+
+
+class App:
+    """The ASGI application: what every request passes, from the outside in, and FastAPI at its end.
+
+    These layers lie round FastAPI and not in it: what FastAPI and Starlette put round everything of theirs costs each
+    image call time and does nothing for it.
+    """
+
+    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> None:
+        self.service: Service | None = None
+        """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
+        self._fastapi = _fastapi(self._lifespan, version)
+        self._settings, self._open_room = settings, open_room
+        app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
+        if settings.cors_origins:
+            origins = [origin.strip() for origin in settings.cors_origins.split(",")]
+            app = CORSMiddleware(app, allow_origins=origins, **_CORS)
+        self._outermost = access_log.Access(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._outermost(scope, receive, send)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Everything that can be asked for."""
+        return self._fastapi.routes
+
+    @asynccontextmanager
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        async with open_service(self._settings, self._open_room) as service:
+            self.service = service
+            yield {"service": service}
+
+
+def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
+    app = FastAPI(
+        title="Retouch",
+        version=version,
+        summary="Fills holes in images and translates images with trained generators.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        openapi_tags=openapi.TAGS,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    routers = [routes.router, docs_page.router]
+    routers += [heads_of(router) for router in routers]
+    for router in routers:
+        app.include_router(router)
+
+    async def refuse_method(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            error.headers = {"Allow": allowed_methods(routers, request.scope)}
+        return await access_log.reply_with_problem(request, error)
+
+    app.add_exception_handler(405, refuse_method)
+    for error in (ServiceError, HTTPException, RequestValidationError, Exception):
+        app.add_exception_handler(error, access_log.reply_with_problem)
+    return app
+
+
+class LimitedHttp(FramedHttp):
+    """HTTP/1.1 with limits on what a connection takes; uvicorn's own protocol would buffer a header of any size."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+    """Runs while a header is awaited."""
+    _write_timer: asyncio.TimerHandle | None = None
+    """Runs while the client does not take what is sent to it."""
+    _ignored_timer: asyncio.TimerHandle | None = None
+    """Runs while the rest of a body is awaited whose request has been answered."""
+    _ignored_bytes = 0
+    """Of that body, received since."""
+    _unparsed_bytes = 0
+    """Received since the last parsed line or body: one header line that does not end."""
+    _parsed_bytes = 0
+    """Names and values of this request's header so far."""
+
+    _gone: asyncio.Future[None]
+    """Done once the client has hung up; every request of this connection finds it in `request.state.gone`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client connected; its first header is awaited."""
+        super().connection_made(transport)
+        self._gone = self.loop.create_future()
+        self._await_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._header_came()
+        self._written()
+        self._ignored()
+        self._gone.set_result(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, unless it has been fed one endless line."""
+        self._unparsed_bytes += len(data)
+        super().data_received(data)
+        if self._unparsed_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self.refuse(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._parsed_bytes = self._ignored_bytes = 0
+        self._await_header()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header line is complete; too many of them make the request invalid (400)."""
+        self._unparsed_bytes = 0
+        self._parsed_bytes += len(name) + len(value)
+        if self._parsed_bytes > MAX_HEADER_BYTES:
+            raise ValueError(f"the header is larger than {MAX_HEADER_BYTES} bytes")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The header is complete; what follows is its body."""
+        self._unparsed_bytes = 0
+        self._header_came()
+        self.scope["state"]["gone"] = self._gone
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body, which has a limit of its own (form.py)."""
+        self._unparsed_bytes = 0
+        if self.cycle.response_complete:  # refused before it was read: a polite client hears of it, no other is fed
+            self._ignored_bytes += len(body)
+            if self._ignored_bytes > MAX_IGNORED_BYTES:
+                self.transport.abort()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._ignored()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """A reply is sent, perhaps before its request's body has come."""
+        super().on_response_complete()
+        if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
+            self._ignored_timer = self.loop.call_later(IGNORED_BODY_TIMEOUT_S, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        """The client takes less than is sent to it."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client took most of it."""
+        self._written()
+        super().resume_writing()
+
+    def _await_header(self) -> None:
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
+
+    def _header_came(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _ignored(self) -> None:
+        if self._ignored_timer is not None:
+            self._ignored_timer.cancel()
+            self._ignored_timer = None
+
+    def _written(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

@@ -1,0 +1,27 @@
+"""Which model the documentation names in its examples, so that they work on this server. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engines.manifest import Task
+from engines.repository.versions import ModelStatus
+from service.core.settings import Settings
+from service.imaging.model_inputs import refusal
+
+
+def example_models(settings: Settings, statuses: Iterable[ModelStatus]) -> dict[Task, str]:
+    """A name for each task: the server's default, unless others alone are ready; empty where there is neither."""
+    defaults: dict[Task, str] = {
+        "inpaint": settings.inpaint_model,
+        "translate": settings.translate_model,
+        "generate": settings.generate_model,
+    }
+    ready: dict[str, list[str]] = {task: [] for task in defaults}
+    for status in statuses:
+        if status.state == "ready" and status.manifest is not None and refusal(status.manifest) is None:
+            ready[status.manifest.task].append(status.name)
+    return {
+        task: default if default in ready[task] or not ready[task] else ready[task][0]
+        for task, default in defaults.items()
+    }

@@ -1,0 +1,166 @@
+"""Reading a multipart/form-data body (RFC 7578) into memory, within limits.
+
+The parts are read by multipart.py; the body's size is checked before it is read where its length is announced, and
+while it is read where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from engines.validation import faults
+from service.core.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
+from service.web.multipart import Part, PartsReader
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+_NAMES_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The parts of a body: files by name, and text fields by name."""
+
+    files: dict[str, bytes]
+    fields: dict[str, str]
+
+    def file(self, name: str) -> bytes:
+        """The bytes of a file part.
+
+        Raises:
+            InvalidRequest: the part is missing or empty.
+        """
+        data = self.files.get(name)
+        if data is None:
+            raise InvalidRequest(
+                f"the file part `{name}` is missing; send it as multipart/form-data", code="missing_part"
+            )
+        if not data:
+            raise InvalidRequest(f"the file part `{name}` is empty", code="empty_part")
+        return data
+
+    def options(self, model: type[OptionsT]) -> OptionsT:
+        """The text fields as validated options; one that is empty counts as not sent, as forms of browsers send them.
+
+        Raises:
+            InvalidOption: a field is unknown or out of range; the message names it.
+        """
+        known = model.model_fields
+        try:
+            return model.model_validate({name: text for name, text in self.fields.items() if text or name not in known})
+        except ValidationError as error:
+            raise InvalidOption(f"{faults(error, 'field', known)} (fields are {', '.join(known)})") from error
+
+
+def refuse_query(query_string: bytes) -> None:
+    """Refuse options that came in the address, where nothing would read them.
+
+    They would have to be looked at in two places, with a rule for which one wins; and addresses end up in the logs of
+    proxies.
+
+    Raises:
+        InvalidOption: there is a query; the message names its parameters and not their values.
+    """
+    if not query_string:
+        return
+    names = [name for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)]
+    shown = ", ".join(f"`{name[:80]}`" for name in names[:_NAMES_SHOWN]) or "a query"
+    raise InvalidOption(
+        f"{shown} came in the address; options are fields of the form: send them as multipart/form-data "
+        "(curl: -F format=png) and nothing behind the path"
+    )
+
+
+async def read_form(
+    request: Request, files: Collection[str], hold: Callable[[int], None], *, max_body_bytes: int
+) -> Form:
+    """The parts of a request's body; `files` are the names that must be file parts.
+
+    A body that may be empty (no files are expected) may also be no multipart at all, if it is empty. `hold` is told the
+    size of every piece before it is kept, and may refuse it.
+
+    Raises:
+        UnsupportedType: the body is not multipart/form-data, or is compressed.
+        TooLarge: the body is larger than `max_body_bytes`.
+        InvalidRequest: the body is malformed, or a part is repeated or of the wrong kind.
+        Cancelled: the client left before the body was complete.
+    """
+    _check_encoding(", ".join(request.headers.getlist("content-encoding")))
+    content_type = request.headers.get("content-type", "")
+    if content_type.split(";")[0].strip().lower() != "multipart/form-data":
+        if not files and await _is_empty(request):
+            return Form({}, {})
+        raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
+    reader = PartsReader(content_type)
+    try:
+        async for chunk in _limited(request, max_body_bytes):
+            if chunk:
+                hold(len(chunk))
+                reader.feed(chunk)
+    except ClientDisconnect as error:
+        raise Cancelled("the client left before its body was complete") from error
+    return _sort(reader.finish(), files)
+
+
+def _check_encoding(announced: str) -> None:
+    """A compressed body could unpack to any size, and pictures are compressed already."""
+    if announced.strip().lower() not in ("", "identity"):
+        raise UnsupportedType(
+            f"the body has Content-Encoding {announced[:80]!r}; send it as it is, without Content-Encoding",
+            code="unsupported_encoding",
+        )
+
+
+async def _is_empty(request: Request) -> bool:
+    try:
+        async for chunk in request.stream():
+            if chunk:
+                return False
+    except ClientDisconnect as error:
+        raise Cancelled("the client left before its body was complete") from error
+    return True
+
+
+async def _limited(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > max_body_bytes:
+        raise _too_large(max_body_bytes)
+    received = 0
+    async for chunk in request.stream():
+        received += len(chunk)
+        if received > max_body_bytes:
+            raise _too_large(max_body_bytes)
+        yield chunk
+
+
+def _too_large(max_body_bytes: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {max_body_bytes / 2**20:.0f} MiB; send a smaller image")
+
+
+def _sort(parts: list[Part], files: Collection[str]) -> Form:
+    form = Form({}, {})
+    for part in parts:
+        _put(form, part, files)
+    return form
+
+
+def _put(form: Form, part: Part, files: Collection[str]) -> None:
+    name = part.name
+    if name in form.files or name in form.fields:
+        raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")
+    if not part.is_file:
+        if name not in files:
+            form.fields[name] = part.text
+        elif part.size:  # an empty text is what Swagger's page sends for a file that nobody chose
+            raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
+    elif name in files:
+        if part.file_name or part.size:  # a browser sends neither for a file that nobody chose
+            form.files[name] = part.data
+    else:
+        known = f"file parts are {', '.join(files)}" if files else "this call takes no files"
+        raise InvalidRequest(f"unexpected file part {name[:80]!r}; {known}")

@@ -1,0 +1,141 @@
+"""One call that makes pictures, from its header to its response: let in, read, done now or accepted as a job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from engines.manifest import Task
+from service.admission.admission import Ask
+from service.admission.deadline import answer
+from service.admission.fairness import Flow
+from service.app import Service
+from service.core.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
+from service.core.items import Call
+from service.core.order import Order
+from service.core.schemas import OPTIONS
+from service.jobs.assembly import destinations_of
+from service.repeats.idempotency import fingerprint_of, key_name
+from service.web.form import Form, read_form, refuse_query
+from service.web.request_headers import asked_priority, asked_timeout_s, joined, single, wanted_format, wants_job
+from service.web.responses import image_response, job_response
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What a call takes: the file parts that it must and may have."""
+
+    task: Task
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+async def image_call(request: Request, endpoint: Endpoint) -> Response:
+    """The response to a request.
+
+    Raises:
+        ServiceError, Cancelled: why there is none.
+    """
+    service: Service = request.state.service
+    settings, received_at = service.settings, service.clock()
+    refuse_query(request.scope["query_string"])
+    later = wants_job(joined(request.headers, "prefer"))
+    asked_s = asked_timeout_s(single(request.headers, "X-Request-Timeout-Ms"))
+    allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
+    flow = Flow(request.state.client.id, asked_priority(single(request.headers, "X-Priority")))
+    job_id = request.scope["state"].get("job_id")
+    if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:
+        return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
+    with ExitStack() as house:
+        ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
+        place = house.enter_context(service.admission.admit(ask))
+        if not service.outage.over and (reasons := service.outage_reasons()):
+            raise NotReady("; ".join(reasons))
+        form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
+        service.admission.arrive(place)
+        order = _order(form, endpoint, joined(request.headers, "accept"))
+        call = Call(
+            *(request.state.request_id, received_at, received_at + allowed_s, flow),
+            traceparent=request.scope["state"].get("traceparent", ""),
+            own_deadline=asked_s is not None,
+            on_large=partial(service.admission.set_apart, place),
+        )
+        if later:
+            return await _once(request, order, partial(_accept_job, service, order, call, house, job_id))
+        if order.options.webhook is not None:
+            raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
+        left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
+        return await answer(_once(request, order, partial(_reply, request, order, call)), left_s, gone)
+
+
+async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
+    """The answer of `work`, or the one that an earlier request with the same Idempotency-Key got."""
+    service: Service = request.state.service
+    key = single(request.headers, "Idempotency-Key")
+    if key is None:
+        return await work()
+    name = key_name(key, request.state.client.id, order.task)
+    wishes = (joined(request.headers, header) for header in ("accept", "prefer"))
+    told = (order.options.webhook or "", order.options.webhook_events)
+    fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes, *told)
+    return await service.idempotency.once(name, fingerprint, work)
+
+
+async def _reply(request: Request, order: Order, call: Call) -> Response:
+    service: Service = request.state.service
+    reply = await service.fulfil(order, call)
+    return image_response(reply, call.request_id, joined(request.headers, "accept"))
+
+
+async def _accept_job(service: Service, order: Order, call: Call, house: ExitStack, job_id: str | None) -> Response:
+    save = service.settings.save if order.options.save is None else order.options.save
+    if not save:
+        raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
+    job = await service.jobs.start(order, call, await _webhook(service, order), house, job_id)
+    return job_response(job, accepted=True)
+
+
+async def _webhook(service: Service, order: Order) -> dict[str, Any]:
+    """Who is told of a job's end, as it is kept with the job."""
+    url, destinations = order.options.webhook, destinations_of(service.settings)
+    if url is None:
+        return {}
+    if destinations is None:
+        raise InvalidOption("this server sends no webhooks: it has no webhook_secret_file", code="webhooks_off")
+    destinations.check(url)
+    await destinations.check_name(url, service.names)
+    return {"webhook": url, "webhook_events": order.options.webhook_events.split(",")}
+
+
+def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:
+    """What is asked for; a missing part is refused now, not by the job."""
+    options = form.options(OPTIONS[endpoint.task])
+    if options.format is None:
+        options = options.model_copy(update={"format": wanted_format(accept)})
+    parts = {*endpoint.required, *form.files}
+    return Order(endpoint.task, {name: form.file(name) for name in sorted(parts)}, options)
+
+
+async def _read_form(request: Request, endpoint: Endpoint, allowed_s: float, hold: Callable[[int], None]) -> Form:
+    """The body, as long as somebody waits for the answer, the server takes work, and it comes in reasonable time."""
+    service: Service = request.state.service
+    limit_s = min(allowed_s, service.settings.body_timeout_s)
+    max_body_bytes = int(service.settings.max_body_mb * 2**20)
+    reading = read_form(request, (*endpoint.required, *endpoint.optional), hold, max_body_bytes=max_body_bytes)
+    try:
+        return await answer(reading, limit_s, service.drain.begun)
+    except DeadlineExceeded:
+        if limit_s == allowed_s:
+            raise
+        raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
+    except Cancelled:
+        if service.admission.draining.is_set():
+            raise ShuttingDown("the server is shutting down; ask another replica") from None
+        raise

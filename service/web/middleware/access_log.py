@@ -1,0 +1,184 @@
+"""The outermost layer: a request id for every request, one log line, its metrics, and a problem for every error."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.core.errors import (
+    Cancelled,
+    InvalidOption,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    ServiceError,
+    ShuttingDown,
+)
+from service.telemetry.tracing import RequestTrace, RequestTracer
+from service.web.request_headers import acceptable_request_id
+from service.web.responses import problem_response
+
+log = structlog.get_logger(__name__)
+
+CLIENT_CLOSED_REQUEST = 499
+"""Logged and counted when a client hangs up before its answer; never sent."""
+_REJECTIONS = frozenset({401, 403, 429, 503, 504})
+_TRACED = "/v1/"
+_SECURITY_HEADERS = [
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+]
+"""On every reply: what is stored here came from strangers, and no browser shall take it for a page of ours."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    status: int = CLIENT_CLOSED_REQUEST
+    model: str = ""
+    started: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Access:
+    """ASGI middleware round the whole application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._random = random.Random()  # noqa: S311 -- an id to find a request by; nobody gains by guessing it
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at, outcome = perf_counter(), _Outcome()
+        request_id = (
+            acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
+        )
+        scope["state"]["request_id"] = request_id
+        trace = self._begin_trace(scope)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = dict(message["headers"])
+                added = [pair for pair in _SECURITY_HEADERS if pair[0] not in headers]
+                if trace is not None:
+                    added.append((b"traceparent", trace.traceparent.encode()))
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *added]
+                outcome.status, outcome.started = message["status"], True
+                outcome.model = headers.get(b"x-model", b"").decode("latin-1")
+            await send(message)
+
+        try:
+            error = await self._failure_of(self._app(scope, receive, send_with_id), scope)
+            if error is not None and not outcome.started:
+                await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
+        finally:
+            self._record(scope, outcome, perf_counter() - started_at)
+            if trace is not None:
+                self._end_trace(trace, scope, outcome)
+
+    @staticmethod
+    def _begin_trace(scope: Scope) -> RequestTrace | None:
+        """What every line of the log about this request then names; none of probes and pages."""
+        tracer: RequestTracer | None = scope["state"]["service"].tracer
+        if tracer is None or not scope["path"].startswith(_TRACED):
+            return None
+        trace = tracer.begin(scope["method"], scope["path"], Headers(scope=scope))
+        structlog.contextvars.bind_contextvars(**trace.ids)
+        if trace.recorded:
+            scope["state"]["traceparent"] = trace.traceparent
+        return trace
+
+    @staticmethod
+    def _end_trace(trace: RequestTrace, scope: Scope, outcome: _Outcome) -> None:
+        facts = {"retouch.request_id": scope["state"]["request_id"]}
+        if outcome.model:
+            facts["retouch.model"] = outcome.model
+        trace.end(_endpoint(scope), outcome.status, facts)
+        structlog.contextvars.unbind_contextvars(*trace.ids)
+
+    async def _failure_of(self, work: Awaitable[None], scope: Scope) -> ServiceError | None:
+        """Run the application; what the client is told where it could not answer itself."""
+        state = scope["state"]
+        try:
+            await work
+        except Cancelled:
+            state["service"].metrics.cancelled.inc()
+        except asyncio.CancelledError:  # the drain's time is over
+            return ShuttingDown(
+                "the server shut down before this request was answered; ask another replica",
+                retry_after_s=state["service"].ready_in_s(),
+            )
+        except Exception:  # whatever it is, the client gets an answer and the log the traceback
+            log.exception("request failed", request_id=state["request_id"], path=scope["path"])
+            return _failure()
+        return None
+
+    def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
+        state, endpoint = scope["state"], _endpoint(scope)
+        service = state["service"]
+        service.metrics.request_done(endpoint, outcome.model, outcome.status, seconds)
+        level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
+        level(
+            "request",
+            request_id=state["request_id"],
+            method=scope["method"],
+            path=scope["path"],
+            status=outcome.status,
+            duration_ms=round(seconds * 1e3, 2),
+            **({"model": outcome.model} if outcome.model else {}),
+            **({"code": state["code"]} if "code" in state else {}),
+            **({"client": client.id} if (client := state.get("client")) and client.name else {}),
+        )
+
+
+def _endpoint(scope: Scope) -> str:
+    route = scope.get("route")
+    return route.path if route else "unknown"
+
+
+async def reply_with_problem(request: Request, error: Exception) -> Response:
+    """The one exception handler: every error of the tree, and Starlette's own, as a problem."""
+    problem = _as_service_error(error)
+    state = request.scope["state"]
+    state["code"] = problem.code
+    if problem.status == 503 and problem.retry_after_s is None:
+        problem.retry_after_s = state["service"].ready_in_s()
+    if problem.status in _REJECTIONS:
+        state["service"].metrics.rejected.labels(problem.code).inc()
+    response = problem_response(problem, state["request_id"], request.url.path)
+    if isinstance(error, HTTPException) and error.headers:
+        response.headers.update(dict(error.headers))
+    return response
+
+
+def _failure() -> ServiceError:
+    return ServiceError("the server failed for a reason of its own; the log has the details")
+
+
+def _as_service_error(error: Any) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
+    if not isinstance(error, HTTPException):
+        return _failure()
+    if error.status_code == 404:
+        return NotFound("no such path; GET /docs lists them")
+    if error.status_code == 405:
+        return MethodNotAllowed("the path exists, but not for this method; GET /docs lists them")
+    return InvalidRequest(str(error.detail))

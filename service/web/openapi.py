@@ -1,0 +1,235 @@
+"""The parts of the OpenAPI document that FastAPI cannot infer: multipart bodies, image replies and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from typing import Any
+
+from fastapi.responses import Response
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from engines.manifest import Task
+from service.admission.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
+from service.core.errors import codes_by_status, problem_kinds
+from service.core.schemas import ImageReply, ImagesReply, JobReply, Problem
+from service.web.responses import PROBLEM_TYPE
+
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp")
+_IMAGE = {"schema": {"type": "string", "format": "binary"}}
+TAGS = [
+    {"name": "pictures", "description": "from images and masks, or from nothing, to pictures"},
+    {"name": "jobs", "description": "requests that were sent with `Prefer: respond-async`"},
+    {"name": "results", "description": "what was saved"},
+    {"name": "models", "description": "what is served"},
+    {"name": "operations", "description": "health and metrics"},
+]
+_COMMON_HEADERS = {
+    "X-Request-ID": "the request's id",
+    "traceparent": "W3C Trace Context, where the server traces the request",
+}
+"""On every reply, beside those for browsers that docs/security.md lists."""
+_HEADERS = {
+    "X-Model": "`name/version`",
+    "X-Engine": "`engine/precision`",
+    "X-Batch-Size": "samples in the batch it was computed in",
+    "X-Mask-Coverage": "share of the pixels that were filled (inpaint)",
+    "X-Seed": "what was drawn from (models that draw)",
+    "Server-Timing": "milliseconds in memory, decode, preprocess, queue, infer, postprocess, encode",
+    "Location": "where the stored result is",
+    "Vary": "`Accept`",
+    "Cache-Status": "whether it was computed for this request (RFC 9211), where the server has a cache of results",
+    "Idempotency-Replayed": "`true` for an answer that was given before, to the same `Idempotency-Key`",
+}
+_PARAMETERS = [
+    {
+        "name": "X-Request-Timeout-Ms",
+        "in": "header",
+        "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400_000},
+        "description": "deadline; work that cannot meet it is not begun (504)",
+    },
+    {
+        "name": "X-Request-ID",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,128}$"},
+        "description": "returned, logged and stored",
+    },
+    {
+        "name": "X-Priority",
+        "in": "header",
+        "schema": {"type": "string", "enum": [*PRIORITY_NAMES, *map(str, range(HIGHEST_PRIORITY + 1))]},
+        "description": "whose turn it is in the queue: a name, or 0 (last) to 9 (first)",
+    },
+    {
+        "name": "Prefer",
+        "in": "header",
+        "schema": {"type": "string", "enum": ["respond-async"]},
+        "description": "`respond-async`: 202 and a job to poll",
+    },
+    {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,255}$"},
+        "description": "the same key gives the same answer, computed once",
+    },
+    {
+        "name": "traceparent",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "W3C Trace Context: the trace that the request belongs to",
+    },
+]
+_JOB_HEADERS = {
+    "Location": "where the job is polled",
+    "Preference-Applied": "`respond-async`",
+    "Idempotency-Replayed": _HEADERS["Idempotency-Replayed"],
+}
+_RESULT_HEADERS = {
+    "ETag": "changes with the representation alone",
+    "Cache-Control": "of the client alone, for as long as it likes: a result never changes",
+    "Vary": "`Accept`",
+}
+_RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
+_PROBLEM_HEADERS = {401: {"WWW-Authenticate": "`Bearer`"}, 405: {"Allow": "the methods of the path"}}
+_RETRIED = (409, 429, 503, 504)
+"""Errors that pass, some of which say when."""
+_REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
+"""Named beside media types that FastAPI would give no schema, so that it does not know of them."""
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Responses that are RFC 9457 problems, each with all `code`s that it can have."""
+    content = {PROBLEM_TYPE: {"schema": _ref(Problem)}}
+    return {
+        status: {
+            "description": _problem_description(status),
+            "content": content,
+            "headers": _headers({**_PROBLEM_HEADERS.get(status, {}), **(_RETRY_HEADERS if status in _RETRIED else {})}),
+        }
+        for status in statuses
+    }
+
+
+def _problem_description(status: int) -> str:
+    titles = [kind.title for kind in problem_kinds() if kind.status == status]
+    codes = ", ".join(f"`{code}`" for code in codes_by_status()[status])
+    return f"{' / '.join(titles)}. `code`: {codes}"
+
+
+def completed(document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]) -> dict[str, Any]:
+    """The document with what holds for every call: keys, the errors of all, headers, and all that is referred to.
+
+    Args:
+        document: as FastAPI makes it; it is not changed.
+        public: paths that need no key.
+        models: a name for the field `model` of each task's call, so that a page made from the document works.
+    """
+    whole = deepcopy(dict(document))
+    for path, calls in whole["paths"].items():
+        for call in calls.values():
+            statuses = (405, 500) if path in public else (401, 403, 405, 429, 500)
+            call["responses"] |= {str(status): answer for status, answer in problems(*statuses).items()}
+            for response in call["responses"].values():
+                response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
+            if path not in public:  # a server with keys answers those alone who have one; without keys everyone (`{}`)
+                call["security"] = [{}, *({name: []} for name in _SECURITY_SCHEMES)]
+    for task, name in models.items():
+        body = whole["paths"][f"/v1/{task}"]["post"]["requestBody"]["content"]["multipart/form-data"]
+        body["schema"]["properties"]["model"]["examples"] = [name]
+    _, referred = models_json_schema(
+        [(model, "serialization") for model in _REFERRED], ref_template="#/components/schemas/{model}"
+    )
+    whole["components"]["schemas"] |= referred["$defs"]
+    whole["components"]["securitySchemes"] = _SECURITY_SCHEMES
+    return whole
+
+
+def image_call(
+    options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
+) -> dict[str, Any]:
+    """Keyword arguments of a route that takes multipart/form-data and gives images back.
+
+    Args:
+        options: the text fields.
+        files: file parts that are required; without any, the body may be empty.
+        optional: further file parts.
+        several: the field that asks for more than one image.
+    """
+    schema = options.model_json_schema(mode="validation")
+    parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
+    parts |= {name: {"type": "string", "format": "binary", "description": "of some models"} for name in optional}
+    body = {
+        "type": "object",
+        "required": list(files),
+        "additionalProperties": False,
+        "properties": {**parts, **{name: _text_field(field) for name, field in schema["properties"].items()}},
+    }
+    found = {"content": _image_content(several), "headers": _headers(_HEADERS)}
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {"description": "The picture, or the pictures", **found},
+            202: {"description": "Accepted as a job", "model": JobReply, "headers": _headers(_JOB_HEADERS)},
+            **problems(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
+        },
+        "openapi_extra": {
+            "parameters": _PARAMETERS,
+            "requestBody": {"required": bool(files), "content": {"multipart/form-data": {"schema": body}}},
+        },
+    }
+
+
+def _image_content(several: str | None) -> dict[str, Any]:
+    """Media types of a reply; `several` results are never an image alone."""
+    as_json: list[type[BaseModel]] = [ImageReply, ImagesReply] if several else [ImageReply]
+    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"anyOf": [*map(_ref, as_json)]}}}
+    return {**content, "multipart/mixed": _IMAGE} if several else content
+
+
+def stored_result() -> dict[str, Any]:
+    """Keyword arguments of the route that gives a stored result back."""
+    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
+    known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {
+                "description": "The image, or its sidecar as JSON",
+                "content": content,
+                "headers": _headers(_RESULT_HEADERS),
+            },
+            304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
+            **problems(404, 422, 503),
+        },
+        "openapi_extra": {"parameters": [known]},
+    }
+
+
+def series() -> dict[str, Any]:
+    """Keyword arguments of the route that gives Prometheus series."""
+    content = {"text/plain": {"schema": {"type": "string"}}}
+    return {
+        "response_class": Response,
+        "responses": {200: {"description": "Prometheus series", "content": content}, **problems(404)},
+    }
+
+
+def _text_field(field: dict[str, Any]) -> dict[str, Any]:
+    """A field of a form is absent rather than null, or empty, which counts as absent."""
+    choices = [choice for choice in field.get("anyOf", []) if choice != {"type": "null"}]
+    kept = {key: value for key, value in field.items() if key not in ("anyOf", "title") and value is not None}
+    whole = {**kept, **(choices[0] if choices else {})}
+    return {**whole, "pattern": f"^$|{whole['pattern']}"} if "pattern" in whole else whole
+
+
+def _headers(texts: dict[str, str]) -> dict[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in texts.items()}
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

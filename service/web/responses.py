@@ -1,0 +1,109 @@
+"""From a finished reply, a job or an error to an HTTP response."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+
+from service.core.errors import ServiceError
+from service.core.items import CacheOutcome, Encoded, Reply
+from service.core.schemas import EncodedImage, ImageReply, ImagesReply
+from service.jobs.table import Job
+from service.web.request_headers import wants_json, wants_multipart
+
+_CACHE_STATUS = {
+    "hit": "retouch; hit",
+    "miss": "retouch; fwd=uri-miss",
+    "coalesced": "retouch; fwd=uri-miss; collapsed",
+}
+"""RFC 9211."""
+PROBLEM_TYPE = "application/problem+json"
+
+
+def image_response(reply: Reply, request_id: str, accept: str) -> Response:
+    """One picture as itself, or as JSON with base64; several as JSON, or as multipart/mixed (RFC 2046)."""
+    several = len(reply.pictures) > 1
+    headers = _headers(reply)
+    if several and wants_multipart(accept):
+        boundary, body = _multipart(reply)
+        return Response(body, media_type=f"multipart/mixed; boundary={boundary}", headers=headers)
+    if not several and not wants_json(accept):
+        return Response(reply.pictures[0].body, media_type=reply.media_type, headers=headers)
+    described: dict[str, Any] = {
+        "request_id": request_id,
+        "model": reply.model,
+        "engine": reply.engine,
+        "batch_size": reply.batch_size,
+        "mask_coverage": reply.coverage,
+        "seed": reply.seed,
+        "timings_ms": {stage: round(seconds * 1e3, 3) for stage, seconds in reply.timings.stages.items()},
+        "media_type": reply.media_type,
+        "width": reply.size.width,
+        "height": reply.size.height,
+    }
+    images = [
+        EncodedImage(image_base64=base64.b64encode(picture.body).decode("ascii"), result_url=result_url(picture))
+        for picture in reply.pictures
+    ]
+    content = ImagesReply(**described, images=images) if several else ImageReply(**described, **images[0].model_dump())
+    return JSONResponse(content.model_dump(), headers=headers)
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    url = result_url(reply.pictures[0]) if len(reply.pictures) == 1 else None
+    return {
+        "Vary": "Accept",
+        "X-Model": reply.model,
+        "X-Engine": reply.engine,
+        "X-Batch-Size": str(reply.batch_size),
+        "Server-Timing": reply.timings.header(),
+        **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
+        **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
+        **({"Location": url} if url else {}),
+        **({"Cache-Status": _cache_status(reply.cache, reply)} if reply.cache else {}),
+    }
+
+
+def _cache_status(outcome: CacheOutcome, reply: Reply) -> str:
+    """What is computed is kept for the next request only where it is saved."""
+    kept = outcome == "miss" and all(picture.result_id for picture in reply.pictures)
+    return f"{_CACHE_STATUS[outcome]}; stored" if kept else _CACHE_STATUS[outcome]
+
+
+def _multipart(reply: Reply) -> tuple[str, bytes]:
+    """Boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
+    boundary = hashlib.sha256(b"".join(picture.body for picture in reply.pictures)).hexdigest()
+    lines: list[bytes] = []
+    for picture in reply.pictures:
+        url = result_url(picture)
+        location = f"Location: {url}\r\n" if url else ""
+        head = (
+            f"--{boundary}\r\nContent-Type: {reply.media_type}\r\nContent-Length: {len(picture.body)}\r\n{location}\r\n"
+        )
+        lines += [head.encode("ascii"), picture.body, b"\r\n"]
+    return boundary, b"".join((*lines, f"--{boundary}--\r\n".encode("ascii")))
+
+
+def result_url(picture: Encoded) -> str | None:
+    """Where the stored result is, as a path."""
+    return f"/v1/results/{picture.result_id}" if picture.result_id else None
+
+
+def job_response(job: Job, *, accepted: bool = False) -> Response:
+    """The state of a job; `accepted` is the 202 that starts it."""
+    headers = {"Location": f"/v1/jobs/{job.id}", "Preference-Applied": "respond-async"} if accepted else {}
+    return JSONResponse(job.reply().model_dump(), status_code=202 if accepted else 200, headers=headers)
+
+
+def problem_response(error: ServiceError, request_id: str, path: str) -> Response:
+    """An error as RFC 9457 problem details, with a computed Retry-After where trying again helps."""
+    headers: dict[str, Any] = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="retouch"'
+    return JSONResponse(error.problem(request_id, path), error.status, headers, PROBLEM_TYPE)

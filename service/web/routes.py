@@ -1,0 +1,135 @@
+"""The HTTP contract: from request to pipeline and back. No image work and no decisions here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from service.app import Service
+from service.core.errors import NotFound
+from service.core.schemas import (
+    GenerateOptions,
+    HealthReply,
+    InpaintOptions,
+    JobReply,
+    ModelReply,
+    ModelsReply,
+    TranslateOptions,
+)
+from service.imaging.model_inputs import takes
+from service.telemetry.redaction import without_folders
+from service.web import openapi
+from service.web.image_call import Endpoint, image_call
+from service.web.request_headers import joined, matches, wants_json
+from service.web.responses import job_response
+
+router = APIRouter()
+_OF_SOME_MODELS = ("instance", "reference")
+"""File parts of /v1/translate that only some models take."""
+_Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
+
+
+@router.post(
+    "/v1/inpaint", tags=["pictures"], **openapi.image_call(InpaintOptions, ("image", "mask"), several="samples")
+)
+async def inpaint(request: Request) -> Response:
+    """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
+    return await image_call(request, Endpoint("inpaint", ("image", "mask")))
+
+
+@router.post("/v1/translate", tags=["pictures"], **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
+async def translate(request: Request) -> Response:
+    """Turn an image into the model's other domain, or a label map into a picture."""
+    return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
+
+
+@router.post("/v1/generate", tags=["pictures"], **openapi.image_call(GenerateOptions, (), several="count"))
+async def generate(request: Request) -> Response:
+    """Make pictures from random numbers alone; the body may be empty."""
+    return await image_call(request, Endpoint("generate", ()))
+
+
+def image_calls() -> list[APIRoute]:
+    """The routes that take work: they read the request themselves and need nothing else."""
+    work = (inpaint, translate, generate)
+    return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
+
+
+@router.get("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+async def get_job(request: Request, job_id: _Id) -> Response:
+    """The state of an asynchronous request."""
+    service: Service = request.state.service
+    return job_response(await service.jobs.get(job_id))
+
+
+@router.delete("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+async def cancel_job(request: Request, job_id: _Id) -> Response:
+    """Cancel an asynchronous request; what has not begun is not computed."""
+    service: Service = request.state.service
+    return job_response(await service.jobs.cancel(job_id))
+
+
+@router.get("/v1/results/{result_id}", tags=["results"], **openapi.stored_result())
+async def get_result(request: Request, result_id: _Id) -> Response:
+    """A stored image; its JSON sidecar with `Accept: application/json`."""
+    service: Service = request.state.service
+    as_json = wants_json(joined(request.headers, "accept"))
+    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id says which bytes it is
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept", "ETag": etag}
+    unchanged = matches(joined(request.headers, "if-none-match"), etag)
+    if as_json or unchanged:
+        if (sidecar := await service.results.sidecar(result_id)) is not None:
+            return Response(status_code=304, headers=headers) if unchanged else JSONResponse(sidecar, headers=headers)
+    elif (found := await service.results.image(result_id)) is not None:
+        body, media_type = found
+        return Response(body, media_type=media_type, headers=headers)
+    raise NotFound(f"no result {result_id[:80]!r}")
+
+
+@router.get("/v1/models", tags=["models"], response_model=ModelsReply)
+async def list_models(request: Request) -> ModelsReply:
+    """Every model version of the repository, with its manifest and what it takes."""
+    service: Service = request.state.service
+    return ModelsReply(
+        models=[
+            ModelReply(
+                name=status.name,
+                version=status.version,
+                state=status.state,
+                reason=without_folders(status.reason) or None,
+                engine=f"{status.engine}/{status.precision}" if status.engine else None,
+                manifest=status.manifest,
+                takes=takes(status.manifest) if status.manifest else None,
+            )
+            for status in service.models.statuses()
+        ]
+    )
+
+
+@router.get("/livez", tags=["operations"], response_model=HealthReply)
+async def livez() -> HealthReply:
+    """200 while the process runs its event loop."""
+    return HealthReply(status="ok")
+
+
+@router.get("/readyz", tags=["operations"], response_model=HealthReply, responses={503: {"model": HealthReply}})
+async def readyz(request: Request) -> Response:
+    """200 when work is taken; 503 with the reasons otherwise: loading, draining, worker lost."""
+    service: Service = request.state.service
+    reasons = service.unready_reasons()
+    body = HealthReply(status="unavailable" if reasons else "ok", reasons=reasons)
+    return JSONResponse(body.model_dump(), 503 if reasons else 200)
+
+
+@router.get("/metrics", tags=["operations"], **openapi.series())
+async def metrics(request: Request) -> Response:
+    """Prometheus series; not here when they have a port of their own."""
+    service: Service = request.state.service
+    if service.settings.metrics_port:
+        raise NotFound(f"metrics are on port {service.settings.metrics_port}")
+    return Response(await asyncio.to_thread(service.metrics.exposition), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,156 @@
+"""Runs the service under uvicorn, and ends it well: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.metadata import version
+from types import FrameType
+
+import structlog
+import uvicorn
+from prometheus_client import disable_created_metrics, start_http_server
+
+from service.app import Service
+from service.batching.backend import OpenRoom
+from service.batching.local_backend import open_engine_room
+from service.core.settings import Settings
+from service.lifecycle.drain import EXIT_DEVICE_LOST
+from service.lifecycle.hangup import handling_hangups, is_hangup
+from service.preflight import prepare
+from service.telemetry.metrics import Metrics
+from service.web.application import App, LimitedHttp
+
+log = structlog.get_logger(__name__)
+
+_BACKLOG = 4096
+_REPLY_GRACE_S = 2
+"""For replies to be sent after the drain was cut short."""
+_KEEP_ALIVE_S = 75
+"""Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
+
+
+def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: socket.socket | None = None) -> int:
+    """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
+
+    Args:
+        settings: all knobs.
+        open_room: what computes; by default in this process.
+        listener: a socket that is bound; by default one is made for the settings' address.
+
+    Returns:
+        The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
+        started again because it has lost its GPU, else 1.
+
+    Raises:
+        SettingsInvalid, KeysInvalid: as `prepare` says.
+    """
+    prepare(settings)
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    server = DrainingServer(settings, open_room)
+    server.run(None if listener is None else [listener])
+    service = server.app.service
+    if service is not None and service.room.lost.is_set():
+        return EXIT_DEVICE_LOST
+    clean = service is not None and service.drain.clean
+    return 0 if server.started and clean and not server.force_exit else 1
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn, but a first signal drains before the socket closes: /readyz 503, new work refused, the rest finished.
+
+    Work is still taken for `drain_delay_s` after /readyz has turned; `drain_timeout_s` runs from there on.
+
+    A second signal ends at once; SIGHUP (hangup.py) is neither a first nor a second one.
+    """
+
+    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
+        self.app = App(settings, open_room, version("retouch"))
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signalled = self._asked = False
+        self._cut_at_s: float | None = None
+        super().__init__(
+            uvicorn.Config(
+                self.app,
+                host=settings.host,
+                port=settings.port,
+                http=LimitedHttp,
+                ws="none",
+                backlog=_BACKLOG,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=_REPLY_GRACE_S,
+            )
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle SIGHUP, too, which uvicorn leaves to end the process at once."""
+        if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+            yield
+            return
+        with super().capture_signals(), handling_hangups(self.handle_exit):
+            yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
+        """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
+        service = self.app.service
+        if service is None or self._loop is None or (self._asked and not is_hangup(sig)):
+            self.should_exit, self.force_exit = True, self._asked
+            return
+        if not self._signalled:
+            self._loop.call_soon_threadsafe(self._drain, service, signal.Signals(sig).name)
+        self._signalled, self._asked = True, self._asked or not is_hangup(sig)
+
+    def _drain(self, service: Service, name: str) -> None:
+        """On the loop: the handler may have interrupted the very line that holds the log's lock."""
+        log.info("draining", signal=name, in_flight=service.admission.inside)
+        service.announce_end()
+        if self._settings.drain_delay_s and self._loop is not None:
+            self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
+        else:
+            service.begin_draining()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Leave the main loop once everything inside is answered, or the drain took too long."""
+        return await super().on_tick(counter) or self._drained()
+
+    def _drained(self) -> bool:
+        service = self.app.service
+        if service is None or not service.admission.draining.is_set():
+            return False
+        if service.admission.inside == 0:
+            return True
+        waited_s = service.drain.waited_s
+        if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:
+            service.cut_short()
+            self._cut_at_s = waited_s
+        return self._cut_at_s is not None and waited_s >= self._cut_at_s + _REPLY_GRACE_S
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say where to look."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        service = self.app.service
+        if self.started and service is not None:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            log.info(
+                "serving", url=f"http://{self._settings.host}:{port}", docs=f"http://{self._settings.host}:{port}/docs"
+            )
+            self._serve_metrics(service.metrics)
+
+    def _serve_metrics(self, metrics: Metrics) -> None:
+        if not self._settings.metrics_port or metrics.shared:  # the launcher serves those of all processes
+            return
+        try:
+            start_http_server(self._settings.metrics_port, self._settings.host, metrics.registry)
+        except OSError as error:
+            log.error("metrics port not available", port=self._settings.metrics_port, reason=str(error))  # noqa: TRY400 -- the reason is enough
+            self.should_exit = self.force_exit = True

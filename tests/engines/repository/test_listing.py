@@ -1,0 +1,41 @@
+"""What lies in the models folder, and why nothing does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engines.repository.listing import why_empty
+
+
+def make_folder(root: Path) -> None:
+    root.mkdir()
+
+
+def make_file(root: Path) -> None:
+    root.write_text("")
+
+
+def make_a_model_without_its_manifest(root: Path) -> None:
+    (root / "photos/1").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda _root: None, "the folder is not there"),
+        (make_folder, "the folder is empty"),
+        (make_file, "the folder cannot be read (Not a directory)"),
+        (make_a_model_without_its_manifest, "no NAME/VERSION/manifest.json in the folder"),
+    ],
+)
+def test_a_folder_without_models_says_why_it_has_none(tmp_path: Path, make, why: str) -> None:
+    make(tmp_path / "models")
+    assert why_empty(tmp_path / "models") == why
+
+
+def test_a_folder_with_a_model_is_not_empty_even_if_it_is_broken(tmp_path: Path) -> None:
+    make_a_model_without_its_manifest(tmp_path)
+    (tmp_path / "photos/1/manifest.json").write_text("broken")
+    assert why_empty(tmp_path) is None

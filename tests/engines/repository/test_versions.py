@@ -1,0 +1,96 @@
+"""An engine is closed exactly once, by whoever lets go of it last."""
+
+from __future__ import annotations
+
+from engines.fake import FakeEngine
+from engines.repository.versions import Holder, ServedModel
+
+
+class CountsCloses(FakeEngine):
+    closes = 0
+
+    def close(self) -> None:
+        self.closes += 1
+
+
+def test_retired_engine_is_closed_by_the_last_lease_and_leased_no_more(make_manifest):
+    engine = CountsCloses(make_manifest())
+    holder = Holder(ServedModel(engine.manifest, engine))
+    assert holder.acquire()
+    assert holder.acquire()
+    holder.retire()
+    assert not holder.acquire()
+    holder.release()
+    assert engine.closes == 0
+    holder.release()
+    assert engine.closes == 1
+
+
+def test_idle_engine_is_closed_when_it_is_retired_and_only_once(make_manifest):
+    engine = CountsCloses(make_manifest())
+    holder = Holder(ServedModel(engine.manifest, engine))
+    holder.retire()
+    holder.retire()
+    assert engine.closes == 1
+
+
+def test_engine_that_was_used_before_is_closed_when_it_is_retired(make_manifest):
+    engine = CountsCloses(make_manifest())
+    holder = Holder(ServedModel(engine.manifest, engine))
+    assert holder.acquire()
+    holder.release()
+    holder.retire()
+    assert engine.closes == 1
+
+
+def test_successor_is_leased_for_as_long_as_the_retired_engine_is(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    assert holder.acquire()
+    assert holder.acquire()
+    holder.retire(successor)
+    successor.retire()
+    holder.release()
+    assert (holder.served.current.engine, old.closes, fresh.closes) == (fresh, 0, 0)
+    holder.release()
+    assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_successor_that_is_retired_already_is_not_handed_out(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    assert holder.acquire()
+    successor.retire()
+    holder.retire(successor)
+    assert holder.served.current.engine is old
+    holder.release()
+    assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_idle_engine_needs_no_successor(make_manifest):
+    old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
+    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
+    holder.retire(successor)
+    successor.retire()
+    assert (old.closes, fresh.closes) == (1, 1)
+
+
+def test_engine_that_is_retained_outlives_its_leases_and_its_retirement(make_manifest):
+    engine = CountsCloses(make_manifest())
+    holder = Holder(ServedModel(engine.manifest, engine))
+    assert holder.acquire()
+    holder.retire()
+    assert holder.served.retain()
+    holder.release()
+    assert engine.closes == 0
+    holder.served.release()
+    assert engine.closes == 1
+    assert not holder.served.retain()
+
+
+def test_model_that_nobody_holds_can_be_retained_and_is_never_closed(make_manifest):
+    engine = CountsCloses(make_manifest())
+    served = ServedModel(engine.manifest, engine)
+    assert served.retain()
+    served.release()
+    assert engine.closes == 0

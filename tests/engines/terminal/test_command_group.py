@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from engines.errors import ModelNotFound, RetouchError
+from engines.terminal.command_group import CommandGroup
+from service.core.settings import SettingsInvalid
+
+
+@pytest.mark.parametrize(("error", "status"), [(ModelNotFound("no model a"), 1), (SettingsInvalid("no knob b"), 2)])
+def test_an_error_is_one_line_on_stderr_and_the_status_that_it_names(error: RetouchError, status: int) -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.command()
+    def fails() -> None:
+        raise error
+
+    @app.command()
+    def works() -> None:
+        """A group has several."""
+
+    found = CliRunner().invoke(app, ["fails"])
+    assert (found.exit_code, found.stderr, found.stdout) == (status, f"error: {error}\n", "")
+
+
+def test_what_is_no_error_of_this_project_keeps_its_traceback() -> None:
+    app = typer.Typer(cls=CommandGroup)
+
+    @app.callback()
+    def fails() -> None:
+        raise KeyError("a bug")
+
+    @app.command()
+    def works() -> None:
+        """Not reached."""
+
+    assert isinstance(CliRunner().invoke(app, ["works"]).exception, KeyError)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from retouch.client.api_key import KeyFileUnreadable, KeyUnusable, key_headers
+from service.core.settings import load_settings
+
+
+def test_the_key_comes_from_the_environment_or_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("rtk_file\n")
+    by_file = {"RETOUCH_API_KEY_FILE": str(tmp_path / "key")}
+    assert key_headers({}) == {}
+    assert key_headers({"RETOUCH_API_KEY": "rtk_1"}) == {"X-API-Key": "rtk_1"}
+    assert key_headers(by_file) == {"X-API-Key": "rtk_file"}
+    assert key_headers({"RETOUCH_API_KEY": "rtk_1", **by_file}) == {"X-API-Key": "rtk_1"}
+    with pytest.raises(KeyFileUnreadable, match="RETOUCH_API_KEY_FILE"):
+        key_headers({"RETOUCH_API_KEY_FILE": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "rtk_1\nrtk_2", "rtk_\udcff"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
+    with pytest.raises(KeyUnusable, match=r"RETOUCH_API_KEY holds .* as `retouch keys create` printed it") as refused:
+        key_headers({"RETOUCH_API_KEY": key})
+    assert key not in str(refused.value)
+    (tmp_path / "key").write_bytes(key.encode("utf-8", "replace") + b"\x00")
+    with pytest.raises(KeyUnusable, match="RETOUCH_API_KEY_FILE holds"):
+        key_headers({"RETOUCH_API_KEY_FILE": str(tmp_path / "key")})
+
+
+def test_a_clients_key_in_the_environment_does_not_stop_a_server() -> None:
+    load_settings(environ={"RETOUCH_API_KEY": "rtk_1", "RETOUCH_API_KEY_FILE": "x"})

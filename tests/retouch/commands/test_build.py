@@ -1,0 +1,118 @@
+"""`retouch build` fills the cache for this host, or for GPUs that are not here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import structlog
+import typer
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from engines.errors import EngineUnavailable, ModelNotFound
+from engines.trt.library import load_tensorrt
+from retouch.commands.build import build
+from tests.retouch.commands.test_doctor import write_model
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """The command silences the logs of its process, which here is pytest's."""
+    yield
+    structlog.reset_defaults()
+
+
+def negative() -> bytes:
+    pixels = ["batch", 3, "height", "width"]
+    image, output = (helper.make_tensor_value_info(name, TensorProto.FLOAT, pixels) for name in ("image", "output"))
+    one = onnx.numpy_helper.from_array(np.ones((), np.float32), "one")
+    graph = helper.make_graph([helper.make_node("Sub", ["one", "image"], ["output"])], "g", [image], [output], [one])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def models(tmp_path) -> Path:
+    graph = negative()
+    for name in ("facades", "maps"):
+        directory = write_model(tmp_path / "models", name, "translate", onnx_sha256=hashlib.sha256(graph).hexdigest())
+        (directory / "model.onnx").write_bytes(graph)
+    return tmp_path / "models"
+
+
+def run(models: Path, *arguments: str, **environ: str) -> Any:
+    app = typer.Typer()
+    app.command()(build)
+    cache = models.parent / "cache"
+    return CliRunner().invoke(app, [f"--models-dir={models}", f"--engine-cache-dir={cache}", *arguments], env=environ)
+
+
+def test_every_model_is_built_for_this_host_and_its_engine_named(models):
+    result = run(models, "--engine=openvino", "--max-batch-size=2")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["facades/1 openvino", "maps/1 openvino"]
+    assert list((models.parent / "cache/openvino").iterdir())
+
+
+def test_only_the_models_named_are_built(models):
+    result = run(models, "maps", "--engine=onnxrt")
+    assert result.stdout.splitlines() == ["maps/1 onnxrt: fp32 on cpu"]
+
+
+def test_runtime_of_the_environment_is_built_for_unless_a_flag_names_one(models):
+    result = run(models, "maps", RETOUCH_ENGINE="onnxrt")
+    assert result.stdout.splitlines() == ["maps/1 onnxrt: fp32 on cpu"]
+    result = run(models, "maps", "--engine=openvino", RETOUCH_ENGINE="onnxrt")
+    assert result.stdout.startswith("maps/1 openvino: ")
+
+
+def test_unknown_model_is_an_error_that_names_those_there(models):
+    result = run(models, "surely_not")
+    assert result.exit_code != 0
+    assert "no surely_not in" in str(result.exception)
+    assert "there are facades, maps" in str(result.exception)
+
+
+@pytest.mark.parametrize("repository", ["empty", "missing"])
+def test_a_repository_without_models_is_an_error_and_no_success(tmp_path, repository):
+    (tmp_path / "empty").mkdir()
+    result = run(tmp_path / repository)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ModelNotFound)
+    assert f"no models in {tmp_path / repository}; " in str(result.exception)
+
+
+def test_engine_that_cannot_be_had_fails_with_its_reason(models):
+    (models / "maps/1/model.onnx").unlink()
+    result = run(models, "--engine=onnxrt")
+    assert result.exit_code == 1
+    assert "facades/1 onnxrt: fp32 on cpu" in result.stdout
+    assert "maps/1 onnxrt: " in result.stdout
+    assert "cannot be read" in result.stdout
+
+
+def test_plans_are_built_for_gpus_that_are_not_here(models):
+    try:
+        name = load_tensorrt().name
+    except EngineUnavailable as error:
+        pytest.skip(str(error))
+    arguments = ("facades", "--compute-capability=8.9", "--compute-capability=12.0", "--max-batch-size=2")
+    assert run(models, *arguments).stdout.splitlines() == [
+        f"facades/1 for capability 8.9: built with {name}",
+        f"facades/1 for capability 12.0: built with {name}",
+    ]
+    assert len(list((models.parent / "cache/plans").iterdir())) == 2
+    assert "is in the cache already" in run(models, *arguments).stdout
+
+
+def test_nonsense_for_a_capability_fails_with_an_example(models):
+    result = run(models, "facades", "--compute-capability=Ada")
+    assert result.exit_code == 1
+    assert "write it like 8.9" in result.stdout

@@ -1,0 +1,242 @@
+"""`retouch doctor` succeeds only where the main job can run, and says what is missing where it cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import typer
+from typer.testing import CliRunner
+
+from engines.fake import FakeEngine, NotANumber
+from engines.load import Opened
+from retouch.commands.doctor import doctor
+from retouch.doctor import diagnosis
+from retouch.doctor.diagnosis import Check, Host, diagnose
+from service.core.settings import Settings
+
+_PIXELS = ["batch", 3, "height", "width"]
+
+
+def write_model(root: Path, name: str, task: str, version: int = 1, **fields: Any) -> Path:
+    """A model for the fake engine: a manifest and nothing else."""
+    inputs = [{"name": "image", "dtype": "float32", "shape": _PIXELS}]
+    if task == "inpaint":
+        inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
+    manifest = {
+        "name": name,
+        "version": version,
+        "task": task,
+        "generator": "test",
+        "inputs": inputs,
+        "output": {"name": "output", "dtype": "float32", "shape": _PIXELS},
+        "size": {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]},
+        "max_batch": 8,
+        "precision": "fp32",
+        "opset": 17,
+        "onnx_sha256": "0" * 64,
+        "checkpoint_sha256": "1" * 64,
+        "licence": "CC0-1.0",
+        "training_data": "none",
+        "parity": {"bar_db": 45.0, "cases": []},
+        **fields,
+    }
+    directory = root / name / str(version)
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """The command silences the logs of its process, which here is pytest's."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def models(tmp_path) -> Path:
+    write_model(tmp_path / "models", "photos", "inpaint")
+    write_model(tmp_path / "models", "facades", "translate")
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def settings(tmp_path, models) -> Settings:
+    return Settings(
+        models_dir=models, engine="fake", results_dir=tmp_path / "results", engine_cache_dir=tmp_path / "cache"
+    )
+
+
+def run(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(doctor)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def flags(settings: Settings) -> list[str]:
+    return [
+        f"--models-dir={settings.models_dir}",
+        f"--engine={settings.engine}",
+        f"--results-dir={settings.results_dir}",
+        f"--engine-cache-dir={settings.engine_cache_dir}",
+    ]
+
+
+def check(found: diagnosis.Diagnosis, name: str) -> diagnosis.Check:
+    return next(check for check in found.checks if check.name == name)
+
+
+def test_exit_code_is_0_and_the_engines_are_named_where_the_main_job_runs(settings):
+    result = run(*flags(settings))
+    assert result.exit_code == 0, result.output
+    assert "the main job can run here" in result.output
+    assert "fake fp32 on cpu" in result.output
+
+
+def test_json_holds_every_check_and_model(settings):
+    result = run(*flags(settings), "--json")
+    found = json.loads(result.stdout)
+    assert found["ok"] is True
+    assert [model["model"] for model in found["models"]] == ["facades/1", "photos/1"]
+    assert {"Python", "CPU", "OpenVINO", "ONNX Runtime", "GPU", "engine cache", "results"} <= {
+        check["name"] for check in found["checks"]
+    }
+
+
+def test_missing_default_model_fails_with_its_name(tmp_path, settings):
+    result = run(*flags(settings.model_copy(update={"models_dir": tmp_path / "nowhere"})))
+    assert result.exit_code == 1
+    assert "the main job cannot run" in result.output
+    assert "no photos in" in result.output.replace("\n", " ")
+
+
+def test_broken_default_model_fails_and_another_only_warns(tmp_path, settings, models):
+    write_model(tmp_path / "broken", "photos", "inpaint", max_batch=0)
+    (models / "photos").rename(tmp_path / "good")
+    (tmp_path / "broken" / "photos").rename(models / "photos")
+    write_model(models, "extra", "inpaint", max_batch=0)
+    found = diagnose(settings, Host())
+    assert not found.ok
+    levels = {check.model: check.level for check in found.models}
+    assert levels == {"extra/1": "warning", "facades/1": "ok", "photos/1": "failed"}
+    assert "max_batch" in next(check.error for check in found.models if check.model == "photos/1")
+
+
+def test_broken_version_beside_an_older_one_that_serves_only_warns(settings, models):
+    write_model(models, "photos", "inpaint", version=3, max_batch=0)
+    found = diagnose(settings, Host())
+    assert found.ok
+    assert [(check.model, check.level) for check in found.models] == [
+        ("facades/1", "ok"),
+        ("photos/3", "warning"),
+        ("photos/1", "ok"),
+    ]
+
+
+def test_version_that_the_settings_name_is_the_one_that_must_work(settings, models):
+    write_model(models, "photos", "inpaint", version=3, max_batch=0)
+    pinned = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    assert pinned.ok
+    broken = diagnose(settings.model_copy(update={"inpaint_model": "photos/3"}), Host())
+    assert not broken.ok
+    assert [(check.model, check.level) for check in broken.models[1:]] == [("photos/3", "failed"), ("photos/1", "ok")]
+    missing = diagnose(settings.model_copy(update={"inpaint_model": "photos/2"}), Host())
+    assert not missing.ok
+    assert check(missing, "inpaint model").detail == f"no photos/2 in {models}; export one"
+
+
+def test_older_version_that_the_settings_name_is_tried_beside_the_newest(settings, models):
+    write_model(models, "photos", "inpaint", version=2)
+    found = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    assert [check.model for check in found.models] == ["facades/1", "photos/2", "photos/1"]
+
+
+def test_words_in_brackets_are_shown_as_they_are(settings, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    remedy = Check(name="TensorRT [x]", level="warning", detail="pip install -e '.[gpu]'")
+    monkeypatch.setattr(diagnosis, "_gpu", lambda _: [remedy])
+    output = run(*flags(settings)).output
+    assert "TensorRT [x]" in output
+    assert "pip install -e '.[gpu]'" in output
+
+
+def test_model_that_computes_nonsense_fails(settings, monkeypatch):
+    def choose(_directory: Path, manifest: Any, _options: Any) -> Opened:
+        return Opened(FakeEngine(manifest, fault=lambda _: NotANumber()), {"better": "its library is missing"})
+
+    monkeypatch.setattr(diagnosis, "choose", choose)
+    found = diagnose(settings, Host())
+    assert not found.ok
+    assert {check.error for check in found.models} == {"the output has NaN or inf"}
+    assert found.models[0].passed_over == {"better": "its library is missing"}
+
+
+def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, monkeypatch):
+    def choose(_directory: Path, manifest: Any, _options: Any) -> Opened:
+        reasons = {"trt": "no NVIDIA GPU here", "inductor": "no NVIDIA GPU here", "openvino": "pip install 'x[gpu]'"}
+        return Opened(FakeEngine(manifest), reasons)
+
+    monkeypatch.setattr(diagnosis, "choose", choose)
+    lines = run(*flags(settings)).output.splitlines()
+    assert [line for line in lines if line.startswith("photos/1: ")] == [
+        "photos/1: not trt, inductor: no NVIDIA GPU here",
+        "photos/1: not openvino: pip install 'x[gpu]'",
+    ]
+
+
+@pytest.mark.parametrize(("save", "level"), [(True, "failed"), (False, "ok")])
+def test_results_that_cannot_be_written_fail_unless_nothing_is_saved(tmp_path, settings, save, level):
+    (tmp_path / "file").write_text("no directory")
+    moved = settings.model_copy(update={"results_dir": tmp_path / "file", "save": save})
+    found = diagnose(moved, Host())
+    assert check(found, "results").level == ("failed" if save else "warning")
+    assert found.ok is (level == "ok")
+
+
+def test_cache_that_cannot_be_written_is_a_warning(tmp_path, settings):
+    (tmp_path / "file").write_text("no directory")
+    found = diagnose(settings.model_copy(update={"engine_cache_dir": tmp_path / "file"}), Host())
+    assert check(found, "engine cache").level == "warning"
+    assert found.ok
+
+
+def test_folders_are_looked_at_and_not_made(tmp_path, settings):
+    found = diagnose(settings, Host())
+    assert check(found, "results").detail.endswith("(will be made)")
+    assert not settings.results_dir.exists()
+    settings.results_dir.mkdir()
+    assert check(diagnose(settings, Host()), "results").detail.endswith("(writable)")
+
+
+def test_old_python_fails(settings):
+    found = diagnose(settings, Host(python=(3, 9, 18)))
+    assert not found.ok
+    assert check(found, "Python").detail == "3.9.18; 3.10 or newer is needed"
+
+
+def test_processor_is_named_with_the_flags_that_matter(tmp_path, settings):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name\t: Big Iron\nflags\t\t: fpu avx2 avx512_bf16\n")
+    detail = check(diagnose(settings, Host(cpuinfo=cpuinfo, cores=2)), "CPU").detail
+    assert detail == "Big Iron, 2 cores, avx2, avx512_bf16"
+    cpuinfo.write_text("Features\t: asimd\n")
+    assert "none of avx2" in check(diagnose(settings, Host(cpuinfo=cpuinfo)), "CPU").detail
+    assert "4 cores" in check(diagnose(settings, Host(cpuinfo=tmp_path / "none", cores=4)), "CPU").detail
+
+
+def test_missing_library_is_a_warning_with_the_remedy(settings, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    openvino = check(diagnose(settings, Host()), "OpenVINO")
+    assert (openvino.level, openvino.detail) == ("warning", "not installed; pip install openvino")
+
+
+def test_unloadable_engine_is_shown_with_its_reason(settings):
+    result = run(*flags(settings.model_copy(update={"engine": "onnxrt"})))
+    assert result.exit_code == 1
+    assert "export" in result.output

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from retouch.__main__ import app
+from service.auth.keys import id_of, read_keys
+
+
+def keys(*arguments: object, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, ["keys", *map(str, arguments)], env={"COLUMNS": "200", **(env or {})})
+
+
+def test_a_key_is_shown_once_and_kept_as_a_digest(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    made = keys("create", "studio", "--file", path, "--rate", 5, "--burst", 20, "--per-day", 1000)
+    assert made.exit_code == 0, made.output
+    key = made.stdout.strip()
+    (record,) = read_keys(path)
+    assert record.matches(key)
+    assert (record.name, record.rate_per_s, record.burst, record.requests_per_day) == ("studio", 5.0, 20, 1000)
+    assert record.scopes == {"inference"}
+    listed = keys("list", "--file", path)
+    assert "studio" in listed.stdout
+    assert "5/s, 20 at once; 1000 a day" in listed.stdout
+    assert "holds" in listed.stdout
+    assert key not in listed.stdout
+
+
+def test_a_revoked_key_is_listed_as_such(tmp_path: Path) -> None:
+    env = {"RETOUCH_KEYS_FILE": str(tmp_path / "k.json")}
+    key = keys("create", "one", env=env).stdout.strip()
+    keys("create", "two", "--scope", "metrics", "--expires-days", 30, env=env)
+    assert keys("revoke", id_of(key), env=env).exit_code == 0
+    states = {record.name: record.revoked_at is not None for record in read_keys(tmp_path / "k.json")}
+    assert states == {"one": True, "two": False}
+    listed = keys("list", env=env).stdout
+    assert "revoked" in listed
+    assert "holds until" in listed
+
+
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    assert keys("list", "--file", path).exit_code == 1
+    refused = keys("create", "x", "--file", path, "--scope", "everything")
+    assert refused.exit_code == 1
+    assert "scopes" in refused.stderr
+    assert not path.exists()
+    keys("create", "x", "--file", path)
+    before = path.read_bytes()
+    assert keys("revoke", "ffffffff", "--file", path).exit_code == 1
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("days", ["36501", "99999999", "1e12", "inf", "nan", "-1"])
+def test_days_that_no_calendar_holds_are_refused_and_change_nothing(tmp_path: Path, days: str) -> None:
+    refused = keys("create", "x", "--file", tmp_path / "keys.json", "--expires-days", days)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--expires-days" in refused.stderr
+    assert not (tmp_path / "keys.json").exists()
+
+
+@pytest.mark.parametrize("parent", ["missing", "a_file"])
+def test_a_place_where_no_key_file_can_be_is_one_line_that_says_what_to_do(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "a_file").touch()
+    for arguments in (("create", "x"), ("revoke", "ffffffff")):
+        refused = keys(*arguments, "--file", tmp_path / parent / "keys.json")
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "choose another with --file" in refused.stderr
+        assert "Traceback" not in refused.stderr

@@ -1,0 +1,94 @@
+"""`retouch models` lists what is there, the broken ones included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from retouch.commands.models import models
+from tests.retouch.commands.test_doctor import write_model
+
+
+def run(*arguments: str) -> Any:
+    app = typer.Typer()
+    app.command()(models)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def case(backend: str, inputs: str, psnr_db: float | None) -> dict[str, Any]:
+    return {"backend": backend, "inputs": inputs, "psnr_db": psnr_db, "max_abs": 0.1, "finite": True}
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    cases = [case("onnx-fp32", "empty", None), case("onnx-fp16", "full", 47.25), case("onnx-fp16", "empty", 60.0)]
+    write_model(tmp_path, "photos", "inpaint", parity={"bar_db": 45, "cases": cases})
+    write_model(tmp_path, "photos", "inpaint", version=2, max_batch=0)
+    write_model(
+        tmp_path,
+        "facades",
+        "translate",
+        size={"kind": "fixed", "height": 256, "width": 128},
+        parity={"bar_db": 45, "cases": cases[:1]},
+    )
+    write_model(tmp_path, "tiny", "translate", generator="mine[v2]")
+    return tmp_path
+
+
+def test_every_version_is_listed_by_name_and_newest_first(root):
+    rows = json.loads(run(f"--models-dir={root}", "--json").stdout)
+    assert [(row["name"], row["version"]) for row in rows] == [
+        ("facades", 1),
+        ("photos", 2),
+        ("photos", 1),
+        ("tiny", 1),
+    ]
+
+
+def test_json_has_the_facts_and_the_worst_parity_case(root):
+    row = json.loads(run(f"--models-dir={root}", "--json").stdout)[2]
+    assert (row["task"], row["precision"], row["max_batch"]) == ("inpaint", "fp32", 8)
+    assert row["size"] == {"kind": "multiple", "multiple_of": 8, "sides": [16, 32], "fit": "pad"}
+    assert row["parity"] == {"bar_db": 45.0, "cases": 3, "worst_db": 47.25, "worst_case": "onnx-fp16, full"}
+
+
+def test_broken_version_is_listed_with_its_error(root):
+    row = json.loads(run(f"--models-dir={root}", "--json").stdout)[1]
+    assert set(row) == {"name", "version", "error"}
+    assert "max_batch" in row["error"]
+
+
+def test_table_says_sizes_and_parity_in_words(root, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    output = run(f"--models-dir={root}").output
+    for words in (
+        "128×256 (resize)",
+        "sides 16, 32 (pad)",
+        "47.2 dB (onnx-fp16, full); bar 45 dB",
+        "broken",
+        "mine[v2]",
+    ):
+        assert words in output
+    assert "identical" in output
+    assert "not measured" in output
+
+
+def test_names_are_whole_where_there_is_no_terminal_or_a_narrow_one(tmp_path, monkeypatch):
+    name = "a-model-of-a-name-as-long-as-names-can-be-" + "x" * 22
+    write_model(tmp_path, name, "inpaint")
+    for columns in ("40", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        output = run(f"--models-dir={tmp_path}").output
+        assert f"{name}/1" in output
+        assert "…" not in output
+
+
+def test_empty_repository_says_what_to_do(tmp_path):
+    result = run(f"--models-dir={tmp_path}")
+    assert result.exit_code == 0
+    assert "retouch export makes one" in result.output

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from annotated_types import Le
+from typer.testing import CliRunner, Result
+
+from retouch.__main__ import app
+from retouch.commands.serve import flag_of, to_toml
+from service.core.settings import PREFIX, Settings, load_settings
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAMES = sorted(Settings.model_fields)
+
+
+def serve(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(app, ["serve", *arguments], env=env)
+
+
+def resolved(*arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    result = serve(*arguments, "--print-config", env=env)
+    assert result.exit_code == 0, result.output
+    return tomllib.loads(result.stdout)
+
+
+def other_value(name: str) -> tuple[str, object]:
+    """A valid value that is not the default: as text, and as it is printed."""
+    field = Settings.model_fields[name]
+    kind: Any = field.annotation
+    if kind in (int, float):
+        most = next((limit.le for limit in field.metadata if isinstance(limit, Le)), field.default + 1)
+        value = kind(min(field.default + 1, most))
+    elif choices := get_args(kind):
+        value = next(choice for choice in choices if choice != field.default)
+    else:
+        value = "other"
+    return str(value), value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_has_a_flag_and_an_environment_twin(name: str) -> None:
+    field = Settings.model_fields[name]
+    if field.annotation is bool:
+        positive, negative = flag_of(name, field).split("/")
+        assert resolved(positive)[name] is True
+        assert resolved(negative)[name] is False
+        assert resolved(env={PREFIX + name.upper(): "false"})[name] is False
+        return
+    text, value = other_value(name)
+    assert resolved(flag_of(name, field), text)[name] == value
+    assert resolved(env={PREFIX + name.upper(): text})[name] == value
+
+
+def test_help_lists_every_flag() -> None:
+    help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "300"}, color=False).output
+    assert [name for name in NAMES if f"--{name.replace('_', '-')}" not in help_text] == []
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text("port = 1\nmax_batch_size = 11\nsave_threads = 21\n", "utf-8")
+    environment = {"RETOUCH_MAX_BATCH_SIZE": "12", "RETOUCH_SAVE_THREADS": "22"}
+    values = resolved("--config", str(config), "--save-threads", "23", env=environment)
+    assert (values["port"], values["max_batch_size"], values["save_threads"]) == (1, 12, 23)
+    assert resolved(env={"RETOUCH_CONFIG": str(config)})["port"] == 1
+
+
+def test_the_printed_configuration_can_be_read_back(tmp_path: Path) -> None:
+    config = tmp_path / "retouch.toml"
+    flags = {"save": False, "results_dir": 'a "quoted" \\ path\n', "max_body_mb": 1.5}
+    config.write_text(to_toml(load_settings(flags, environ={})), "utf-8")
+    assert load_settings(environ={}, config=config) == load_settings(flags, environ={})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "message"),
+    [
+        pytest.param(["--port", "70000"], {}, "settings: port: ", id="out of range"),
+        pytest.param(
+            [],
+            {"RETOUCH_PROT": "8000"},
+            "unknown environment setting RETOUCH_PROT; did you mean RETOUCH_PORT?",
+            id="misspelt twin",
+        ),
+        pytest.param(["--config", "gone.toml"], {}, "config file gone.toml", id="no such file"),
+        pytest.param(["--prot", "8000"], {}, "No such option", id="misspelt flag"),
+        pytest.param(["--engine", "fastest"], {}, "'fastest' is not one of", id="no such choice"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start_with_exit_code_2(
+    arguments: list[str], env: dict[str, str], message: str
+) -> None:
+    result = serve(*arguments, env=env)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")  # nothing is served: the results cannot be saved
+    options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}", "--log-format=json"]
+    command = [sys.executable, "-m", "retouch", "serve", *options]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    first = json.loads(started.stderr.splitlines()[0])
+    assert (first["event"], first["models_dir"]) == ("starting", str(Path.cwd() / "a-folder"))

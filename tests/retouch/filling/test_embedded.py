@@ -1,0 +1,91 @@
+"""Pictures are made in this process by the one model that is needed, and within the time that was given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from engines.base import Feed, Outputs
+from engines.fake import FakeEngine
+from engines.load import Candidate, EngineOptions
+from engines.manifest import Manifest
+from retouch.client.http_client import Filled, Task
+from retouch.filling.embedded import open_embedded_filler
+from service.core.errors import DeadlineExceeded, NotFound
+from tests.retouch.commands.test_doctor import write_model
+from tests.retouch.conftest import TEST_DATA
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Opening a filler silences the logs of its process, which here is pytest's."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> dict[str, Any]:
+    for name, task in (("photos", "inpaint"), ("facades", "translate"), ("extra", "translate")):
+        write_model(tmp_path / "models", name, task)
+    return {"models_dir": tmp_path / "models", "engine": "fake", "engine_cache_dir": tmp_path / "cache"}
+
+
+def make(
+    flags: dict[str, Any], task: Task, model: str | None = None, timeout_s: float = 60.0
+) -> tuple[Filled, list[str]]:
+    """What comes back, and the models that were there to make it."""
+    parts = {"image": (TEST_DATA / "dress.jpg").read_bytes(), "mask": (TEST_DATA / "dress_mask.png").read_bytes()}
+    options = {"model": model} if model else {}
+
+    async def run() -> tuple[Filled, list[str]]:
+        async with open_embedded_filler(flags, task, model, timeout_s=timeout_s) as filler:
+            statuses = filler.pipeline.models.statuses()
+            return await filler.fill(task, parts, options), [status.name for status in statuses]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "needed"),
+    [("inpaint", None, "photos"), ("translate", None, "facades"), ("translate", "extra/1", "extra")],
+)
+def test_only_the_model_that_is_needed_is_loaded(flags, task, model, needed):
+    filled, loaded = make(flags, task, model)
+    assert (filled.model, loaded) == (f"{needed}/1", [needed])
+
+
+@pytest.mark.parametrize(("device", "warmed"), [("cpu", False), ("cuda:0", True)])
+def test_one_picture_pays_for_no_servers_warm_up_on_a_cpu(flags, monkeypatch, device, warmed):
+    computed: list[str] = []
+
+    class Counting(FakeEngine):
+        def infer(self, feed: Feed) -> Outputs:
+            computed.append(self.manifest.name)
+            return super().infer(feed)
+
+    def open_counting(_directory: Path, manifest: Manifest, _options: EngineOptions) -> FakeEngine:
+        engine = Counting(manifest)
+        engine.device = device
+        return engine
+
+    monkeypatch.setattr("engines.load.candidates", lambda _choice: (Candidate("fake", open_counting, False),))
+    make(flags, "translate")
+    assert (len(computed) > 1) == warmed
+
+
+def test_picture_that_takes_too_long_is_given_up(flags):
+    begun = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        make({**flags, "fake_batch_ms": 1500}, "translate", timeout_s=0.2)
+    assert time.monotonic() - begun < 60
+
+
+def test_unknown_model_is_told_what_is_there(flags):
+    with pytest.raises(NotFound, match=r"no model nope; available: extra/1, facades/1, photos/1$"):
+        make(flags, "inpaint", "nope")

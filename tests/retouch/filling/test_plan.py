@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from retouch.commands import fill
+from retouch.filling.plan import FillJob, Format, PlanInvalid, pair_images, plan_fills
+from service.core.items import ImageFormat, MaskMode, Strategy
+
+
+def test_the_flags_offer_what_the_service_takes() -> None:
+    assert get_args(Format) == get_args(ImageFormat)
+    assert get_args(fill.MaskMode) == get_args(MaskMode)
+    assert get_args(fill.Strategy) == get_args(Strategy)
+
+
+@pytest.mark.parametrize(
+    ("out", "wanted", "expected"),
+    [
+        ("o.png", None, "png"),
+        ("o.JPG", None, "jpeg"),
+        ("o.jpeg", "jpeg", "jpeg"),
+        ("o.webp", None, "webp"),
+        ("o.out", "webp", "webp"),
+    ],
+)
+def test_the_format_follows_the_suffix_of_the_output(
+    pictures: Path, out: str, wanted: Format | None, expected: Format
+) -> None:
+    image, mask = pictures / "images/a.png", pictures / "masks/a.png"
+    jobs = plan_fills(image, mask, pictures / out, wanted, overwrite=False)
+    assert jobs == [FillJob(image, mask, pictures / out, expected)]
+
+
+def test_an_output_folder_names_the_file_after_the_image(pictures: Path) -> None:
+    (pictures / "out").mkdir()
+    [job] = plan_fills(pictures / "images/b.jpg", None, pictures / "out", None, overwrite=False)
+    assert (job.out, job.format, job.mask) == (pictures / "out/b.png", "png", None)
+
+
+def test_folders_are_matched_by_file_stem(pictures: Path) -> None:
+    jobs = plan_fills(pictures / "images", pictures / "masks", pictures / "out", "jpeg", overwrite=False)
+    names = [(job.image.name, job.mask and job.mask.name, job.out.name) for job in jobs]
+    assert names == [("a.png", "a.png", "a.jpg"), ("b.jpg", "b.png", "b.jpg"), ("c.webp", "c.png", "c.jpg")]
+
+
+def test_one_mask_serves_a_whole_folder_and_one_image_finds_its_mask_in_a_folder(pictures: Path) -> None:
+    mask = pictures / "masks/a.png"
+    assert [one for _, one in pair_images(pictures / "images", mask)] == [mask] * 3
+    assert pair_images(pictures / "images/b.jpg", pictures / "masks") == [
+        (pictures / "images/b.jpg", pictures / "masks/b.png")
+    ]
+
+
+def test_a_file_that_exists_is_not_overwritten_unless_asked(pictures: Path) -> None:
+    (pictures / "out").mkdir()
+    (pictures / "out/b.png").write_bytes(b"precious")
+    with pytest.raises(PlanInvalid, match=r"b\.png.*|--overwrite"):
+        plan_fills(pictures / "images", None, pictures / "out", None, overwrite=False)
+    assert len(plan_fills(pictures / "images", None, pictures / "out", None, overwrite=True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("image", "mask", "out", "wanted", "message"),
+    [
+        pytest.param("gone.png", None, "o.png", None, "gone.png does not exist", id="no image"),
+        pytest.param("images/a.png", "gone", "o.png", None, "gone does not exist", id="no mask"),
+        pytest.param("images/a.png", None, "o.tiff", None, r"o\.tiff does not end in .*--format", id="unknown suffix"),
+        pytest.param("images/a.png", None, "o.png", "jpeg", "make them agree", id="format and suffix differ"),
+        pytest.param("images", None, "images/a.png", None, "name a folder", id="folder into a file"),
+        pytest.param("empty", None, "o", None, "no images in", id="empty folder"),
+        pytest.param("images", "empty", "o", None, "no mask of the same name .*a.png, .*b.jpg", id="masks missing"),
+        pytest.param("images", "twins", "o", None, "masks of the same name in .*: a", id="ambiguous masks"),
+        pytest.param("twins", None, "o", None, "overwrite each other: a.png", id="ambiguous images"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(
+    pictures: Path, image: str, mask: str | None, out: str, wanted: Format | None, message: str
+) -> None:
+    (pictures / "empty").mkdir()
+    (pictures / "twins").mkdir()
+    (pictures / "twins/a.png").write_bytes(b"")
+    (pictures / "twins/a.webp").write_bytes(b"")
+    with pytest.raises(PlanInvalid, match=message):
+        plan_fills(pictures / image, pictures / mask if mask else None, pictures / out, wanted, overwrite=False)
+
+
+def test_a_long_list_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "images").mkdir()
+    for number in range(12):
+        (tmp_path / "images" / f"{number:02}.png").write_bytes(b"")
+    with pytest.raises(PlanInvalid, match=r"04\.png and 7 more$"):
+        pair_images(tmp_path / "images", tmp_path / "masks")

@@ -1,0 +1,94 @@
+"""Nobody waits for ever, and nothing is computed for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.admission.deadline import answer
+from service.core.errors import Cancelled, DeadlineExceeded, InvalidImage
+
+
+async def soon(seconds: float = 0.0, value: str = "done") -> str:
+    await asyncio.sleep(seconds)
+    return value
+
+
+async def test_the_answer_is_returned() -> None:
+    assert await answer(soon(), 5.0) == "done"
+
+
+async def test_the_error_of_the_work_is_raised() -> None:
+    async def fail() -> str:
+        raise InvalidImage("no")
+
+    with pytest.raises(InvalidImage):
+        await answer(fail(), 5.0)
+
+
+async def test_the_deadline_cancels_the_work() -> None:
+    stopped = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    with pytest.raises(DeadlineExceeded):
+        await answer(work(), 0.01)
+    assert stopped.is_set()
+
+
+async def test_a_client_that_leaves_cancels_the_work() -> None:
+    stopped = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    gone = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.01, gone.set_result, None)
+    with pytest.raises(Cancelled):
+        await answer(work(), 60.0, gone)
+    assert stopped.is_set()
+
+
+async def test_a_client_that_left_before_is_not_waited_for() -> None:
+    gone = asyncio.get_running_loop().create_future()
+    gone.set_result(None)
+    with pytest.raises(Cancelled):
+        await answer(soon(60), 60.0, gone)
+
+
+async def test_the_caller_goes_on_after_a_deadline() -> None:
+    with pytest.raises(DeadlineExceeded):
+        await answer(soon(60), 0.01)
+    assert await answer(soon(0.01), 60.0) == "done"
+
+
+async def test_an_answer_that_is_there_wins_over_a_client_that_leaves() -> None:
+    gone = asyncio.get_running_loop().create_future()
+    assert await answer(soon(), 5.0, gone) == "done"
+    gone.set_result(None)
+    assert await answer(soon(), 5.0) == "done"
+
+
+async def test_cancelling_the_waiter_cancels_the_work() -> None:
+    stopped = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    task = asyncio.create_task(answer(work(), 60.0))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped.is_set()

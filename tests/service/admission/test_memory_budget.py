@@ -1,0 +1,148 @@
+"""A budget that requests share; who gets what is in test_shares.py."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.admission.fairness import Flow
+from service.admission.memory_budget import Budget
+from service.admission.memory_shares import Claim
+from service.core.errors import DeadlineExceeded, Overloaded
+from tests.fakes.clock import Clock
+
+
+def budget_of(total: int) -> Budget:
+    return Budget(total, Clock())
+
+
+async def hold(budget: Budget, wanted: int, log: list[str], name: str, release: asyncio.Event) -> None:
+    async with budget.share(Claim(wanted)):
+        log.append(name)
+        await release.wait()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
+    await settle()
+    assert (log, budget.taken) == (["a", "b"], 10)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_overtake_it() -> None:
+    budget, log, first, others = budget_of(10), [], asyncio.Event(), asyncio.Event()
+    tasks = [
+        asyncio.create_task(hold(budget, 8, log, "a", first)),
+        asyncio.create_task(hold(budget, 8, log, "b", others)),
+        asyncio.create_task(hold(budget, 1, log, "c", others)),
+    ]
+    await settle()
+    assert log == ["a"]
+    first.set()
+    await settle()
+    assert log == ["a", "b", "c"]
+    others.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
+    await settle()
+    assert (log, budget.taken) == (["99"], 10)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    holder = asyncio.create_task(hold(budget, 5, log, "a", release))
+    await settle()
+    large = asyncio.create_task(hold(budget, 9, log, "large", release))
+    small = asyncio.create_task(hold(budget, 5, log, "small", release))
+    await settle()
+    large.cancel()
+    await settle()
+    assert log == ["a", "small"]
+    release.set()
+    await asyncio.gather(holder, small, large, return_exceptions=True)
+    assert budget.taken == 0
+
+
+async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    holder = asyncio.create_task(hold(budget, 10, log, "a", release))
+    await settle()
+    waiting = asyncio.create_task(hold(budget, 10, log, "b", asyncio.Event()))
+    await settle()
+    release.set()
+    holder_done = asyncio.ensure_future(holder)
+    await holder_done
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert budget.taken == 0
+
+
+async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "abcdef"]
+    await settle()
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ends] == [asyncio.CancelledError] * len(tasks)
+    assert budget.taken == 0
+    release.set()
+    await asyncio.wait_for(hold(budget, 10, log, "next", release), 5)
+    assert log[-1] == "next"
+
+
+@pytest.mark.parametrize(("own_deadline", "error"), [(True, DeadlineExceeded), (False, Overloaded)])
+async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_back(
+    own_deadline: bool, error: type[DeadlineExceeded | Overloaded]
+) -> None:
+    clock = Clock()
+    budget = Budget(10, clock)
+    claims = [Claim(8, Flow("busy"), large=True, deadline=clock.now + 60.0, allowed_s=45.0) for _ in range(3)]
+    releases = [asyncio.Event() for _ in claims]
+    refused: list[DeadlineExceeded | Overloaded] = []
+
+    async def one(claim: Claim, release: asyncio.Event) -> None:
+        try:
+            async with budget.share(claim, own_deadline=own_deadline):
+                await release.wait()
+        except (DeadlineExceeded, Overloaded) as failure:
+            refused.append(failure)
+
+    tasks = [asyncio.create_task(one(*each)) for each in zip(claims, releases, strict=True)]
+    await settle()
+    assert (budget.waiting, refused) == (2, []), "nothing is known of how long it takes"
+    clock.now += 25.0
+    releases[0].set()
+    await settle()
+    (failure,) = refused
+    assert type(failure) is error
+    assert failure.retry_after_s == 5, "it would take 50 s from now, and has 45 when it comes again"
+    assert (budget.taken, budget.waiting) == (8, 0)
+    releases[1].set()
+    await asyncio.gather(*tasks)
+    assert budget.taken == 0
+
+
+async def test_what_takes_no_memory_never_waits() -> None:
+    budget, log, release = budget_of(10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (10, 10, 0)]
+    await settle()
+    assert log == ["10", "0"]
+    release.set()
+    await asyncio.gather(*tasks)

@@ -1,0 +1,162 @@
+"""Who a request comes from, and how much they may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from starlette.datastructures import Headers
+
+from service.auth.clients import Clients
+from service.auth.keys import KeysInvalid, id_of, read_keys, revoked, write_keys
+from service.core.errors import Forbidden, TooManyRequests, Unauthorised
+from tests.serving.key_files import add_key
+
+
+@dataclass
+class Time:
+    seconds: float = 0.0
+    date: datetime = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return self.date
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+def loaded(path: Path, time: Time) -> Clients:
+    clients = Clients(time.clock, time.now, path)
+    clients.load()
+    return clients
+
+
+def identify(clients: Clients, *headers: tuple[str, str]) -> str:
+    raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+    return clients.identify(Headers(raw=raw), "192.0.2.1").id
+
+
+def refusal(clients: Clients, *headers: tuple[str, str]) -> str:
+    with pytest.raises(Unauthorised) as refused:
+        identify(clients, *headers)
+    return refused.value.code
+
+
+def test_without_a_key_file_a_client_is_its_address_and_nothing_is_limited(time: Time) -> None:
+    clients = Clients(time.clock, time.now)
+    clients.load()
+    client = clients.identify(Headers({"X-API-Key": "whatever"}), "192.0.2.1")
+    assert client.id == "address:192.0.2.1"
+    for _ in range(1000):
+        clients.charge(client, work=True)
+
+
+def test_both_headers_are_understood_and_name_the_same_client(path: Path, time: Time) -> None:
+    key = add_key(path)
+    clients = loaded(path, time)
+    ids = {
+        identify(clients, pair) for pair in (("Authorization", f"Bearer {key}"), ("authorization", f"bearer  {key}"))
+    }
+    assert ids | {identify(clients, ("X-API-Key", key))} == {f"key:{id_of(key)}"}
+
+
+def test_wrong_keys_are_told_apart_only_by_those_who_hold_them(path: Path, time: Time) -> None:
+    good = add_key(path)
+    late = add_key(path, expires_at=time.date)
+    gone = add_key(path, revoked_at=time.date)
+    clients = loaded(path, time)
+    assert refusal(clients) == "no_key"
+    assert refusal(clients, ("X-API-Key", "")) == "unknown_key"
+    assert refusal(clients, ("X-API-Key", good[:-4] + "AAAA")) == "unknown_key"
+    assert refusal(clients, ("X-API-Key", "rtk_00000000_" + "a" * 43)) == "unknown_key"
+    assert refusal(clients, ("X-API-Key", "\xff" * 60)) == "unknown_key"
+    assert refusal(clients, ("Authorization", f"Basic {good}")) == "unknown_key"
+    assert refusal(clients, ("X-API-Key", late)) == "expired_key"
+    assert refusal(clients, ("X-API-Key", gone)) == "revoked_key"
+    assert refusal(clients, ("X-API-Key", gone[:-4] + "AAAA")) == "unknown_key"
+
+
+def test_two_keys_in_one_request_are_none(path: Path, time: Time) -> None:
+    key = add_key(path)
+    clients = loaded(path, time)
+    assert refusal(clients, ("X-API-Key", key), ("X-API-Key", key)) == "several_keys"
+    assert refusal(clients, ("X-API-Key", key), ("Authorization", f"Bearer {key}")) == "several_keys"
+
+
+def test_a_client_may_do_what_its_scopes_say(path: Path, time: Time) -> None:
+    key = add_key(path, scopes=["metrics"])
+    client = loaded(path, time).identify(Headers({"X-API-Key": key}), "")
+    client.require("metrics")
+    with pytest.raises(Forbidden, match="'inference'"):
+        client.require("inference")
+
+
+def test_rate_and_quota_are_each_keys_own_and_say_when_to_come_back(path: Path, time: Time) -> None:
+    limited = add_key(path, rate_per_s=2.0, burst=2, requests_per_day=3)
+    free = add_key(path)
+    clients = loaded(path, time)
+    client = clients.identify(Headers({"X-API-Key": limited}), "")
+    other = clients.identify(Headers({"X-API-Key": free}), "")
+    clients.charge(client, work=True)
+    clients.charge(client, work=False)
+    with pytest.raises(TooManyRequests) as refused:
+        clients.charge(client, work=True)
+    assert (refused.value.code, refused.value.retry_after_s) == ("rate_limited", 0.5)
+    time.seconds += 1.0
+    clients.charge(client, work=True)
+    clients.charge(client, work=True)
+    time.seconds += 1.0
+    clients.charge(client, work=False)  # the quota counts what asks for pictures
+    with pytest.raises(TooManyRequests) as refused:
+        clients.charge(client, work=True)
+    assert (refused.value.code, refused.value.retry_after_s) == ("quota_exhausted", 12 * 3600)
+    for _ in range(100):
+        clients.charge(other, work=True)
+    time.date += timedelta(hours=12)
+    time.seconds += 43200
+    clients.charge(client, work=True)
+
+
+def test_a_changed_file_is_taken_over_and_what_was_used_stays_used(path: Path, time: Time) -> None:
+    key = add_key(path, requests_per_day=1)
+    clients = loaded(path, time)
+    client = clients.identify(Headers({"X-API-Key": key}), "")
+    clients.charge(client, work=True)
+    assert clients.read() is None  # nothing changed
+    added = add_key(path)
+    records = clients.read()
+    assert records is not None
+    clients.replace(records)
+    assert identify(clients, ("X-API-Key", added)) == f"key:{id_of(added)}"
+    with pytest.raises(TooManyRequests):
+        clients.charge(client, work=True)
+    write_keys(path, revoked(read_keys(path), id_of(key) or "", time.date))
+    clients.replace(clients.read() or ())
+    assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
+
+
+def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Path, time: Time) -> None:
+    key = add_key(path)
+    clients = loaded(path, time)
+    for breakage in (lambda: path.write_text("{"), path.unlink):
+        breakage()
+        assert clients.read() is None
+        assert identify(clients, ("X-API-Key", key)) == f"key:{id_of(key)}"
+        assert refusal(clients) == "no_key"
+
+
+def test_a_start_without_a_readable_file_fails(path: Path, time: Time) -> None:
+    with pytest.raises(KeysInvalid):
+        loaded(path, time)

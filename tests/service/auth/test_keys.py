@@ -1,0 +1,119 @@
+"""What is kept of a key, and what is not."""
+
+from __future__ import annotations
+
+import os
+import stat
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from service.auth.keys import KeysInvalid, id_of, new_key, read_keys, revoked, sole_writer, write_keys
+from tests.serving.key_files import CREATED, add_key, record_of
+
+
+def test_a_key_has_256_random_bits_and_names_its_id() -> None:
+    made = [new_key() for _ in range(100)]
+    assert len({key for _, key in made}) == 100
+    for key_id, key in made:
+        assert id_of(key) == key_id
+        assert len(key.split("_", 2)[2]) == 43  # 32 bytes in base64url
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rtk_", "rtk_12345678_short", "RTK_12345678_" + "a" * 43, "rtk_1234567é_" + "a" * 43]
+)
+def test_what_is_no_key_has_no_id(text: str) -> None:
+    assert id_of(text) is None
+
+
+def test_the_file_holds_no_key_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    key = add_key(path)
+    secret = key.split("_", 2)[2]
+    assert secret not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [found.matches(key) for found in read_keys(path)] == [True]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_whoever_could_read_the_file_still_can_after_a_change(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    add_key(path)
+    path.chmod(0o640)
+    add_key(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_another_key_with_the_same_id_does_not_match() -> None:
+    key_id, key = new_key()
+    record = record_of(key, key_id)
+    assert record.matches(key)
+    assert not record.matches(key[:-1] + ("A" if key[-1] != "A" else "B"))
+    assert not record.matches("")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(b"", "Invalid JSON", id="empty"),
+        pytest.param(b"[]", "should be an object", id="not an object"),
+        pytest.param(b'{"version": 2}', "version", id="of a later version"),
+        pytest.param(b'{"kees": []}', "kees", id="misspelt"),
+        pytest.param(b'{"keys": [{"id": "secret-in-the-wrong-place"}]}', "keys.0.id", id="a bad record"),
+    ],
+)
+def test_what_is_no_key_file_is_refused_without_being_quoted(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(content)
+    with pytest.raises(KeysInvalid, match=says) as refused:
+        read_keys(path)
+    assert "secret-in" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(KeysInvalid, match="retouch keys create"):
+        read_keys(tmp_path / "none.json")
+
+
+def test_a_file_that_nobody_writes_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "keys.json")
+    with pytest.raises(KeysInvalid, match="no regular file"):
+        read_keys(tmp_path / "keys.json")
+
+
+def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "keys.json"
+    with (
+        pytest.raises(KeysInvalid, match=rf"make the folder {path.parent}, or choose another with --file"),
+        sole_writer(path),
+    ):
+        raise AssertionError("nobody writes there")
+
+
+def test_a_file_that_cannot_be_written_says_so_and_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    add_key(path)
+    before = path.read_bytes()
+    (tmp_path / ".keys.json.new").mkdir()  # where the fresh one is written first
+    with pytest.raises(KeysInvalid, match=f"cannot be written: Is a directory; let this user write in {tmp_path}"):
+        write_keys(path, ())
+    assert path.read_bytes() == before
+
+
+def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    record = record_of("a", "0" * 8)
+    write_keys(tmp_path / "keys.json", [record, record])
+    with pytest.raises(KeysInvalid, match="twice"):
+        read_keys(tmp_path / "keys.json")
+
+
+def test_a_revoked_key_keeps_its_first_time_and_the_others_stay() -> None:
+    keys = (record_of("a", "0" * 8), record_of("b", "1" * 8))
+    first = revoked(keys, "0" * 8, CREATED)
+    again = revoked(first, "0" * 8, datetime.now(timezone.utc) + timedelta(days=1))
+    assert again == first
+    assert [key.revoked_at for key in first] == [CREATED, None]
+    with pytest.raises(KeysInvalid, match="no key has the id"):
+        revoked(keys, "2" * 8, CREATED)

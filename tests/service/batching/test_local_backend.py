@@ -1,0 +1,114 @@
+"""Who keeps the worker alive, and when that is left to another process."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engines.base import BatchShape, Feed, Outputs
+from engines.errors import DeviceLost
+from engines.fake import FakeEngine, Raise
+from engines.feeds import batch_shape
+from engines.repository.repository import ModelRepository
+from service.app import open_pipeline
+from service.batching.batcher import Batcher, BatchPolicy
+from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.worker import Supervisor
+from service.core.settings import Settings
+from service.telemetry.metrics import Metrics
+from tests.fakes.lanes import FakeLaneEngine
+
+
+class BeginsToHang:
+    """A worker that is busy whenever it is first looked at, and hangs a moment later."""
+
+    def __init__(self) -> None:
+        self.device_lost = None
+        self.looks = 0
+        self.given_up = 0
+
+    def state(self, _now: float, _hang_timeout_s: float) -> str:
+        self.looks += 1
+        return "busy" if self.looks == 1 else "hung"
+
+    def give_up(self) -> list[Any]:
+        self.given_up += 1
+        return []
+
+
+@pytest.mark.parametrize(("own_process", "given_up"), [(True, 0), (False, 1)])
+async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_where_the_process_does_other_work(
+    tmp_path: Path, own_process: bool, given_up: int
+) -> None:
+    hanging, fresh = BeginsToHang(), SimpleNamespace(device_lost=None, state=lambda *_: "idle")
+    workers: list[Any] = [hanging, fresh]
+    supervisor = Supervisor(lambda: workers.pop(0), lambda _: None, lambda: 0.0, 60.0)
+    room = EngineRoom(
+        Settings(),
+        ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
+        Batcher(BatchPolicy(8), lambda: 0.0),
+        supervisor,
+        Metrics(),
+        own_process,
+    )
+    supervising = asyncio.create_task(room.supervise())
+    for _ in range(6000):
+        if room.lost.is_set() or supervisor.restarts:
+            break
+        await asyncio.sleep(0.01)
+    supervising.cancel()
+    assert (hanging.given_up, room.lost.is_set()) == (given_up, own_process)
+
+
+async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models_dir: Path, tmp_path: Path) -> None:
+    warmed: dict[str, list[BatchShape]] = {}
+
+    class Recording(FakeLaneEngine):
+        def infer(self, feed: Feed) -> Outputs:
+            warmed.setdefault(self.manifest.name, []).append(batch_shape(self.manifest, feed))
+            return super().infer(feed)
+
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    async with open_engine_room(settings, Metrics(), lambda _, manifest: Recording(manifest, lanes=3)) as room:
+        await room.loaded.wait()
+        for served in room.models.statuses():
+            assert served.manifest is not None
+            buckets = served.manifest.size.buckets()
+            assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]
+
+
+LOST = DeviceLost("the GPU context is lost; start the process again")
+
+
+def fails_its_warm_up(error: Exception) -> Any:
+    return lambda _, manifest: FakeEngine(manifest, fault=lambda _feed: Raise(error))
+
+
+@pytest.mark.parametrize("own_process", [True, False])
+async def test_a_device_that_is_lost_while_a_model_warms_up_ends_the_process(
+    models_dir: Path, tmp_path: Path, own_process: bool
+) -> None:
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    room_of = partial(open_engine_room, settings, Metrics(), fails_its_warm_up(LOST), own_process=own_process)
+    async with room_of() as room:
+        await asyncio.wait_for(room.lost.wait(), 30)
+        assert not room.loaded.is_set()
+
+
+async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_was_lost(
+    models_dir: Path, tmp_path: Path
+) -> None:
+    settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
+    room = partial(open_engine_room, open_model=fails_its_warm_up(LOST))
+
+    async def use() -> None:
+        async with open_pipeline(settings, room):
+            pass
+
+    with pytest.raises(DeviceLost, match="start the process again"):
+        await asyncio.wait_for(use(), 30)

@@ -1,0 +1,110 @@
+"""Flags, environment, file, default; and nothing misspelt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.core.settings import PREFIX, Settings, SettingsInvalid, load_settings
+
+
+def test_a_flag_wins_over_the_environment_which_wins_over_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text("port = 1\nmax_queue_size = 2\nmax_batch_size = 3\n")
+    environ = {"RETOUCH_PORT": "10", "RETOUCH_MAX_QUEUE_SIZE": "20", "PATH": "/bin"}
+    settings = load_settings({"port": 100}, environ, config)
+    assert (settings.port, settings.max_queue_size, settings.max_batch_size) == (100, 20, 3)
+
+
+def test_the_config_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text("port = 7\n")
+    assert load_settings({}, {"RETOUCH_CONFIG": str(config)}).port == 7
+
+
+@pytest.mark.parametrize(("text", "expected"), [("false", False), ("0", False), ("true", True), ("1", True)])
+def test_a_boolean_in_the_environment_means_what_it_says(text: str, expected: bool) -> None:
+    assert load_settings({}, {"RETOUCH_SAVE": text}).save is expected
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param({"RETOUCH_PROT": "8000"}, id="misspelt"),
+        pytest.param({"RETOUCH_PORT": "eighty"}, id="not a number"),
+        pytest.param({"RETOUCH_PORT": "70000"}, id="out of range"),
+        pytest.param({"RETOUCH_SAVE": "maybe"}, id="not a boolean"),
+        pytest.param({"RETOUCH_ENGINE": "warp"}, id="not a choice"),
+    ],
+)
+def test_a_wrong_or_misspelt_environment_setting_stops_the_start(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"(?i)prot|port|save|engine"):
+        load_settings({}, environ)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("max_batch", "max_batch_size"), ("PROT", "port"), ("model_dir", "models_dir")]
+)
+def test_a_misspelt_name_is_told_what_was_probably_meant_and_not_all_there_are(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    with pytest.raises(SettingsInvalid) as in_environment:
+        load_settings({}, {PREFIX + written.upper(): "1"})
+    told = f"unknown environment setting {PREFIX}{written.upper()}; did you mean {PREFIX}{meant.upper()}?"
+    assert str(in_environment.value) == f"{told} (`retouch serve --help` lists all)"
+    config = tmp_path / "retouch.toml"
+    config.write_text(f"{written} = 1\n")
+    with pytest.raises(SettingsInvalid) as in_file:
+        load_settings({}, {}, config)
+    told = f"unknown setting {written}; did you mean {meant}?"
+    assert str(in_file.value) == f"config file {config}: {told} (`retouch serve --help` lists all)"
+
+
+def test_a_name_that_is_near_to_nothing_is_unknown_and_nothing_more() -> None:
+    with pytest.raises(SettingsInvalid, match=r"^unknown environment setting RETOUCH_Q{12} \(`retouch serve"):
+        load_settings({}, {PREFIX + "Q" * 12: "1"})
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        pytest.param(
+            {
+                "RETOUCH_SERVICE_HOST": "10.0.0.1",
+                "RETOUCH_SERVICE_PORT": "80",
+                "RETOUCH_SERVICE_PORT_HTTP": "80",
+                "RETOUCH_PORT": "tcp://10.0.0.1:80",
+                "RETOUCH_PORT_80_TCP": "tcp://10.0.0.1:80",
+                "RETOUCH_PORT_80_TCP_ADDR": "10.0.0.1",
+            },
+            id="of a Service called retouch",
+        ),
+        pytest.param({"RETOUCH_CPU_SERVICE_HOST": "10.0.0.1"}, id="called retouch-cpu"),
+        pytest.param({"RETOUCH_PORT": "tcp://10.0.0.1:80"}, id="the port alone"),
+    ],
+)
+def test_what_kubernetes_sets_for_a_service_is_told_from_a_misspelt_setting(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsInvalid, match=r"Kubernetes .* set enableServiceLinks: false in the pod's spec$"):
+        load_settings({}, environ)
+
+
+@pytest.mark.parametrize("content", ["prot = 1", "port = ", 'port = "x"'])
+def test_a_wrong_config_file_stops_the_start(tmp_path: Path, content: str) -> None:
+    config = tmp_path / "retouch.toml"
+    config.write_text(content)
+    with pytest.raises(SettingsInvalid):
+        load_settings({}, {}, config)
+
+
+def test_a_missing_config_file_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsInvalid, match=r"none\.toml"):
+        load_settings({}, {}, tmp_path / "none.toml")
+
+
+def test_every_setting_describes_itself_and_has_an_environment_twin() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        value = field.get_default()
+        environ = {PREFIX + name.upper(): str(value)}
+        assert getattr(load_settings({}, environ), name) == value

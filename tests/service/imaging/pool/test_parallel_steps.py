@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from service.imaging.pool.parallel_steps import Helpers, in_turn
+
+PATIENCE_S = 10
+
+
+def refuse(number: int) -> int:
+    raise ValueError(f"piece {number}")
+
+
+def test_results_come_in_the_order_of_the_pieces() -> None:
+    helpers = Helpers(3)
+    pieces: list[Callable[[], int]] = [partial(lambda n: (time.sleep(0.01 * (4 - n)), n)[1], n) for n in range(5)]
+    assert helpers.share(pieces, 3) == in_turn(pieces) == [0, 1, 2, 3, 4]
+    helpers.close()
+
+
+def test_pieces_run_at_the_same_time() -> None:
+    helpers, meet = Helpers(1), threading.Barrier(2)
+    assert sorted(helpers.share([lambda: meet.wait(PATIENCE_S), lambda: meet.wait(PATIENCE_S)], 1)) == [0, 1]
+    helpers.close()
+
+
+@pytest.mark.parametrize("helpers_wanted", [0, -3, 1])
+def test_the_first_error_in_order_is_raised(helpers_wanted: int) -> None:
+    helpers = Helpers(1)
+    with pytest.raises(ValueError, match="piece 1"):
+        helpers.share([lambda: 0, lambda: refuse(1), lambda: refuse(2)], helpers_wanted)
+    helpers.close()
+
+
+def test_an_error_is_raised_when_the_other_pieces_have_ended() -> None:
+    helpers, begun = Helpers(2), threading.Barrier(3)
+    ended: list[int] = []
+
+    def fail() -> None:
+        begun.wait(PATIENCE_S)
+        refuse(0)
+
+    def go_on() -> None:
+        begun.wait(PATIENCE_S)
+        if threading.current_thread() is not threading.main_thread():  # at least one of two helps
+            time.sleep(0.05)
+        ended.append(1)
+
+    with pytest.raises(ValueError, match="piece 0"):
+        helpers.share([fail, go_on, go_on], 2)
+    assert len(ended) == 2
+    helpers.close()
+
+
+def test_pieces_behind_one_that_failed_are_not_begun() -> None:
+    helpers, begun = Helpers(1), threading.Barrier(2)
+    done: list[int] = []
+
+    def fail() -> None:
+        begun.wait(PATIENCE_S)
+        refuse(1)
+
+    def slow() -> None:
+        begun.wait(PATIENCE_S)
+        time.sleep(0.05)
+
+    pieces: list[Callable[[], None]] = [slow, fail, partial(done.append, 2), partial(done.append, 3)]
+    with pytest.raises(ValueError, match="piece 1"):
+        helpers.share(pieces, 1)
+    assert done == []
+    helpers.close()
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
+    helpers = Helpers(1)
+    picture = np.zeros(1)
+    kept = weakref.ref(picture)
+    pieces: list[Callable[[], object]] = [picture.sum, picture.sum]
+    pieces[failing] = partial(picture.reshape, 2)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="cannot reshape"):
+            helpers.share(pieces, 1)
+        del picture, pieces
+        helpers.close()
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_without_a_helper_the_caller_does_it_all() -> None:
+    helpers = Helpers(1)
+    threads = helpers.share([threading.get_ident] * 3, 0)
+    assert set(threads) == {threading.get_ident()}
+    helpers.close()
+
+
+def test_busy_helpers_are_not_waited_for() -> None:
+    helpers, release, begun = Helpers(1), threading.Event(), threading.Barrier(3)
+
+    def block() -> None:
+        begun.wait(PATIENCE_S)
+        release.wait(PATIENCE_S)
+
+    blocker = threading.Thread(target=lambda: helpers.share([block, block], 1))
+    blocker.start()
+    begun.wait(PATIENCE_S)
+    assert helpers.share([lambda: 1, lambda: 2], 1) == [1, 2]
+    release.set()
+    blocker.join()
+    helpers.close()
+
+
+def test_no_pieces_are_no_work() -> None:
+    helpers = Helpers(1)
+    assert helpers.share([], 4) == []
+    helpers.close()

@@ -1,0 +1,82 @@
+"""Threads for pictures, of which one is kept for small ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from service.imaging.pool.thread_pool import CodecPool
+from tests.serving.waiting import until
+
+
+@asynccontextmanager
+async def opened(threads: int) -> AsyncIterator[CodecPool]:
+    pool = CodecPool(threads, "test")
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+async def test_large_pictures_on_all_threads_do_not_hold_up_a_small_one(threads: int) -> None:
+    release = threading.Event()
+    async with opened(threads) as pool:
+        large = [asyncio.create_task(pool.run(release.wait, 10, large=True)) for _ in range(3 * threads)]
+        await asyncio.sleep(0)
+        assert pool.for_small == 1
+        assert await asyncio.wait_for(pool.run(str, 5), 5) == "5"
+        release.set()
+        assert await asyncio.gather(*large) == [True] * len(large)
+        await until(lambda: pool.for_small == threads)
+
+
+async def test_large_pictures_alone_have_all_threads() -> None:
+    meet = threading.Barrier(3)
+    async with opened(3) as pool:
+        await asyncio.gather(*(pool.run(meet.wait, 10, large=True) for _ in range(3)))
+
+
+async def test_a_large_one_that_nobody_waits_for_is_not_begun_and_lets_the_next_one_in() -> None:
+    release, done = threading.Event(), list[str]()
+    async with opened(1) as pool:
+        running = asyncio.create_task(pool.run(release.wait, 10, large=True))
+        leaving = asyncio.create_task(pool.run(done.append, "left", large=True))
+        waiting = asyncio.create_task(pool.run(done.append, "stayed", large=True))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        release.set()
+        await asyncio.gather(running, waiting)
+        assert done == ["stayed"]
+
+
+async def test_a_thread_counts_as_taken_until_it_is_free_though_its_caller_left() -> None:
+    release = threading.Event()
+    async with opened(1) as pool:
+        leaving = asyncio.create_task(pool.run(release.wait, 10, large=True))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        assert await asyncio.wait_for(pool.run(str, 5), 5) == "5", "it does not queue behind what still runs"
+        release.set()
+
+
+async def test_a_large_one_that_fails_gives_its_thread_back() -> None:
+    async with opened(1) as pool:
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                await pool.run(lambda: 1 // 0, large=True)
+        assert await pool.run(str, 5, large=True) == "5"
+
+
+async def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next() -> None:
+    async with opened(1) as pool:
+        tasks = [asyncio.create_task(pool.run(str, number, large=True)) for number in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks[:-1]:
+            task.cancel()
+        assert await asyncio.wait_for(tasks[-1], 5) == "19"
+        await until(lambda: not pool._large)

@@ -1,0 +1,121 @@
+"""Large pictures wait for memory and hold up no small one; their wait can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+import pytest
+from conftest import Running, Serve
+
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from tests.serving import image_files
+from tests.serving.waiting import wait_until
+
+Files = dict[str, tuple[str, bytes, str]]
+SIDE = 2000
+ROOM_MB = 30.0
+"""For one large picture with its mask, 38 MiB, which is then alone; and for many small ones."""
+
+
+def large_files() -> Files:
+    """A picture of 4 megapixels and its mask."""
+    mask = np.zeros((SIDE, SIDE, 1), np.uint8)
+    mask[:16, :16] = 255
+    flat = image_files.png(np.full((SIDE, SIDE, 1), 90, np.uint8))
+    return {"image": ("i.png", flat, "image/png"), "mask": ("m.png", image_files.png(mask), "image/png")}
+
+
+def slow(batch_s: float):
+    def engine(manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, batch_s=batch_s)
+
+    return engine
+
+
+@contextmanager
+def crowd(
+    running: Running, files: Files, count: int, headers: dict[str, str]
+) -> Iterator[list[Future[httpx.Response]]]:
+    """So many requests at once, of which all but one wait for memory."""
+    budget = running.service.pipeline.decoded.budget
+    with running.client() as client, ThreadPoolExecutor(count) as pool:
+        data = {"save": "false"}
+        sent = [pool.submit(client.post, "/v1/inpaint", files=files, data=data, headers=headers) for _ in range(count)]
+        wait_until(lambda: budget.waiting == count - 1)
+        yield sent
+
+
+def memory_ms(reply: httpx.Response) -> float:
+    stages = dict(part.split(";dur=") for part in reply.headers["server-timing"].split(", "))
+    return float(stages["memory"])
+
+
+def series(client: httpx.Client) -> dict[str, float]:
+    """The metrics, by name and labels."""
+    lines = [line for line in client.get("/metrics").text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve, files: Files) -> None:
+    running = serve(slow(0.4), max_decoded_mb=ROOM_MB)
+    with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
+        reply = client.post("/v1/inpaint", files=files)
+        assert reply.status_code == 200
+        assert running.service.pipeline.decoded.budget.waiting >= 2, "most of the large ones still wait"
+        replies = [one.result() for one in sent]
+    assert memory_ms(reply) < 100
+    assert [one.status_code for one in replies] == [200] * 6
+    assert max(map(memory_ms, replies)) > 4 * 400
+    assert running.service.pipeline.decoded.budget.taken == 0
+
+
+def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, files: Files) -> None:
+    running = serve(slow(0.2), max_decoded_mb=ROOM_MB, max_queue_size=6)
+    with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
+        assert (running.service.admission.inside, running.service.admission.apart) == (6, 6)
+        assert client.post("/v1/inpaint", files=files).status_code == 200
+        assert [one.result().status_code for one in sent] == [200] * 6
+    wait_until(lambda: not running.service.admission.inside)
+    assert running.service.admission.apart == 0
+
+
+def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Serve) -> None:
+    running = serve(slow(0.5), max_decoded_mb=ROOM_MB)
+    with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
+        during = series(client)
+        assert during["retouch_memory_waiting"] > 1
+        assert during["retouch_decoded_bytes"] == ROOM_MB * 2**20 * 7 / 8
+        assert [one.result().status_code for one in sent] == [200] * 6
+        after = series(client)
+    assert after['retouch_stage_duration_seconds_count{stage="memory"}'] == 6
+    assert (after["retouch_memory_waiting"], after["retouch_decoded_bytes"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "settings", "status", "code"),
+    [
+        ({"X-Request-Timeout-Ms": "2500"}, {}, 504, "deadline_exceeded"),
+        ({}, {"request_timeout_s": 2.5}, 503, "overloaded"),
+    ],
+)
+def test_who_cannot_be_served_in_time_is_told_before_that_and_when_to_come_back(
+    serve: Serve, headers: dict[str, str], settings: dict[str, float], status: int, code: str
+) -> None:
+    running = serve(slow(0.7), max_decoded_mb=ROOM_MB, **settings)
+    with crowd(running, large_files(), 8, headers) as sent, running.client() as client:
+        replies = [one.result() for one in sent]
+        metrics = series(client)
+    refused = [reply for reply in replies if reply.status_code != 200]
+    assert {reply.status_code for reply in replies} == {200, status}
+    assert {reply.json()["code"] for reply in refused} == {code}
+    told = [reply for reply in refused if "wait for memory" in reply.json()["detail"]]
+    assert len(told) >= 4, "2.5 s are enough for three, and the first one taught how long each takes"
+    assert all(int(reply.headers["retry-after"]) >= 1 for reply in told)
+    assert max(reply.elapsed.total_seconds() for reply in told) < 2.4
+    waits = metrics['retouch_stage_duration_seconds_count{stage="memory"}']
+    assert waits == 8, "those that were refused waited, too"

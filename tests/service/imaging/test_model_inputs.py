@@ -1,0 +1,71 @@
+"""What a model takes is told by its manifest; nothing in the service knows a generator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engines.manifest import Manifest
+from service.imaging.model_inputs import refusal, takes
+from tests.serving.tensor_specs import image, instance, label, latent, mask, output
+
+MakeManifest = Callable[..., Manifest]
+ROOT = Path(__file__).resolve().parents[3]
+COMMON = ["model", "format", "quality", "save", "webhook", "webhook_events"]
+
+
+def told(manifest: Manifest) -> tuple[str, list[str], list[str]]:
+    found = takes(manifest)
+    assert found.refused is None
+    return found.endpoint, [part.name for part in found.parts], [field.name for field in found.fields]
+
+
+def test_inpainting_takes_a_mask_and_samples_only_where_the_model_draws(fake_manifest: MakeManifest) -> None:
+    fields = [*COMMON, "mask_mode", "mask_resize", "strategy"]
+    assert told(fake_manifest("m", "inpaint")) == ("/v1/inpaint", ["image", "mask"], fields)
+    diverse = fake_manifest("m", "inpaint", inputs=[image(), mask(), latent()])
+    assert told(diverse) == ("/v1/inpaint", ["image", "mask"], [*fields, "samples", "seed"])
+    maskless = fake_manifest("m", "inpaint", inputs=[image()])
+    assert told(maskless)[1] == ["image", "mask"], "the service needs it, whether the graph does or not"
+
+
+def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> None:
+    assert told(fake_manifest("m", "translate"))[:2] == ("/v1/translate", ["image"])
+    found = takes(fake_manifest("m", "translate", inputs=[label(35), instance()]))
+    assert [(part.name, part.required) for part in found.parts] == [("image", True), ("instance", True)]
+    assert found.parts[0].description == "class ids 0 to 34: a grey or palette PNG"
+    grey = takes(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
+    assert grey.parts[0].description == "JPEG, PNG or WebP, taken as grey"
+    assert "0 to 255" in takes(fake_manifest("m", "translate", inputs=[label()])).parts[0].description
+
+
+def test_generation_takes_no_files(fake_manifest: MakeManifest) -> None:
+    manifest = fake_manifest("m", "generate", inputs=[latent()])
+    assert told(manifest) == ("/v1/generate", [], [*COMMON, "count", "seed"])
+
+
+def test_two_channels_are_a_picture_only_with_the_lightness_that_they_colour(fake_manifest: MakeManifest) -> None:
+    def reason(**fields: object) -> str:
+        return refusal(fake_manifest("m", "translate", **fields)) or ""
+
+    assert "gives 2 channels, which are no picture" in reason(inputs=[image(1)], output=output(2))
+    assert "gives 2 channels" in reason(inputs=[image(1)], output=output(2, colours="ab"))
+    assert reason(inputs=[image(1, colours="lightness")], output=output(2, colours="ab")) == ""
+    assert "takes 2 channels" in reason(inputs=[image(2)], output=output(3))
+    assert "gives 4 channels" in reason(output=output(4))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "service").rglob("*.py")), ids=lambda path: path.name)
+def test_nothing_in_the_service_names_a_generator(path: Path) -> None:
+    families = {file.stem for file in (ROOT / "export" / "generators").iterdir()} - {
+        "__init__",
+        "__pycache__",
+        "family",
+    }
+    assert len(families) >= 2
+    names = {*families, *(name.split("_")[0] for name in families), "cyclegan", "partial.?conv"}
+    found = re.findall("|".join(rf"\b{name}\b" for name in sorted(names)), path.read_text("utf-8"), re.IGNORECASE)
+    assert not found

@@ -1,0 +1,50 @@
+"""Names are looked up in threads of their own, so many at once and no more, and nobody waits for a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from service.jobs.name_lookup import Names, TooManyLookups
+from tests.serving.waiting import until
+
+FOUND = [(socket.AF_INET, 0, 0, "", ("93.184.215.14", 443))]
+
+
+async def test_what_the_resolver_finds_or_raises_comes_back() -> None:
+    assert await Names(lambda *_: FOUND)("example.com", 443, 0) == FOUND
+
+    def fail(*_: Any) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    with pytest.raises(socket.gaierror):
+        await Names(fail)("example.com", 443, 0)
+
+
+async def test_a_label_that_no_name_may_have_is_an_error_as_any_other() -> None:
+    with pytest.raises(OSError, match="label"):
+        await Names()("a" * 64 + ".example.com", 443, 0)
+
+
+async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
+    go = threading.Event()
+
+    def slow(*_: Any) -> list[Any]:
+        go.wait()
+        return FOUND
+
+    names = Names(slow, most_at_once=2)
+    waiting = [asyncio.create_task(names("slow.example", 443, 0)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyLookups):
+        await names("slow.example", 443, 0)
+    waiting[0].cancel()  # whoever waited is gone; its thread still has its place
+    assert await asyncio.to_thread(lambda: 7) == 7
+    go.set()
+    assert await waiting[1] == FOUND
+    await until(lambda: not [thread for thread in threading.enumerate() if thread.name == "names"])
+    assert await names("example.com", 443, 0) == FOUND

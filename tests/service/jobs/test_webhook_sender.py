@@ -1,0 +1,306 @@
+"""Messages arrive, at a real receiver on loopback that refuses, redirects and vanishes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from standardwebhooks import Webhook
+
+from service.jobs import table, webhook_table
+from service.jobs.name_lookup import Names
+from service.jobs.table import Job
+from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
+from service.jobs.webhook_signing import Secrets
+from service.jobs.webhook_targets import Destinations, Resolve
+from service.ledger.database import LEDGER_FILE, Database
+from tests.fakes.clock import Clock
+from tests.serving.waiting import until
+
+KEY = bytes(range(32))
+ALL = ["succeeded", "failed", "cancelled"]
+
+
+@dataclass
+class Receiver:
+    """Answers with the next of `statuses`, then with 204."""
+
+    url: str = ""
+    statuses: list[int] = field(default_factory=list)
+    got: list[tuple[dict[str, str], str]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.got.append((dict(request.headers), await request.text()))
+        status = self.statuses.pop(0) if self.statuses else 204
+        return web.Response(status=status, headers={"Location": self.url} if 300 <= status < 400 else {})
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    one, app = Receiver(), web.Application()
+    app.router.add_post("/hook", one.answer)
+    async with TestServer(app) as server:
+        one.url = str(server.make_url("/hook"))
+        yield one
+
+
+class Outcomes(Counter[str]):
+    def webhook_tried(self, outcome: str) -> None:
+        self[outcome] += 1
+
+
+@asynccontextmanager
+async def deliverer(
+    root: Path, clock: Clock, destinations: Destinations | None = None, resolve: Resolve | None = None
+) -> AsyncIterator[Deliverer]:
+    with Database(root / LEDGER_FILE, [table.SCHEMA, webhook_table.SCHEMA]) as ledger:
+        allowed = destinations or Destinations(private=True)
+        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or Names())
+
+
+def ended(url: str, status: Any = "succeeded", events: list[str] | None = None) -> Job:
+    facts = {"webhook": url, "webhook_events": events or ALL}
+    return Job("j1", status, "owner", 1.0, facts, finished_at=2.0, result_urls=["/v1/results/r1"])
+
+
+async def announce(one: Deliverer, job: Job) -> None:
+    """End the job, as `Jobs` does."""
+
+    def end(ledger: sqlite3.Connection) -> None:
+        table.insert(ledger, replace(job, status="running"), 100)
+        table.finish(ledger, job)
+        one.announce(ledger, job)
+
+    await one.ledger.write(end)
+
+
+async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
+    """What the job says of its webhook."""
+    job = await one.ledger.read(lambda ledger: table.find(ledger, job_id))
+    assert job is not None
+    webhook = job.reply().webhook
+    return None if webhook is None else webhook.model_dump()
+
+
+async def test_the_end_of_a_job_arrives_signed_and_once(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        assert await one.deliver_due() == 1
+        assert await one.deliver_due() == 0
+        assert one.observer == {"delivered": 1}
+    ((headers, body),) = receiver.got
+    assert headers["webhook-timestamp"] == str(int(clock.now))
+    signature = Webhook(base64.b64encode(KEY).decode()).sign(
+        headers["webhook-id"], datetime.fromtimestamp(clock.now, timezone.utc), body
+    )
+    assert headers["webhook-signature"] == signature
+
+
+async def test_only_the_events_that_were_asked_for_are_told(tmp_path: Path, receiver: Receiver) -> None:
+    async with deliverer(tmp_path, Clock(1e9)) as one:
+        await announce(one, ended(receiver.url, "succeeded", ["failed"]))
+        await announce(one, replace(ended(receiver.url), facts={}))
+        assert await one.deliver_due() == 0
+
+
+async def test_a_receiver_that_fails_is_tried_again_later_with_the_same_id_even_after_a_restart(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    receiver.statuses = [500, 307]
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        assert await one.deliver_due() == 1
+        assert await one.deliver_due() == 0, "not at once"
+    clock.now += RETRY_AFTER_S[0]
+    async with deliverer(tmp_path, clock) as one:
+        assert await one.deliver_due() == 1
+        clock.now += RETRY_AFTER_S[1]
+        assert await one.deliver_due() == 1
+        assert one.observer == {"failed": 1, "delivered": 1}
+    assert len(receiver.got) == 3, "a redirect is not followed"
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+    assert len({headers["webhook-timestamp"] for headers, _ in receiver.got}) == 3
+
+
+async def test_a_receiver_that_says_gone_or_never_answers_well_is_given_up(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one:
+        receiver.statuses = [410]
+        await announce(one, ended(receiver.url))
+        await one.deliver_due()
+        assert one.observer == {"given_up": 1}
+        receiver.statuses = [503] * 20
+        await announce(one, ended(receiver.url))
+        for pause_s in (*RETRY_AFTER_S, 1e6, 1e6):
+            await one.deliver_due()
+            clock.now += pause_s
+        assert one.observer == {"given_up": 2, "failed": len(RETRY_AFTER_S)}
+
+
+async def test_nothing_is_sent_inside_the_network_even_if_it_was_asked_for_before_that_was_forbidden(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async def inside(_host: str, port: int, _family: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+    async with deliverer(tmp_path, Clock(1e9), Destinations(), inside) as one:
+        https = receiver.url.replace("http:", "https:")
+        urls = (receiver.url, https, https.replace("127.0.0.1", "localhost"), https.replace("127.0.0.1", "inside.test"))
+        for index, url in enumerate(urls):
+            await announce(one, replace(ended(url), id=f"j{index}"))
+        assert await one.deliver_due() == len(urls)
+        assert one.observer == {"given_up": len(urls)}, "whoever asks after the job is told at once"
+        for index in range(len(urls)):
+            reason = "goes where this server sends no webhooks"
+            assert await told(one, f"j{index}") == {"state": "failed", "tries": 1, "reason": reason}
+    assert receiver.got == []
+
+
+async def test_a_name_that_points_elsewhere_a_moment_later_is_resolved_once_for_each_try(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """The address that is checked is the one that is connected to; nobody asks the resolver behind the check's back."""
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int, _family: int) -> list[Any]:
+        asked.append(host)
+        address = "127.0.0.1" if len(asked) == 1 else "127.0.0.2"  # where nobody listens
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port))]
+
+    async with deliverer(tmp_path, Clock(1e9), resolve=rebinding) as one:
+        await announce(one, ended(receiver.url.replace("127.0.0.1", "hooks.test")))
+        await one.deliver_due()
+        assert one.observer == {"delivered": 1}
+    assert (asked, len(receiver.got)) == (["hooks.test"], 1)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed_and_the_job_says_so(tmp_path: Path, receiver: Receiver, status: int) -> None:
+    receiver.statuses = [status]
+    async with deliverer(tmp_path, Clock(1e9)) as one:
+        await announce(one, ended(receiver.url))
+        await one.deliver_due()
+        reason = f"answered {status}, and redirects are not followed"
+        assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
+    assert len(receiver.got) == 1
+
+
+async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver: Receiver) -> None:
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one:
+        await announce(one, ended(receiver.url))
+        assert await told(one) == {"state": "pending", "tries": 0, "reason": None}
+        receiver.statuses = [500]
+        await one.deliver_due()
+        assert await told(one) == {"state": "pending", "tries": 1, "reason": "answered 500"}
+        clock.now += RETRY_AFTER_S[0]
+        await one.deliver_due()
+        assert await told(one) == {"state": "delivered", "tries": 2, "reason": None}
+        receiver.statuses = [410]
+        await announce(one, replace(ended(receiver.url), id="j2"))
+        await one.deliver_due()
+        assert await told(one, "j2") == {"state": "failed", "tries": 1, "reason": "answered 410"}
+        await announce(one, replace(ended(receiver.url, "succeeded", ["failed"]), id="j3"))
+        assert await told(one, "j3") == {"state": "skipped", "tries": 0, "reason": None}
+        await announce(one, replace(ended(receiver.url), id="j4", facts={}))
+        assert await told(one, "j4") is None
+        await one.ledger.write(lambda ledger: table.forget(ledger, finished_before=2.0))
+        left = await one.ledger.read(lambda ledger: ledger.execute("SELECT count(*) FROM webhook_states").fetchone()[0])
+        assert left == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "unknown"), "its name cannot be resolved"),
+        (None, "it cannot be connected to"),
+    ],
+)
+async def test_the_job_tells_why_there_was_no_answer_and_nothing_of_the_network(
+    tmp_path: Path, free_port: int, failure: OSError | None, reason: str
+) -> None:
+    async def resolve(_host: str, port: int, _family: int) -> list[Any]:
+        if failure is not None:
+            raise failure
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port))]
+
+    async with deliverer(tmp_path, Clock(1e9), resolve=resolve) as one:
+        await announce(one, ended(f"http://hooks.test:{free_port}/"))
+        await one.deliver_due()
+        assert await told(one) == {"state": "pending", "tries": 1, "reason": reason}
+
+
+async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    clock = Clock(1e9)
+    async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
+        await announce(one, ended(receiver.url))
+        taken = await one.ledger.write(lambda ledger: webhook_table.take(ledger, clock.now, clock.now + 60, 16))
+        assert len(taken) == 1
+        assert await other.deliver_due() == 0
+        clock.now += 60
+        assert await other.deliver_due() == 1
+    assert len(receiver.got) == 1
+
+
+async def test_a_job_tells_its_end_over_http(serve: Any, files: Any, receiver: Receiver, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
+    running = serve(webhook_secret_file=str(tmp_path / "secret"), webhook_private=True)
+    data, later = {"webhook": receiver.url}, {"Prefer": "respond-async"}
+    async with running.async_client() as client:
+        job = await client.post("/v1/inpaint", files=files, data=data, headers=later)
+        assert job.status_code == 202
+        for _ in range(1000):
+            if receiver.got:
+                break
+            await asyncio.sleep(0.02)
+        headers, body = receiver.got[0]
+        event = Webhook(base64.b64encode(KEY).decode()).verify(body, headers)
+
+        registry = running.service.metrics.registry
+        await until(lambda: registry.get_sample_value("retouch_webhooks_total", {"outcome": "delivered"}))
+        now = (await client.get(job.headers["location"])).json()
+        assert now.pop("webhook") == {"state": "delivered", "tries": 1, "reason": None}
+        assert event["data"] == now
+        sidecar = await client.get(event["data"]["result_url"], headers={"Accept": "application/json"})
+        assert "hook" not in sidecar.text
+        at_once = await client.post("/v1/inpaint", files=files, data=data)
+        assert (at_once.status_code, at_once.json()["code"]) == (422, "webhook_needs_job")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://localhost/", "https://a.localhost./x", "https://hooks.test/", "https://127.1/"]
+)
+async def test_a_webhook_into_the_network_is_refused_before_the_job_is_taken(
+    serve: Any, files: Any, tmp_path: Path, url: str
+) -> None:
+    (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
+    running = serve(webhook_secret_file=str(tmp_path / "secret"))
+    running.service.names = Names(lambda host, port, _: [(socket.AF_INET, 0, 0, "", ("10.0.0.7", port))])
+    async with running.async_client() as client:
+        later = {"Prefer": "respond-async"}
+        refused = await client.post("/v1/inpaint", files=files, data={"webhook": url}, headers=later)
+        assert (refused.status_code, refused.json()["code"]) == (422, "webhook_refused")
+    assert "10.0.0.7" not in refused.text
+
+
+async def test_a_server_without_a_secret_sends_none_and_says_so(serve: Any, files: Any) -> None:
+    async with serve().async_client() as client:
+        data, later = {"webhook": "https://example.com/"}, {"Prefer": "respond-async"}
+        refused = await client.post("/v1/inpaint", files=files, data=data, headers=later)
+        assert (refused.status_code, refused.json()["code"]) == (422, "webhooks_off")

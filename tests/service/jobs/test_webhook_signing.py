@@ -1,0 +1,57 @@
+"""Signatures are checked by the specification's own library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from service.core.settings import SettingsInvalid
+from service.jobs import webhook_signing
+from service.jobs.table import Job
+from service.jobs.webhook_signing import read_secrets
+
+SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
+OLDER = base64.b64encode(bytes(range(40, 72))).decode()
+JOB = Job("j1", "succeeded", "owner", 1000.0, {}, finished_at=1001.5, result_urls=["/v1/results/r1"])
+
+
+def secret_file(folder: Path, text: str) -> Path:
+    path = folder / "secrets"
+    path.write_text(text)
+    return path
+
+
+def test_a_receiver_verifies_the_signature_with_either_secret_and_with_no_other(tmp_path: Path) -> None:
+    secrets = read_secrets(secret_file(tmp_path, f"{SECRET}\n{OLDER}\n"))
+    body = webhook_signing.payload(JOB)
+    headers = webhook_signing.headers(secrets, "msg_1", int(time.time()), body)
+    for secret in (SECRET, OLDER):
+        assert Webhook(secret).verify(body, headers)["type"] == "job.succeeded"
+    with pytest.raises(WebhookVerificationError):
+        Webhook(base64.b64encode(bytes(32)).decode()).verify(body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body.replace("r1", "r2"), headers)
+
+
+def test_the_body_tells_what_polling_the_job_would_but_for_the_webhook_itself() -> None:
+    told = json.loads(webhook_signing.payload(JOB))
+    assert told["timestamp"] == "1970-01-01T00:16:41.500000+00:00"
+    assert told["data"] == JOB.reply().model_dump(mode="json", exclude={"webhook"})
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "not base64 at all!", "\xe9"])
+def test_a_file_without_good_secrets_stops_the_start_and_repeats_none(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="webhook_secret_file") as refused:
+        read_secrets(secret_file(tmp_path, text))
+    assert not text or text not in str(refused.value)
+    with pytest.raises(SettingsInvalid, match="webhook_secret_file"):
+        read_secrets(tmp_path / "missing")
+
+
+def test_printing_secrets_prints_none(tmp_path: Path) -> None:
+    assert repr(read_secrets(secret_file(tmp_path, SECRET))) == "<Secrets [1]>"

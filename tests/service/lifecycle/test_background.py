@@ -1,0 +1,37 @@
+"""Work beside the requests: it fails alone, and loudly."""
+
+from __future__ import annotations
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from service.lifecycle.background import first_of, running
+
+
+async def fails() -> None:
+    raise OSError("no descriptor left")
+
+
+async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
+    ended = []
+
+    async def lasts() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("lasts")
+
+    with capture_logs() as lines:
+        async with running(fails(), lasts()):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert ended == ["lasts"]
+    assert [line["work"] for line in lines] == ["fails"]
+
+
+async def test_the_first_of_several_events_is_enough_and_nothing_goes_on_waiting_for_the_others() -> None:
+    early, never = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().call_later(0.01, early.set)
+    await asyncio.wait_for(first_of(never, early), 10)
+    assert len(asyncio.all_tasks()) == 1

@@ -1,0 +1,24 @@
+"""One deadline for the whole end."""
+
+from __future__ import annotations
+
+from service.lifecycle.drain import FLUSH_AT_LEAST_S, Drain
+from tests.fakes.clock import Clock
+
+
+def test_what_the_requests_took_is_not_there_for_the_disk() -> None:
+    clock = Clock()
+    drain = Drain(60.0, clock)
+    assert (drain.waited_s, drain.flush_s) == (0.0, 60.0)
+    drain.begin()
+    clock.now += 20
+    drain.begin()
+    assert (drain.waited_s, drain.flush_s) == (20.0, 40.0)
+    clock.now += 50
+    assert drain.flush_s == FLUSH_AT_LEAST_S
+
+
+def test_an_end_is_clean_if_everyone_was_answered_and_everything_saved() -> None:
+    assert Drain(1.0, Clock()).clean
+    assert not Drain(1.0, Clock(), cut=1).clean
+    assert not Drain(1.0, Clock(), unsaved=1).clean

@@ -1,0 +1,53 @@
+"""Readiness follows from the parts' own state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engines.repository.repository import ModelStatus
+from service.lifecycle.health import Outage, Vitals, unready_reasons, unsaved_reasons
+
+WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
+
+
+def test_a_server_whose_parts_are_well_is_ready() -> None:
+    assert unready_reasons(WELL) == []
+
+
+def test_each_thing_that_is_not_well_is_named() -> None:
+    assert unready_reasons(replace(WELL, draining=True)) == ["draining: the server is shutting down"]
+    assert unready_reasons(replace(WELL, scanned=False, models=[])) == ["models are loading"]
+    assert "worker" in unready_reasons(replace(WELL, worker_ready=False))[0]
+    assert "empty" in unready_reasons(replace(WELL, models=[]))[0]
+
+
+def test_a_refused_model_is_named_with_its_reason_when_nothing_else_serves() -> None:
+    refused = ModelStatus("photos", 2, "refused", reason="sha256 differs")
+    assert unready_reasons(replace(WELL, models=[refused])) == [
+        "no model can be served (photos/2: sha256 differs)",
+    ]
+    assert unready_reasons(replace(WELL, models=[refused, *WELL.models])) == []
+
+
+def test_a_disk_that_takes_nothing_is_named_where_results_are_saved() -> None:
+    assert unsaved_reasons("", saves=True) == []
+    assert unsaved_reasons("No space left on device", saves=True) == [
+        "results cannot be saved (No space left on device)"
+    ]
+    assert unsaved_reasons("No space left on device", saves=False) == [], "it works for those who save nothing"
+
+
+def test_a_server_that_starts_says_as_long_again() -> None:
+    outage = Outage(since=100.0)
+    outage.observe(False, 103.0)
+    assert outage.remaining_s(104.0) == 4.0
+
+
+def test_a_later_outage_should_take_as_long_as_the_last() -> None:
+    outage = Outage(since=100.0)
+    outage.observe(True, 108.0)
+    outage.observe(False, 200.0)
+    assert outage.remaining_s(203.0) == 5.0
+    assert outage.remaining_s(230.0) == 30.0
+    outage.observe(True, 202.0)
+    assert (outage.startup_s, outage.usual_s) == (8.0, 2.0)

@@ -1,0 +1,282 @@
+"""`submit` behind a socket: the same contract as in one process, and what happens when the other side is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engines.errors import EngineDead, EngineFailed, ModelNotFound
+from engines.fake import FakeEngine, Fault, Hang, Raise
+from engines.manifest import Manifest
+from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
+from service.core.items import Sample, Size
+from tests.serving.waiting import until
+
+PairOf = Callable[..., Any]
+
+
+def sample(seed: int = 0, side: int = 64) -> Sample:
+    image = np.random.default_rng(seed).integers(0, 256, (side, side, 3), np.uint8)
+    mask = np.zeros((side, side), np.uint8)
+    mask[24:40, 24:40] = 1
+    return Sample(Size(side, side), {"image": image, "mask": mask})
+
+
+def later(seconds: float = 20.0) -> float:
+    return time.monotonic() + seconds
+
+
+class Faults:
+    """What happens to the batches after the warm-up, in order; one by one."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Fault] = []
+
+    def engine(self, manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, fault=lambda feed: self._next() if feed["image"].any() else None)
+
+    def _next(self) -> Fault | None:
+        return self.waiting.pop(0) if self.waiting else None
+
+
+async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(pair: PairOf) -> None:
+    async with pair() as both, both.engine() as engine:
+        await until(lambda: both.front.ready)
+        with both.front.models.lease("photos") as model:
+            assert model.manifest.key == "photos/1"
+            assert (model.engine.name, model.engine.precision) == ("fake", "fp32")
+            orders = [sample(seed) for seed in range(20)]
+            remote = await asyncio.gather(*(both.front.batcher.submit(one, model, later()) for one in orders))
+        with engine.room.models.lease("photos") as served:
+            local = await asyncio.gather(*(engine.room.batcher.submit(one, served, later()) for one in orders))
+    for ours, theirs in zip(remote, local, strict=True):
+        assert (ours.tile == theirs.tile).all()
+    assert max(done.batch_size for done in remote) > 1
+    assert all(done.infer_s > 0 for done in remote)
+
+
+async def test_statuses_are_those_of_the_engine_process(pair: PairOf, add_model: Callable[..., Path]) -> None:
+    async with pair() as both, both.engine() as engine:
+        assert not both.front.loaded.is_set()
+        await until(lambda: both.front.ready)
+        assert both.front.loaded.is_set()
+        assert both.front.models.statuses() == engine.room.models.statuses()
+        add_model(engine.room.settings.models_dir, "more", "translate")
+        await until(lambda: any(status.name == "more" for status in both.front.models.statuses()))
+        with pytest.raises(ModelNotFound, match=r"no model nothing; available: facades/1, more/1, photos/1"):
+            both.front.models.lease("nothing").__enter__()
+
+
+async def test_readiness_is_on_the_board_as_soon_as_a_request_could_see_it(pair: PairOf) -> None:
+    async with pair() as both:
+        row = both.board.front_end(0)
+        async with both.engine():
+            await until(lambda: both.front.ready)
+            assert row.ready
+        await until(lambda: not both.front.ready)
+        assert not row.ready
+
+
+async def test_errors_come_back_as_what_they_were(pair: PairOf) -> None:
+    faults = Faults()
+    async with pair() as both, both.engine(fake=faults.engine):
+        await until(lambda: both.front.ready)
+        with both.front.models.lease("photos") as model:
+            faults.waiting.append(Raise(EngineFailed("no luck")))
+            with pytest.raises(InferenceFailed, match="no luck"):
+                await both.front.batcher.submit(sample(), model, later())
+            with pytest.raises(DeadlineExceeded):
+                await both.front.batcher.submit(sample(), model, time.monotonic())
+            assert (await both.front.batcher.submit(sample(), model, later())).tile.shape == (64, 64, 3)
+
+
+async def test_a_job_is_told_when_it_begins(pair: PairOf) -> None:
+    async with pair() as both, both.engine():
+        await until(lambda: both.front.ready)
+        begun: list[bool] = []
+        with both.front.models.lease("photos") as model:
+            await both.front.batcher.submit(sample(), model, later(), lambda: begun.append(True))
+    assert begun == [True]
+
+
+async def test_what_is_withdrawn_while_it_waits_is_not_computed_and_what_computes_keeps_its_slot_until_it_is_done(
+    pair: PairOf,
+) -> None:
+    faults, release = Faults(), threading.Event()
+    async with pair() as both, both.engine(fake=faults.engine) as engine:
+        await until(lambda: both.front.ready)
+        fake = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
+        arena = both.front.links[0]._connection.arena
+        whole, before = arena.free_bytes, fake.samples
+        faults.waiting.append(Hang(release))
+        with both.front.models.lease("photos") as model:
+            computing = asyncio.create_task(both.front.batcher.submit(sample(1), model, later()))
+            await until(lambda: fake.samples == before + 1)
+            waiting = [asyncio.create_task(both.front.batcher.submit(sample(2), model, later())) for _ in range(5)]
+            await until(lambda: len(engine.room.batcher) == 5)
+            for task in (computing, *waiting):
+                task.cancel()
+            await asyncio.wait({computing, *waiting})
+            await until(lambda: len(engine.room.batcher) == 0)
+            await until(lambda: whole - arena.free_bytes == 28672)  # one slot: the engine still writes into it
+            release.set()
+            await until(lambda: arena.free_bytes == whole)
+        assert fake.samples == before + 1
+        await until(lambda: both.board.engine(0).load == 0)
+
+
+async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the_next(pair: PairOf) -> None:
+    faults, release = Faults(), threading.Event()
+    async with pair(hang_timeout_s=30) as both:
+        async with both.engine(fake=faults.engine) as engine:
+            await until(lambda: both.front.ready)
+            faults.waiting.append(Hang(release))
+            stack = ExitStack()
+            model = stack.enter_context(both.front.models.lease("photos"))
+            asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(9)]
+            await until(lambda: both.board.engine(0).load == 9)
+            for session in engine.desk._sessions:  # as the kernel does when a process is gone
+                session.channel._transport.abort()
+            await until(lambda: not both.front.links[0].unanswered)
+            release.set()
+        assert not both.front.ready
+        both.board.engine(0).clear()
+        async with both.engine() as engine:
+            done = await asyncio.gather(*asked)
+            with engine.room.models.lease("photos") as served:
+                for number, computed in enumerate(done):
+                    again = await engine.room.batcher.submit(sample(number), served, later())
+                    assert (computed.tile == again.tile).all()
+        stack.close()
+
+
+async def test_a_request_over_which_the_engine_is_lost_twice_is_answered(pair: PairOf) -> None:
+    faults = Faults()
+    async with pair() as both, both.engine(fake=faults.engine):
+        await until(lambda: both.front.ready)
+        with both.front.models.lease("photos") as model:
+            faults.waiting += [Raise(EngineDead("died")), Raise(EngineDead("died again"))]
+            with pytest.raises(NotReady) as raised:
+                await both.front.batcher.submit(sample(), model, later())
+            assert raised.value.code == "worker_lost"
+            faults.waiting.append(Raise(EngineDead("once")))
+            assert (await both.front.batcher.submit(sample(), model, later())).batch_size == 1
+
+
+async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_other_is_gone(pair: PairOf) -> None:
+    def slow(manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, batch_s=0.01)
+
+    async with (
+        pair(engines=2, max_batch_size=1) as both,
+        both.engine(0, slow) as first,
+        both.engine(1, slow) as second,
+    ):
+        await until(lambda: all(link.ready for link in both.front.links))
+        before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
+        with both.front.models.lease("photos") as model:
+            await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(40)))
+        done = [sum(f.samples for f in e.fakes) - n for e, n in zip((first, second), before, strict=True)]
+        assert sum(done) == 40
+        assert min(done) >= 12
+        stack = ExitStack()
+        model = stack.enter_context(both.front.models.lease("photos"))
+        asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
+        await until(lambda: both.board.engine(1).load > 2)
+        for session in second.desk._sessions:
+            session.channel._transport.abort()
+        assert len(await asyncio.gather(*asked)) == 20
+        stack.close()
+
+
+async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_after(
+    pair: PairOf, add_model: Callable[..., Path]
+) -> None:
+    async with pair() as both, both.engine() as engine:
+        await until(lambda: both.front.ready)
+        old = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
+        with both.front.models.lease("photos") as model:
+            add_model(engine.room.settings.models_dir, "photos", "inpaint", version=2)
+            await until(lambda: len(both.front.links[0].models) == 3)
+            with both.front.models.lease("photos") as newer:
+                assert newer.manifest.version == 2
+            assert old._dead is None
+            await both.front.batcher.submit(sample(), model, later())
+        await until(lambda: old._dead == "is closed")
+        assert len(both.front.links[0].models) == 2
+
+
+async def test_an_older_version_is_loaded_for_whoever_asks_for_it(
+    pair: PairOf, add_model: Callable[..., Path], models_dir: Path
+) -> None:
+    add_model(models_dir, "photos", "inpaint", version=2)
+    async with pair() as both, both.engine():
+        await until(lambda: both.front.ready)
+        with ExitStack() as stack:
+            model = await asyncio.to_thread(stack.enter_context, both.front.models.lease("photos", 1))
+            assert model.manifest.version == 1
+            await both.front.batcher.submit(sample(), model, later())
+        with pytest.raises(ModelNotFound), ExitStack() as stack:
+            await asyncio.to_thread(stack.enter_context, both.front.models.lease("photos", 7))
+
+
+async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
+    async with pair() as both, both.engine() as engine:
+        await until(lambda: both.front.ready)
+        shutil.rmtree(engine.room.settings.models_dir / "photos")
+        await until(lambda: len(both.front.models.statuses()) == 1)
+        with pytest.raises(ModelNotFound):
+            both.front.models.lease("photos").__enter__()
+
+
+async def test_who_waits_when_the_room_is_closed_is_told_so(pair: PairOf) -> None:
+    faults, release = Faults(), threading.Event()
+    async with pair() as both, both.engine(fake=faults.engine):
+        await until(lambda: both.front.ready)
+        faults.waiting.append(Hang(release))
+        with both.front.models.lease("photos") as model:
+            asked = [asyncio.create_task(both.front.batcher.submit(sample(), model, later())) for _ in range(3)]
+            await until(lambda: both.board.engine(0).load == 3)
+            both.front.batcher.close()
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [ShuttingDown] * 3
+            with pytest.raises(ShuttingDown):
+                await both.front.batcher.submit(sample(), model, later())
+            release.set()
+
+
+async def test_more_samples_than_slots_are_all_computed(pair: PairOf) -> None:
+    async with pair(slots_mb=0.1) as both, both.engine():
+        await until(lambda: both.front.ready)
+        with both.front.models.lease("photos") as model:
+            done = await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(50)))
+            assert len(done) == 50
+            arena = both.front.links[0]._connection.arena
+            del done
+            gc.collect()
+            await until(lambda: arena.free_bytes == arena.memory.nbytes)
+
+
+async def test_a_worker_that_hangs_ends_the_process_instead_of_being_replaced(pair: PairOf) -> None:
+    faults, release = Faults(), threading.Event()
+    async with pair(hang_timeout_s=0.2) as both, both.engine(fake=faults.engine) as engine:
+        await until(lambda: both.front.ready)
+        faults.waiting.append(Hang(release))
+        with both.front.models.lease("photos") as model:
+            asked = asyncio.create_task(both.front.batcher.submit(sample(), model, later()))
+            await asyncio.wait_for(engine.room.lost.wait(), 10)
+            assert engine.room.supervisor.restarts == 0
+            assert not asked.done()
+            asked.cancel()
+            await asyncio.wait({asked})
+            release.set()

@@ -1,0 +1,51 @@
+"""The way to one engine process, in what no whole pair of processes shows for sure."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from service.processes.front_end import engine_client as module
+from service.processes.front_end.engine_client import EngineLink
+from service.processes.shared.channel import receive_greeting
+from service.processes.shared.messages import Hello, Vitals, encode
+from tests.serving.waiting import until
+
+
+def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_spoke_first(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop hands over what has come before it wakes who awaits the connection."""
+    greet, said = module.greet, encode([Vitals(ready=True)])
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(short_folder / "engine.sock"))
+        listener.listen()
+
+        def greet_one_who_answers_at_once(path: Path, hello: Hello, slots_fd: int) -> socket.socket:
+            front_end = greet(path, hello, slots_fd)
+            engine = stack.enter_context(listener.accept()[0])
+            _, slots = receive_greeting(engine)
+            os.close(slots)
+            engine.sendall(struct.pack("<I", len(said)) + said)
+            return front_end
+
+        monkeypatch.setattr(module, "greet", greet_one_who_answers_at_once)
+        seen: list[bool] = []
+
+        async def connect() -> None:
+            link = EngineLink(short_folder / "engine.sock", 0, 2**16, lambda: seen.append(link.ready))
+            keeping = asyncio.create_task(link.keep())
+            await until(lambda: bool(seen))
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+        uvloop.run(connect())
+    assert seen[0]

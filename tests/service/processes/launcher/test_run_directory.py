@@ -1,0 +1,86 @@
+"""What processes share on disk is gone at the end, and what a killed server left at the next start."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from service.core.settings import SettingsInvalid
+from service.processes.launcher.run_directory import RunDirectory
+
+
+def test_it_is_removed_at_the_end(short_folder: Path) -> None:
+    with RunDirectory.make(short_folder) as run, run.listen(1):
+        assert sorted(path.name for path in run.path.iterdir()) == ["engine-1.sock", "lock", "metrics"]
+        assert run.path.stat().st_mode & 0o077 == 0, "nobody else may connect"
+    assert list(short_folder.iterdir()) == []
+
+
+def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(short_folder: Path) -> None:
+    dead = short_folder / "retouch-run-dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+    with RunDirectory.make(short_folder) as living:
+        assert not dead.exists()
+        inherited = os.dup(living.lock)  # as a process that outlives the launcher has it
+        with RunDirectory.make(short_folder) as second:
+            assert living.path.exists()
+            assert second.path != living.path
+        os.close(inherited)
+
+
+def test_servers_that_start_at_the_same_time_leave_each_other_alone(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    others: list[RunDirectory] = []
+
+    def lock_late(descriptor: int, mode: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        others.append(RunDirectory.make(short_folder))  # before the first holds its lock
+        lock(descriptor, mode)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with RunDirectory.make(short_folder) as first, others[0] as second:
+        assert first.path.exists()
+        assert second.path.exists()
+
+
+def test_a_folder_without_a_lock_is_nobody_s_business(short_folder: Path) -> None:
+    foreign = short_folder / "retouch-run-foreign"
+    foreign.mkdir()
+    with RunDirectory.make(short_folder):
+        assert foreign.exists()
+
+
+def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
+    run = RunDirectory.make(short_folder)
+    inherited = os.dup(run.lock)
+    os.close(run.lock)
+    with (run.path / "lock").open() as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            held = True
+        else:
+            held = False
+    assert held
+    os.close(inherited)
+
+
+def test_the_longest_folder_has_room_for_the_last_socket(short_folder: Path) -> None:
+    parent = short_folder / ("x" * (71 - len(str(short_folder)) - 1))
+    parent.mkdir()
+    with RunDirectory.make(parent) as run, run.listen(63) as last:
+        assert last.getsockname() == str(run.sockets(64)[63])
+
+
+def test_a_folder_whose_name_is_too_long_for_sockets_is_refused_and_left_empty(short_folder: Path) -> None:
+    parent = short_folder / ("x" * (72 - len(str(short_folder)) - 1))
+    parent.mkdir()
+    with pytest.raises(SettingsInvalid, match="set TMPDIR to a shorter one"):
+        RunDirectory.make(parent)
+    assert list(parent.iterdir()) == []

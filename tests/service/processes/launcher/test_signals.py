@@ -1,0 +1,33 @@
+"""Signals are taken one after the other, whichever thread the kernel picks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from service.processes.launcher.signals import Signals
+
+
+def test_signals_are_told_in_their_order_and_have_no_other_effect() -> None:
+    with Signals([signal.SIGTERM, signal.SIGCHLD]) as signals:
+        assert signals.wait(0.0) == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGCHLD)
+        assert signals.wait(5.0) == [signal.SIGTERM, signal.SIGCHLD]
+        assert signals.wait(0.0) == []
+
+
+def test_one_that_comes_while_nobody_waits_is_not_lost() -> None:
+    with Signals([signal.SIGTERM]) as signals:
+        thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM))
+        thread.start()
+        thread.join()
+        assert signals.wait(5.0) == [signal.SIGTERM]
+
+
+def test_afterwards_they_have_their_usual_effect() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Signals([signal.SIGTERM]):
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before

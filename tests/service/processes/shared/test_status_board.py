@@ -1,0 +1,56 @@
+"""The board: each process's row, and what others read of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from service.processes.shared.status_board import Board, Places, make_board
+
+PLACES = Places(front_ends=3, engines=2)
+
+
+@pytest.fixture
+def descriptor() -> Iterator[int]:
+    descriptor = make_board(PLACES)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_what_one_process_writes_the_others_read(descriptor: int) -> None:
+    mine, theirs = Board(descriptor, PLACES), Board(descriptor, PLACES)
+    mine.front_end(1).inside = 7
+    mine.engine(0).load = 5
+    mine.engine(0).ready = True
+    mine.engine(1).beat_at = 12.5
+    assert theirs.front_end(1).inside == 7
+    assert theirs.engine(0).load == 5
+    assert theirs.engine(1).beat_at == 12.5
+    assert theirs.engines_ready == 1
+
+
+def test_a_front_end_counts_what_is_inside_at_the_others(descriptor: int) -> None:
+    board = Board(descriptor, PLACES)
+    for index, inside in enumerate((1, 20, 300)):
+        board.front_end(index).inside = inside
+    board.engine(0).load = 4000
+    assert [board.inside_elsewhere(index) for index in range(3)] == [320, 301, 21]
+
+
+def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
+    board = Board(descriptor, PLACES)
+    board.front_end(0).inside = 9
+    board.front_end(2).inside = 1
+    board.front_end(0).clear()
+    assert board.inside_elsewhere(1) == 1
+
+
+def test_a_process_learns_whether_another_had_its_place_before(descriptor: int) -> None:
+    board = Board(descriptor, PLACES)
+    assert not board.engine(0).begin(12.5)
+    board.engine(0).clear()
+    assert board.engine(0).begin(13.0)
+    assert board.engine(0).beat_at == 13.0
+    assert not board.engine(1).begin(13.0)

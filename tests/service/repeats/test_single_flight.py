@@ -1,0 +1,94 @@
+"""One piece of work for all who wait for it, whoever began it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from service.repeats.single_flight import Flights
+
+
+class Work:
+    def __init__(self) -> None:
+        self.begun = self.ended = self.stopped = 0
+        self.gate = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> str:
+        self.begun += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        if self.error:
+            raise self.error
+        self.ended += 1
+        return f"result {self.begun}"
+
+
+async def joined(flights: Flights[str], work: Work, key: str = "key") -> asyncio.Task[str]:
+    task = asyncio.create_task(flights.join(key, partial(work)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_all_who_wait_get_what_was_done_once() -> None:
+    flights: Flights[str] = Flights()
+    work = Work()
+    tasks = [await joined(flights, work) for _ in range(5)]
+    assert "key" in flights
+    work.gate.set()
+    assert {await task for task in tasks} == {"result 1"}
+    assert work.begun == 1
+    assert "key" not in flights
+
+
+async def test_the_one_who_began_it_may_leave_and_the_others_are_answered() -> None:
+    flights: Flights[str] = Flights()
+    work = Work()
+    leader, follower = await joined(flights, work), await joined(flights, work)
+    leader.cancel()
+    await asyncio.wait({leader})
+    work.gate.set()
+    assert await follower == "result 1"
+    assert (work.begun, work.stopped) == (1, 0)
+
+
+async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_for_the_next() -> None:
+    flights: Flights[str] = Flights()
+    work = Work()
+    tasks = [await joined(flights, work) for _ in range(2)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    later = await joined(flights, work)
+    assert (work.begun, work.stopped) == (2, 1)
+    work.gate.set()
+    assert await later == "result 2"
+
+
+async def test_a_failure_reaches_all_and_is_not_kept() -> None:
+    flights: Flights[str] = Flights()
+    work = Work()
+    work.error = RuntimeError("engine")
+    tasks = [await joined(flights, work) for _ in range(3)]
+    work.gate.set()
+    for task in tasks:
+        with pytest.raises(RuntimeError, match="engine"):
+            await task
+    work.error = None
+    assert await flights.join("key", work) == "result 2"
+
+
+async def test_different_keys_do_not_wait_for_each_other() -> None:
+    flights: Flights[str] = Flights()
+    held, free = Work(), Work()
+    free.gate.set()
+    waiting = await joined(flights, held)
+    assert await flights.join("other", free) == "result 1"
+    held.gate.set()
+    await waiting

@@ -1,0 +1,99 @@
+"""The real server on a small file system: what it promised is there whatever its end, and nothing else was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.fakes.disk import enlarge, fill, tmpfs
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
+
+Files = dict[str, tuple[str, bytes, str]]
+UNTIL_ROOM_IS_SEEN_S = 5.0
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    with tmpfs(tmp_path / "small", "8m") as folder:
+        yield folder
+
+
+def check_all_there(served: ServedProcess, promised: dict[str, bytes]) -> None:
+    for location, body in promised.items():
+        found = httpx.get(f"{served.url}{location}")
+        assert (found.status_code, found.content == body) == (200, True), location
+
+
+def ask(served: ServedProcess, files: Files, promised: dict[str, bytes]) -> httpx.Response:
+    reply = httpx.post(f"{served.url}/v1/inpaint", files=files, timeout=30)
+    if "location" in reply.headers:
+        promised[reply.headers["location"]] = reply.content
+    return reply
+
+
+def check_nothing_is_promised(served: ServedProcess, files: Files, promised: dict[str, bytes]) -> None:
+    codes = [ask(served, files, promised).json().get("code") for _ in range(10)]
+    assert codes == ["storage_unavailable"] * 10
+    unready = httpx.get(f"{served.url}/readyz")
+    assert unready.status_code == 503
+    assert "No space left" in unready.json()["reasons"][0]
+    for headers in ({"Prefer": "respond-async"}, {"Idempotency-Key": "one"}):
+        refused = httpx.post(f"{served.url}/v1/inpaint", files=files, headers=headers)
+        assert refused.json()["code"] in ("storage_unavailable", "ledger_unavailable")
+        assert int(refused.headers["retry-after"]) > 0
+    unsaved = httpx.post(f"{served.url}/v1/inpaint", files=files, data={"save": "false"})
+    assert unsaved.status_code == 200
+    assert "location" not in unsaved.headers
+
+
+@pytest.mark.parametrize(("end", "workers"), [("room", 0), ("room", 2), ("SIGTERM", 0), ("SIGKILL", 0)])
+def test_every_result_that_was_promised_before_the_disk_was_full_is_there_afterwards(
+    small: Path, tmp_path: Path, files: Files, end: str, workers: int
+) -> None:
+    promised: dict[str, bytes] = {}
+    served = ServedProcess(tmp_path, results_dir=small / "results", drain_timeout_s=2, workers=workers)
+    with served:
+        for _ in range(12):
+            assert ask(served, files, promised).status_code == 200
+        filler = fill(small)
+        wait_until(lambda: ask(served, files, promised).status_code == 503)
+        if workers:  # each front end has to see it
+            wait_until(lambda: {httpx.get(f"{served.url}/readyz").status_code for _ in range(8)} == {503})
+        check_nothing_is_promised(served, files, promised)
+        if end == "SIGKILL":
+            served.kill()
+            filler.unlink()
+            served.start()
+        elif end == "SIGTERM":
+            served.terminate()
+            filler.unlink()
+            served.start()
+        else:
+            filler.unlink()
+            wait_until(lambda: ask(served, files, promised).status_code == 200, UNTIL_ROOM_IS_SEEN_S)
+            wait_until(lambda: httpx.get(f"{served.url}/readyz").status_code == 200, UNTIL_ROOM_IS_SEEN_S)
+        check_all_there(served, promised)
+        assert served.terminate() == 0
+        served.start()
+        check_all_there(served, promised)
+    assert len(promised) >= 12
+
+
+def test_a_disk_that_results_fill_holds_every_one_that_was_promised(tmp_path: Path, files: Files) -> None:
+    promised: dict[str, bytes] = {}
+    with tmpfs(tmp_path / "small", "2m") as small:
+        served = ServedProcess(tmp_path, results_dir=small / "results", drain_timeout_s=2)
+        with served:
+            wait_until(lambda: ask(served, files, promised).status_code == 503)
+            assert {ask(served, files, promised).status_code for _ in range(10)} <= {200, 503}
+            check_all_there(served, promised)
+            served.terminate()
+            enlarge(small, "8m")
+            served.start()
+            check_all_there(served, promised)
+            assert served.terminate() == 0
+    assert len(promised) >= 3

@@ -1,0 +1,234 @@
+"""Under more load than it can take, and with an engine that fails: everyone is answered, nothing is wasted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import pytest
+
+from engines.base import Feed
+from engines.errors import EngineDead, EngineFailed
+from engines.fake import FakeEngine, Fault, Hang, Raise
+from engines.manifest import Manifest
+from tests.serving.waiting import until
+
+Files = dict[str, tuple[str, bytes, str]]
+Serve = Callable[..., Any]
+
+
+def slow(batch_s: float) -> Callable[[Manifest], FakeEngine]:
+    return lambda manifest: FakeEngine(manifest, batch_s=batch_s)
+
+
+class Faults:
+    """The faults of the next inpaint batches after the warm-up, in order."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.waiting: list[Fault] = []
+
+    def engine(self, manifest: Manifest) -> FakeEngine:
+        return FakeEngine(manifest, fault=self._next)
+
+    def _next(self, _feed: Feed) -> Fault | None:
+        return self.waiting.pop(0) if self.waiting else None
+
+
+def form(files: Files) -> aiohttp.FormData:
+    data = aiohttp.FormData()
+    for name, (filename, body, media_type) in files.items():
+        data.add_field(name, body, filename=filename, content_type=media_type)
+    return data
+
+
+async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_computed(
+    serve: Serve, files: Files
+) -> None:
+    release = threading.Event()
+    faults = Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Hang(release))
+    before = running.executed
+    async with running.async_client() as client:
+        blocker = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: running.executed == before + 1)
+        leaving = [asyncio.create_task(client.post("/v1/inpaint", files=files)) for _ in range(200)]
+        await until(lambda: len(running.service.pipeline.batcher) == 200, 30)
+        for task in leaving:
+            task.cancel()
+        await asyncio.wait(leaving)
+        await until(lambda: running.service.admission.inside == 1)
+        release.set()
+        assert (await blocker).status_code == 200
+        assert (await client.post("/v1/inpaint", files=files)).status_code == 200
+        assert "retouch_cancelled_total 200.0" in (await client.get("/metrics")).text
+    assert running.executed - before - 2 <= 10
+
+
+@pytest.mark.slow
+async def test_a_burst_of_2000_is_answered_200_or_503_and_the_service_goes_on(serve: Serve, files: Files) -> None:
+    running = serve(slow(0.02), spool_max_items=4096)
+    answers: Counter[tuple[int, bool]] = Counter()
+
+    async def post(session: aiohttp.ClientSession) -> None:
+        async with session.post("/v1/inpaint", data=form(files)) as response:
+            await response.read()
+            answers[response.status, "Retry-After" in response.headers] += 1
+
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with aiohttp.ClientSession(running.url, connector=connector, timeout=timeout) as session:
+        await asyncio.gather(*(post(session) for _ in range(2000)))
+        assert sum(answers.values()) == 2000
+        assert set(answers) <= {(200, False), (503, True)}, answers
+        assert answers[200, False] >= 256
+        await post(session)
+    assert running.service.admission.inside == 0
+
+
+async def test_requests_that_wait_together_share_batches(serve: Serve, files: Files) -> None:
+    running = serve(slow(0.05))
+    async with running.async_client() as client:
+        replies = await asyncio.gather(*(client.post("/v1/inpaint", files=files) for _ in range(24)))
+    assert {reply.status_code for reply in replies} == {200}
+    assert max(int(reply.headers["x-batch-size"]) for reply in replies) > 2
+
+
+def test_an_engine_that_raises_fails_its_own_batch_only(serve: Serve, files: Files) -> None:
+    faults = Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Raise(EngineFailed("out of memory")))
+    with running.client() as client:
+        failed = client.post("/v1/inpaint", files=files)
+        assert (failed.status_code, failed.json()["code"]) == (500, "inference_failed")
+        assert failed.json()["retryable"] is True
+        assert client.get("/readyz").status_code == 200
+        assert client.post("/v1/inpaint", files=files).status_code == 200
+    assert running.service.admission.inside == 0
+
+
+def test_an_engine_that_dies_is_loaded_afresh_and_its_request_is_told_to_retry(serve: Serve, files: Files) -> None:
+    faults = Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Raise(EngineDead("the device fell off the bus")))
+    with running.client() as client:
+        lost = client.post("/v1/inpaint", files=files)
+        assert (lost.status_code, lost.json()["code"]) == (503, "worker_lost")
+        assert int(lost.headers["retry-after"]) >= 1
+        end = time.monotonic() + 5
+        while client.get("/readyz").status_code == 503:
+            assert time.monotonic() < end
+        assert client.post("/v1/inpaint", files=files).status_code == 200
+        assert "retouch_worker_restarts_total 1.0" in client.get("/metrics").text
+
+
+async def test_an_engine_that_dies_takes_its_own_batch_with_it_and_not_the_queue(serve: Serve, files: Files) -> None:
+    release = threading.Event()
+    faults = Faults()
+    running = serve(faults.engine, max_batch_size=2)
+    faults.waiting += [Hang(release), Raise(EngineDead("the device fell off the bus"))]
+    before, opened = running.executed, len(running.engines)
+    async with running.async_client() as client:
+        blocker = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: running.executed == before + 1)
+        waiting = [asyncio.create_task(client.post("/v1/inpaint", files=files)) for _ in range(24)]
+        await until(lambda: len(running.service.pipeline.batcher) == 24)
+        release.set()
+        answers = Counter([reply.status_code for reply in await asyncio.gather(blocker, *waiting)])
+    assert answers == {200: 23, 503: 2}
+    assert len(running.engines) == opened + 1
+    assert running.service.room.supervisor.restarts == 1
+
+
+async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replaced(serve: Serve, files: Files) -> None:
+    release = threading.Event()
+    faults = Faults()
+    opened = threading.Event()
+
+    def open_slowly(manifest: Manifest) -> FakeEngine:
+        if opened.is_set():
+            time.sleep(0.3)  # long enough for the probe below to see the gap
+        return faults.engine(manifest)
+
+    running = serve(open_slowly, hang_timeout_s=0.1)
+    opened.set()
+    faults.waiting.append(Hang(release))
+    async with running.async_client() as client:
+        stuck = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: bool(running.service.unready_reasons()))
+        probe = await client.get("/readyz")
+        assert probe.status_code == 503
+        assert "worker" in probe.json()["reasons"][0]
+        reply = await stuck
+        assert (reply.status_code, reply.json()["code"]) == (503, "worker_lost")
+        await until(lambda: not running.service.unready_reasons())
+        assert (await client.post("/v1/inpaint", files=files)).status_code == 200
+    release.set()
+
+
+async def test_a_request_whose_deadline_passes_in_the_queue_is_not_computed(serve: Serve, files: Files) -> None:
+    release = threading.Event()
+    faults = Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Hang(release))
+    before = running.executed
+    async with running.async_client() as client:
+        blocker = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: running.executed == before + 1)
+        late = await client.post("/v1/inpaint", files=files, headers={"X-Request-Timeout-Ms": "50"})
+        assert (late.status_code, late.json()["code"]) == (504, "deadline_exceeded")
+        release.set()
+        assert (await blocker).status_code == 200
+    assert running.executed == before + 1
+
+
+async def test_a_full_spool_refuses_new_work_and_loses_nothing(
+    serve: Serve, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = threading.Event()
+    running = serve(spool_max_items=3)
+    disk = running.service.store._storage._disk
+    write = type(disk).write
+
+    def wait_and_write(self: Any, path: Any, data: bytes) -> None:
+        stuck.wait(20)
+        write(self, path, data)
+
+    monkeypatch.setattr(type(disk), "write", wait_and_write)
+    async with running.async_client() as client:
+        replies = [await client.post("/v1/inpaint", files=files) for _ in range(5)]
+        assert [reply.status_code for reply in replies] == [200, 200, 200, 503, 503]
+        assert replies[-1].json()["code"] == "spool_full"
+        assert int(replies[-1].headers["retry-after"]) >= 1
+        assert (await client.post("/v1/inpaint", files=files, data={"save": "false"})).status_code == 200
+        for reply in replies[:3]:  # readable before it is durable
+            assert (await client.get(reply.headers["location"])).content == reply.content
+        stuck.set()
+        await until(lambda: running.service.store.pending == 0)
+        assert (await client.post("/v1/inpaint", files=files)).status_code == 200
+
+
+async def test_draining_finishes_what_is_inside_and_refuses_what_comes(serve: Serve, files: Files) -> None:
+    release = threading.Event()
+    faults = Faults()
+    running = serve(faults.engine)
+    faults.waiting.append(Hang(release))
+    before = running.executed
+    async with running.async_client() as client:
+        inside = asyncio.create_task(client.post("/v1/inpaint", files=files))
+        await until(lambda: running.executed == before + 1)
+        running.server.handle_exit(15, None)
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/livez")).status_code == 200
+        refused = await client.post("/v1/inpaint", files=files)
+        assert (refused.status_code, refused.json()["code"]) == (503, "shutting_down")
+        release.set()
+        assert (await inside).status_code == 200
+        await until(lambda: not running.thread.is_alive())
+    assert not running.server.force_exit

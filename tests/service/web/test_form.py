@@ -1,0 +1,208 @@
+"""Bodies: multipart only, within limits, every part known and sent once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.web.multipart import PartsReader
+
+Serve = Callable[..., Any]
+BOUNDARY = b"frontier"
+HEADERS = {"Content-Type": "multipart/form-data; boundary=frontier"}
+
+
+def part(disposition: bytes, body: bytes) -> bytes:
+    return b"--frontier\r\nContent-Disposition: form-data; " + disposition + b"\r\n\r\n" + body + b"\r\n"
+
+
+END = b"--frontier--\r\n"
+IMAGE = b'name="image"; filename="a.png"'
+MASK = b'name="mask"; filename="m.png"'
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        pytest.param(END, 400, "missing_part", id="no parts"),
+        pytest.param(part(IMAGE, b"x") + END, 400, "missing_part", id="no mask"),
+        pytest.param(part(IMAGE, b"") + part(MASK, b"x") + END, 400, "empty_part", id="an empty file"),
+        pytest.param(part(IMAGE, b"x") * 2 + END, 400, "repeated_part", id="a file twice"),
+        pytest.param(part(b'name="image"', b"x") + END, 400, "missing_part", id="a file as a text field"),
+        pytest.param(part(b'name="extra"; filename="e"', b"x") + END, 400, "invalid_request", id="an unknown file"),
+        pytest.param(part(b'name="quality"', b"9" * 5000) + END, 400, "invalid_request", id="an endless field"),
+        pytest.param(part(b"nothing", b"x") + END, 400, "invalid_request", id="a part without a name"),
+        pytest.param(
+            b"".join(part(b'name="f%d"' % i, b"x") for i in range(40)) + END, 400, "invalid_request", id="40 fields"
+        ),
+        pytest.param(b"garbage", 400, "invalid_request", id="no multipart at all"),
+        pytest.param(
+            b"hello\r\n" + part(IMAGE, b"x") + END, 400, "invalid_request", id="text before the first boundary"
+        ),
+        pytest.param(part(b'filename="a.png"', b"x") + END, 400, "invalid_request", id="a file without a name"),
+        pytest.param(
+            part(IMAGE, b"x") + part(MASK, b"x") + part(b'name="nope"', b"1") + END,
+            422,
+            "invalid_option",
+            id="an unknown field",
+        ),
+        pytest.param(
+            part(IMAGE, b"x") + part(MASK, b"x") + part(b'name="quality"', b"0") + END,
+            422,
+            "invalid_option",
+            id="out of range",
+        ),
+        pytest.param(
+            part(b'name="image"; filename="../../etc/passwd"', b"x") + part(MASK, b"x") + END,
+            415,
+            "unsupported_type",
+            id="a hostile file name",
+        ),
+    ],
+)
+def test_a_body_that_is_not_what_the_call_takes_is_refused(serve: Serve, body: bytes, status: int, code: str) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", content=body, headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (status, code), response.text
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data", "", "text/plain; boundary=x"])
+def test_only_multipart_with_a_boundary_is_read(serve: Serve, content_type: str) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", content=b"x", headers={"Content-Type": content_type})
+    assert response.status_code in (400, 415)
+    assert response.json()["code"] in ("invalid_request", "unsupported_type")
+
+
+def test_an_announced_body_that_is_too_large_is_refused_before_it_is_read(serve: Serve) -> None:
+    with serve(max_body_mb=0.01).client() as client:
+        response = client.post("/v1/inpaint", content=b"x" * 20_000, headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (413, "too_many_bytes")
+
+
+def test_an_unannounced_body_is_refused_when_it_has_grown_too_large(serve: Serve) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield part(IMAGE, b"x")
+        for _ in range(20):
+            yield b"y" * 1000
+
+    with serve(max_body_mb=0.01).client() as client:
+        response = client.post("/v1/inpaint", content=chunks(), headers=HEADERS)
+    assert (response.status_code, response.json()["code"]) == (413, "too_many_bytes")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/v1/inpaint?format=jpeg&quality=40", "`format`, `quality`"),
+        ("/v1/translate?model=facades%2F1", "`model`"),
+        ("/v1/generate?count=4", "`count`"),
+        ("/v1/inpaint?webp", "`webp`"),
+        ("/v1/inpaint?&", "a query"),
+        (f"/v1/inpaint?{'n' * 200}=1", f"`{'n' * 80}`"),
+    ],
+)
+def test_options_in_the_address_are_refused_and_not_passed_over(
+    serve: Serve, files: dict[str, Any], path: str, named: str
+) -> None:
+    with serve().client() as client:
+        response = client.post(path, files=files)
+        assert client.post("/v1/inpaint?", files=files).status_code == 200
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_option")
+    assert response.json()["detail"].startswith(f"{named} came in the address; options are fields of the form")
+
+
+def test_the_values_of_a_query_are_not_repeated(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint?api_key=rtk_secret", files=files)
+    assert response.status_code == 422
+    assert "rtk_secret" not in response.text
+
+
+def test_a_misspelt_field_is_told_what_was_probably_meant(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        detail = client.post("/v1/inpaint", files=files, data={"formt": "jpeg"}).json()["detail"]
+    assert detail.startswith("unknown field formt; did you mean format? (fields are ")
+
+
+def test_the_message_names_the_field_and_the_known_ones(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        detail = client.post("/v1/inpaint", files=files, data={"mask_mod": "white"}).json()["detail"]
+    assert "mask_mod" in detail
+    assert "mask_mode" in detail
+
+
+def test_an_empty_field_counts_as_not_sent(serve: Serve, photo: bytes, mask: bytes) -> None:
+    """As Swagger's page and the forms of browsers send what nobody filled in; a file that nobody chose, too."""
+    files = part(IMAGE, photo) + part(MASK, mask)
+    names = ("model", "format", "quality", "save", "webhook", "webhook_events", "mask_mode", "mask_resize", "seed")
+    fields = b"".join(part(b'name="%s"' % name.encode(), b"") for name in (*names, "strategy", "samples"))
+    with serve().client() as client:
+        answer = client.post("/v1/inpaint", content=files + fields + END, headers=HEADERS)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"] == "image/png"
+        unknown = client.post("/v1/inpaint", content=files + part(b'name="nope"', b"") + END, headers=HEADERS)
+        assert (unknown.status_code, unknown.json()["code"]) == (422, "invalid_option")
+        absent = part(b'name="instance"', b"") + part(b'name="reference"', b"")
+        translated = client.post("/v1/translate", content=part(IMAGE, photo) + absent + END, headers=HEADERS)
+        assert translated.status_code == 200, translated.text
+        missing = client.post("/v1/translate", content=part(b'name="image"', b"") + END, headers=HEADERS)
+        assert (missing.status_code, missing.json()["code"]) == (400, "missing_part")
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(serve: Serve) -> None:
+    def broken() -> Iterator[bytes]:
+        yield part(IMAGE, b"x")
+        raise RuntimeError("the cable is out")
+
+    running = serve()
+    with running.client() as client, pytest.raises(RuntimeError):
+        client.post("/v1/inpaint", content=broken(), headers=HEADERS)
+    with running.client() as client:
+        text = ""
+        for _ in range(200):
+            text = client.get("/metrics").text
+            if "retouch_cancelled_total 1.0" in text:
+                break
+        assert "retouch_cancelled_total 1.0" in text
+        assert "retouch_requests_in_flight 0.0" in text
+
+
+def test_a_text_field_may_hold_any_text(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        response: httpx.Response = client.post("/v1/inpaint", files=files, data={"model": "фото\u0000"})
+    assert response.status_code == 422
+    assert json.loads(response.text)["code"] == "invalid_option"
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_parts_are_the_same_in_whatever_pieces_they_come(size: int) -> None:
+    body = b"\r\n" + part(IMAGE, b"\xff\r\n--front") + part(b'name="quality"', b"9") + END + b"\r\nepilogue"
+    reader = PartsReader(HEADERS["Content-Type"])
+    for start in range(0, len(body), size):
+        reader.feed(body[start : start + size])
+    assert [(p.name, p.is_file, p.data) for p in reader.finish()] == [
+        ("image", True, b"\xff\r\n--front"),
+        ("quality", False, b"9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("charset", "name"), [("", "gr\u00f6\u00dfe"), ("; charset=latin-1", "gr\u00c3\u00b6\u00c3\u009fe")]
+)
+def test_names_are_read_in_the_charset_of_the_body(charset: str, name: str) -> None:
+    reader = PartsReader(HEADERS["Content-Type"] + charset)
+    reader.feed(part('name="gr\u00f6\u00dfe"'.encode(), b"1") + END)
+    assert [p.name for p in reader.finish()] == [name]
+
+
+def test_a_compressed_body_is_415_and_says_what_to_do(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
+    with serve().client() as client:
+        refused = client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "gzip"})
+        assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_encoding")
+        assert "without Content-Encoding" in refused.json()["detail"]
+        assert client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "identity"}).status_code == 200

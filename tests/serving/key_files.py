@@ -1,0 +1,23 @@
+"""Keys for tests: made as the command makes them, with what the test wants of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from service.auth.keys import KeyRecord, digest, new_key, read_keys, write_keys
+
+CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def record_of(key: str, key_id: str, **fields: Any) -> KeyRecord:
+    values = {"id": key_id, "name": "tester", "sha256": digest(key), "scopes": ["inference"], "created_at": CREATED}
+    return KeyRecord.model_validate({**values, **fields})
+
+
+def add_key(path: Path, **fields: Any) -> str:
+    """One more key in the file; the key itself."""
+    key_id, key = new_key()
+    write_keys(path, (*(read_keys(path) if path.exists() else ()), record_of(key, key_id, **fields)))
+    return key

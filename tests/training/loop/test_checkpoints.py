@@ -1,0 +1,96 @@
+"""Checkpoints are whole or not there, and tied to their config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training.config import PConvConfig
+from training.errors import CheckpointMismatch
+from training.loop.checkpoints import (
+    CHECKPOINT_FILE,
+    config_digest,
+    read_run,
+    save_atomically,
+    save_checkpoint,
+    save_generator,
+)
+
+CPU = torch.device("cpu")
+Config = Callable[..., PConvConfig]
+
+
+def test_a_run_that_has_not_begun_has_no_checkpoint(tmp_path: Path, partial_config: Config) -> None:
+    assert read_run(tmp_path, partial_config(), CPU) is None
+
+
+def test_step_and_state_come_back(tmp_path: Path, partial_config: Config) -> None:
+    state = {"net": {"weight": torch.arange(3.0)}, "updates": {"count": 4}}
+    save_checkpoint(tmp_path, partial_config(), 12, state)
+    found = read_run(tmp_path, partial_config(), CPU)
+    assert found is not None
+    assert found[0] == 12
+    assert torch.equal(found[1]["net"]["weight"], torch.arange(3.0))
+
+
+def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, partial_config: Config) -> None:
+    save_checkpoint(tmp_path, partial_config(), 1, {})
+    with pytest.raises(Exception, match="pickle"):
+        save_atomically({"cannot be saved": lambda: None}, tmp_path / CHECKPOINT_FILE)
+    found = read_run(tmp_path, partial_config(), CPU)
+    assert found is not None
+    assert found[0] == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 torn"])
+def test_a_damaged_checkpoint_is_named(content: bytes, tmp_path: Path, partial_config: Config) -> None:
+    (tmp_path / CHECKPOINT_FILE).write_bytes(content)
+    with pytest.raises(CheckpointMismatch, match=CHECKPOINT_FILE):
+        read_run(tmp_path, partial_config(), CPU)
+
+
+def test_the_digest_sees_what_moves_weights_and_not_where_files_lie(partial_config: Config) -> None:
+    data = {"path": "elsewhere", "load_side": 40, "crop": 32, "threads": 7}
+    same = [{"output": "other"}, {"log_every": 9}, {"data": data}]
+    other = [
+        {"seed": 9},
+        {"precision": "bf16"},
+        {"generator": {"levels": 3, "width": 8}},
+        {"data": data | {"crop": 40}},
+    ]
+    digest = config_digest(partial_config())
+    assert all(config_digest(partial_config(**knobs)) == digest for knobs in same)
+    assert len({digest, *(config_digest(partial_config(**knobs)) for knobs in other)}) == 5
+
+
+def test_half_weights_keep_running_statistics_and_counters(tmp_path: Path) -> None:
+    state = {
+        "conv.weight": torch.rand(2, 2),
+        "bn.running_var": torch.rand(2),
+        "bn.num_batches_tracked": torch.tensor(7),
+    }
+    saved = torch.load(save_generator(tmp_path, "generator", state, half=True), weights_only=True)
+    assert [tensor.dtype for tensor in saved.values()] == [torch.float16, torch.float32, torch.int64]
+    whole = torch.load(save_generator(tmp_path, "generator", state, half=False), weights_only=True)
+    assert torch.equal(whole["conv.weight"], state["conv.weight"])
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        lambda path: {"initial": path},
+        lambda path: {"lpips_features": path},
+        lambda path: {"masks": {"folder": path}},
+    ],
+    ids=["initial", "lpips_features", "masks.folder"],
+)
+def test_the_digest_sees_whether_a_file_takes_part_and_not_where_it_lies(
+    knobs: Callable[[str], dict[str, Any]], partial_config: Config
+) -> None:
+    here, there = (config_digest(partial_config(**knobs(path))) for path in ("/here/it", "/there/that"))
+    assert here == there
+    assert here != config_digest(partial_config())

@@ -1,0 +1,31 @@
+"""Sample sheets and PSNR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import pytest
+import torch
+
+from training.loop.sheets import mean_psnr_db, rows_of, write_sheet
+
+
+def test_a_sheet_has_a_row_a_sample_and_is_written_in_rgb(tmp_path: Path) -> None:
+    red, blue = torch.zeros(3, 3, 4, 5), torch.zeros(3, 3, 4, 5)
+    red[:, 0], blue[:, 2] = 1, 2
+    sheet = rows_of([red, blue])
+    assert sheet.shape == (3, 12, 10)
+    write_sheet(sheet, tmp_path / "new" / "1.png")
+    found = cv2.imread(str(tmp_path / "new" / "1.png"))
+    assert found[0, 0].tolist() == [0, 0, 255]
+    assert found[0, 9].tolist() == [255, 0, 0]
+
+
+def test_psnr_is_the_mean_of_each_pictures_own() -> None:
+    truth = torch.zeros(2, 3, 4, 4)
+    found = truth.clone()
+    found[0] += 0.1
+    found[1] += 0.01
+    assert mean_psnr_db([(found, truth)]) == pytest.approx(30, abs=1e-3)
+    assert mean_psnr_db([(found[:1], truth[:1]), (found[1:], truth[1:])]) == pytest.approx(30, abs=1e-3)

@@ -1,0 +1,77 @@
+"""Adam, loss scaling and averaged weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from training.config import PConvConfig
+from training.loop.runtime import Runtime
+from training.loop.updates import Average, Updates
+
+CPU = torch.device("cpu")
+Config = Callable[..., PConvConfig]
+
+
+def updates(net: nn.Module, config: PConvConfig) -> Updates:
+    return Updates(net, config, Runtime(CPU, config.precision))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_step_goes_down_the_loss_by_the_learning_rate(precision: str, partial_config: Config) -> None:
+    net = nn.Linear(1, 1)
+    before = net.weight.item()
+    updates(net, partial_config(precision=precision)).apply(3 * net.weight.sum(), 0.1)
+    assert net.weight.item() == pytest.approx(before - 0.1, abs=1e-3)
+
+
+def test_a_loss_that_overflows_with_its_scale_is_skipped_and_the_scale_halved(partial_config: Config) -> None:
+    net = nn.Linear(1, 1)
+    before, made = net.weight.item(), updates(net, partial_config(precision="fp16"))
+    made.apply(net.weight.sum() * torch.tensor(float("inf")), 0.1)
+    assert net.weight.item() == before
+    scale = made.state()["scaler"]["scale"]
+    made.apply(net.weight.sum(), 0.1)
+    assert scale == 2.0**11
+    assert net.weight.item() != before
+
+
+def test_moments_come_back(partial_config: Config) -> None:
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    ours, theirs = updates(first, partial_config()), updates(second, partial_config())
+    ours.apply(first.weight.square().sum(), 0.1)
+    second.load_state_dict(first.state_dict())
+    theirs.load(copy.deepcopy(ours.state()))
+    for net, made in ((first, ours), (second, theirs)):
+        made.apply(net.weight.square().sum(), 0.1)
+    assert torch.equal(first.weight, second.weight)
+
+
+def test_an_average_follows_the_net_with_its_running_statistics() -> None:
+    net = nn.BatchNorm2d(1)
+    average = Average(net, 0.9)
+    average.update(net)
+    net.weight.data.fill_(2)
+    assert net.running_mean is not None
+    net.running_mean.fill_(2)
+    for _ in range(100):
+        average.update(net)
+    followed = average.net
+    assert isinstance(followed, nn.BatchNorm2d)
+    assert followed.running_mean is not None
+    assert followed.weight.item() == pytest.approx(2, abs=1e-3)
+    assert followed.running_mean.item() == pytest.approx(2, abs=1e-3)
+    assert not followed.training
+
+
+def test_without_decay_the_average_is_the_net() -> None:
+    net = nn.Linear(1, 1)
+    average = Average(net, 0.0)
+    for value in (1.0, 5.0):
+        net.weight.data.fill_(value)
+        average.update(net)
+    assert average.net.get_parameter("weight").item() == 5

@@ -1,0 +1,26 @@
+"""`python -m training blend`: a generator between two of the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def blend(
+    first: Annotated[Path, typer.Argument(help="a generator, such as generator-phase0.pth: nearer in differences")],
+    second: Annotated[Path, typer.Argument(help="one trained on from it, such as generator.pth: sharper")],
+    share: Annotated[float, typer.Option(min=0, max=1, help="of the second: 0 gives the first, 1 the second")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="file to write, in the second's types")],
+) -> None:
+    """Write the weights that lie between two generators of one run.
+
+    Losses on differences and on features want different fills; between a net and what it was trained on to lies every
+    compromise of them (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures that no figure is
+    reported on.
+    """
+    from training.weights.blending import blend_files  # noqa: PLC0415 (loads torch)
+
+    blend_files(first, second, share, output)
+    typer.echo(f"wrote {output}: {share:g} of {second}, {1 - share:g} of {first}")

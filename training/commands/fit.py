@@ -1,0 +1,39 @@
+"""`python -m training fit`: train a generator as a TOML file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training.commands.flags import Device, Overrides
+
+
+def fit(
+    config: Annotated[Path, typer.Argument(help="TOML file; training/configs holds those of the shipped models")],
+    override: Overrides = None,
+    stop_after_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="save and end at the first step after so long (with several processes: at the next line of the log); "
+            "the same command goes on from there",
+        ),
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Train a generator; a run that was cut, or killed, goes on where its last checkpoint stands.
+
+    Under torchrun, one process a GPU, the same batch is spread over all of them.
+    """
+    from training.config import load_config  # noqa: PLC0415 (loads torch)
+    from training.fit import fit as train  # noqa: PLC0415
+    from training.loop.runtime import started  # noqa: PLC0415
+
+    loaded = load_config(config, override or ())
+    with started(loaded, device) as runtime:
+        outcome = train(loaded, runtime, stop_after_seconds)
+    if runtime.leads:
+        what = "finished" if outcome.finished else "stopped; the same command goes on"
+        typer.echo(f"step {outcome.step} of {outcome.total}: {what}; weights in {outcome.generator}")

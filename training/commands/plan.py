@@ -1,0 +1,30 @@
+"""`python -m training plan`: how many steps of each phase fit into a given time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training.commands.flags import Device, Overrides
+
+
+def plan(
+    config: Annotated[Path, typer.Argument(help="TOML file, as for fit")],
+    seconds: Annotated[float, typer.Option(min=1, help="time that the steps may take, start and compilation aside")],
+    override: Overrides = None,
+    device: Device = None,
+) -> None:
+    """Measure a few steps of each phase here and print the flags that make `fit` take so long; compiles on the way."""
+    from training.config import load_config  # noqa: PLC0415 (loads torch)
+    from training.fit import make_trainee  # noqa: PLC0415
+    from training.loop.planning import planned  # noqa: PLC0415
+    from training.loop.runtime import started  # noqa: PLC0415
+
+    loaded = load_config(config, override or ())
+    with started(loaded, device) as runtime:
+        found = planned(loaded, runtime, make_trainee, seconds)
+    for index, speed in enumerate(found.images_per_s):
+        typer.echo(f"phase {index}: {speed:.0f} images/s", err=True)
+    typer.echo(" ".join(f"--set phase.{index}.steps={steps}" for index, steps in enumerate(found.steps)))

@@ -1,0 +1,1 @@
+"""Photographs and holes, as a run takes them."""

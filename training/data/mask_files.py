@@ -1,0 +1,65 @@
+"""Holes from a folder of mask pictures (bright = hole), varied on the device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from numpy.typing import NDArray
+from torch import Tensor
+
+from training.data.pictures import picture_files
+from training.errors import DataMissing
+
+
+class MaskFiles:
+    """All masks of a folder as squares of one side on a device, 1 = hole."""
+
+    def __init__(self, folder: Path, side: int, device: torch.device) -> None:
+        squares = []
+        for path in picture_files(folder):
+            mask = _decoded(path)
+            squares.append(cv2.resize(mask, (side, side), interpolation=cv2.INTER_AREA) >= 128)
+        if not squares:
+            raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
+        self._masks = torch.from_numpy(np.stack(squares)).to(device)
+
+    def draw(self, count: int, coverage: tuple[float, float], generator: torch.Generator) -> Tensor:
+        """N×1×S×S FP32: random masks mirrored, turned, rolled around, thickened, and emptied where they cover too much.
+
+        A mask that covers more than `coverage` allows is turned inside out if that fits, else kept: it is real.
+        """
+        device, side = self._masks.device, self._masks.shape[-1]
+        number, thick, turn = torch.randint(0, 1 << 30, (3, count), generator=generator, device=device)
+        masks = self._masks[number % len(self._masks)].float()
+        masks = torch.where((turn % 2 == 1)[:, None, None], masks.transpose(1, 2), masks)
+        masks = torch.where((turn // 2 % 2 == 1)[:, None, None], masks.flip(1), masks)
+        masks = torch.where((turn // 4 % 2 == 1)[:, None, None], masks.flip(2), masks)
+        thicker = F.max_pool2d(masks[:, None], 9, 1, 4)[:, 0]
+        masks = torch.where((thick % 2 == 1)[:, None, None], thicker, masks)
+        masks = _rolled(masks, torch.randint(0, side, (2, count), generator=generator, device=device))
+        inverse_fits = (masks.mean((1, 2)) > coverage[1]) & (1 - masks.mean((1, 2)) >= coverage[0])
+        return torch.where(inverse_fits[:, None, None], 1 - masks, masks)[:, None]
+
+
+def _decoded(path: Path) -> NDArray[np.uint8]:
+    """H×W grey."""
+    try:
+        encoded = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataMissing(f"{path}: cannot be read ({error.strerror}); copy it again, or remove it") from error
+    mask = cv2.imdecode(encoded, cv2.IMREAD_GRAYSCALE) if encoded.size else None
+    if mask is None:
+        raise DataMissing(f"{path}: not a picture that can be decoded; remove it")
+    return np.asarray(mask, np.uint8)
+
+
+def _rolled(masks: Tensor, by: Tensor) -> Tensor:
+    """Each mask moved around its own torus."""
+    side = masks.shape[-1]
+    steps = torch.arange(side, device=masks.device)
+    rows, columns = (steps + by[0, :, None]) % side, (steps + by[1, :, None]) % side
+    return masks[torch.arange(len(masks), device=masks.device)[:, None, None], rows[:, :, None], columns[:, None, :]]

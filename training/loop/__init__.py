@@ -1,0 +1,1 @@
+"""A run: its steps, checkpoints, schedule, journal."""

@@ -1,0 +1,62 @@
+"""How many steps fit into a given time on this host: measured, for a schedule needs its end from the start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from training.config import AnyConfig
+from training.loop.runtime import Runtime
+from training.loop.schedule import Place
+from training.loop.trainee import Trainee
+
+_WARM_UP, _MEASURED = 10, 40
+_ROUND = 50
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps of each phase, and what they were reckoned from."""
+
+    steps: tuple[int, ...]
+    images_per_s: tuple[float, ...]
+
+
+def measure(config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: Callable[[], float]) -> list[float]:
+    """Seconds of a step in each phase, compilation aside; the trainee is of no more use."""
+    seconds = []
+    for index, phase in enumerate(config.phase):
+        trainee.begin_phase(phase)
+        began = 0.0
+        for step in range(_WARM_UP + _MEASURED):
+            if step == _WARM_UP:
+                _await_device(runtime)
+                began = clock()
+            trainee.step(step, Place(index, phase, step, step * phase.batch))
+        _await_device(runtime)
+        seconds.append((clock() - began) / _MEASURED)
+    return seconds
+
+
+def _await_device(runtime: Runtime) -> None:
+    if runtime.device.type == "cuda":
+        torch.cuda.synchronize(runtime.device)
+
+
+def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
+    """Phases that keep the proportions of their steps and take so many seconds together; round numbers from 50 on."""
+    whole = sum(phase.steps * each for phase, each in zip(config.phase, seconds_a_step, strict=True))
+    steps = (int(phase.steps * seconds / whole) for phase in config.phase)
+    return Plan(
+        tuple(count - count % _ROUND if count >= _ROUND else max(1, count) for count in steps),
+        tuple(phase.batch / each for phase, each in zip(config.phase, seconds_a_step, strict=True)),
+    )
+
+
+def planned(config: AnyConfig, runtime: Runtime, make: Callable[..., Trainee[Any]], seconds: float) -> Plan:
+    """Measure on this host's device with the config's data, and plan."""
+    return plan(config, measure(config, runtime, make(config, runtime), time.perf_counter), seconds)

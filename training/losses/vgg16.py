@@ -1,0 +1,77 @@
+"""VGG16's convolutions, frozen, as the measure of perceptual and style losses.
+
+Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014; torchvision's layout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from export.generators.pconv.unet import ImageNetScale
+from training.errors import DataMissing
+
+_BLOCKS = ((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28))
+_WIDTHS = (64, 128, 256, 512, 512)
+_FEWEST = 3
+"""Blocks that the losses on poolings see; deeper ones are for those on activations."""
+
+
+class Features(NamedTuple):
+    """What a picture looks like to VGG16, block by block."""
+
+    activations: list[Tensor]
+    """Of each block's last ReLU: N×64×H×W, N×128×H/2×W/2, N×256×H/4×W/4, N×512×H/8×W/8, N×512×H/16×W/16."""
+    pooled: list[Tensor]
+    """Of the first three blocks after their poolings, half that size."""
+
+
+class VGG16Features(nn.Module):
+    """`features.0` … `features.28` with ReLU, or their first blocks."""
+
+    def __init__(self, blocks: int = _FEWEST) -> None:
+        super().__init__()
+        self.scale, self.features, channels = ImageNetScale(), nn.ModuleDict(), 3
+        self.blocks = _BLOCKS[:blocks]
+        for block, width in zip(self.blocks, _WIDTHS, strict=False):
+            for index in block:
+                self.features[str(index)] = nn.Conv2d(channels, width, 3, padding=1)
+                channels = width
+        self.requires_grad_(requires_grad=False)
+
+    def forward(self, image: Tensor) -> Features:
+        """Of N×3×H×W in [0, 1]."""
+        x, found = self.scale.normalise(image), Features([], [])
+        for number, block in enumerate(self.blocks):
+            for index in block:
+                x = F.relu(self.features[str(index)](x))
+            found.activations.append(x)
+            if number < max(_FEWEST, len(self.blocks) - 1):
+                x = F.max_pool2d(x, 2)
+            if number < _FEWEST:
+                found.pooled.append(x)
+        return found
+
+
+def load_features(path: Path) -> VGG16Features:
+    """The net with the file's weights, on the CPU, with as many blocks as the file holds: three at least.
+
+    Raises:
+        DataMissing: the file is missing, is no safetensors file or lacks a layer; the message says which.
+    """
+    try:
+        state = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataMissing(f"{path}: no readable VGG16 features ({error}); is the knob `features` right?") from error
+    held = sum(f"features.{block[-1]}.weight" in state for block in _BLOCKS)
+    net = VGG16Features(max(_FEWEST, held))
+    try:
+        net.load_state_dict({key: state[key] for key in net.state_dict() if not key.startswith("scale.")}, strict=False)
+    except (KeyError, RuntimeError) as error:
+        raise DataMissing(f"{path}: not VGG16 in torchvision's layout ({error})") from error
+    return net

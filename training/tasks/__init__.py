@@ -1,0 +1,1 @@
+"""What is trained: one file for each kind of generator."""

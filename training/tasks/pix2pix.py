@@ -1,0 +1,176 @@
+"""Training pix2pix: pairs, the generator's and the discriminator's losses, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from export.generators.family import State
+from export.generators.pix2pix import Pix2Pix, Pix2PixOptions, UNetLevel
+from training.config import Pix2PixConfig, Pix2PixPhase
+from training.data.cuts import central_cuts, draw_cuts, picture_numbers
+from training.data.device_cache import PictureCache
+from training.data.pictures import load_pictures, validation_pictures
+from training.loop.runtime import Runtime
+from training.loop.schedule import Place
+from training.loop.sheets import rows_of, validation_figures
+from training.loop.trainee import Trainee
+from training.loop.updates import Average, Updates
+from training.losses.patch_gan import PatchDiscriminator, adversarial_loss
+from training.seeds import Purpose, generator_for
+from training.weights.initial import load_initial
+
+_DROPOUT_LEVELS = slice(1, 4)
+"""Of the U-Net's levels from the innermost on: those at full width above it."""
+
+
+def build_generator(options: Pix2PixOptions) -> nn.Module:
+    """The public net, with dropout in a U-Net where the options ask for it: it has no weights and moves no keys."""
+    net = Pix2Pix().build(options)
+    if options.dropout:
+        levels = [module for module in net.modules() if isinstance(module, UNetLevel)]
+        for level in levels[::-1][_DROPOUT_LEVELS] if options.net == "unet_256" else levels[::-1][1:3]:
+            level.model.append(nn.Dropout(0.5))
+    return net
+
+
+def initialise(net: nn.Module, generator: torch.Generator) -> None:
+    """Upstream's: convolutions from N(0, 0.02), scales of norms from N(1, 0.02), biases 0."""
+    for module in net.modules():
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d)):
+            mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
+            nn.init.normal_(module.weight, mean, 0.02, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class GeneratorLosses(nn.Module):
+    """L1 and what the discriminator, whose weights take no gradient here, says."""
+
+    def __init__(self, net: nn.Module, judge: nn.Module, config: Pix2PixConfig, phase: Pix2PixPhase) -> None:
+        super().__init__()
+        self.net, self.kind, self.phase = net, config.gan, phase
+        self.judge = judge if phase.adversarial else None
+
+    def forward(self, source: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """N×3×H×W source and target in [-1, 1]: the generator's picture and its losses."""
+        output = self.net(source)
+        terms = {"l1": (output.float() - target).abs().mean()}
+        loss = self.phase.l1 * terms["l1"]
+        if self.judge is not None:
+            terms["adversarial"] = adversarial_loss(self.judge(torch.cat([source, output], 1)), self.kind, real=True)
+            loss = loss + self.phase.adversarial * terms["adversarial"]
+        return output, terms | {"loss": loss}
+
+
+class DiscriminatorLosses(nn.Module):
+    """Half of what it gets wrong on true pairs, half on the generator's."""
+
+    def __init__(self, net: nn.Module, config: Pix2PixConfig) -> None:
+        super().__init__()
+        self.net, self.kind = net, config.gan
+
+    def forward(self, source: Tensor, target: Tensor, output: Tensor) -> dict[str, Tensor]:
+        """The pairs as N×3×H×W; `output` without its gradient."""
+        real = adversarial_loss(self.net(torch.cat([source, target], 1)), self.kind, real=True)
+        fake = adversarial_loss(self.net(torch.cat([source, output], 1)), self.kind, real=False)
+        return {"real": real, "fake": fake, "discriminator": 0.5 * (real + fake)}
+
+
+class Pix2PixTrainee(Trainee[Pix2PixPhase]):
+    """A pix2pix generator and its discriminator with data and optimisers."""
+
+    def __init__(self, config: Pix2PixConfig, runtime: Runtime) -> None:
+        self._config, self._runtime = config, runtime
+        self._pairs = PictureCache(load_pictures(config.data), runtime.device)
+        held_out = validation_pictures(config.data)
+        self._validation = PictureCache(held_out, runtime.device) if held_out else None
+        random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
+        self.net = build_generator(config.generator)
+        self.discriminator = PatchDiscriminator(config.discriminator_width, config.discriminator_layers)
+        initialise(self.net, random)
+        initialise(self.discriminator, random)
+        if config.initial is not None:
+            load_initial(self.net, config.initial, lambda state: Pix2Pix().translate(state, config.generator).state)
+        for net in (self.net, self.discriminator):
+            runtime.hold(net)
+        self._updates = Updates(self.net, config, runtime)
+        self._discriminator_updates = Updates(self.discriminator, config, runtime)
+        self._average = Average(self.net, config.ema_decay)
+        self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
+        self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
+
+    def begin_phase(self, phase: Pix2PixPhase) -> None:
+        config, compiled = self._config, self._runtime.compiles(self._config.compile)
+        losses = GeneratorLosses(self.net, self.discriminator, config, phase)
+        judged = DiscriminatorLosses(self.discriminator, config)
+        self._losses = torch.compile(losses, dynamic=False) if compiled else losses
+        self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
+
+    def step(self, number: int, place: Place[Pix2PixPhase]) -> dict[str, Tensor]:
+        source, target = self.batch(number, place)
+        if self._losses is None or self._discriminator_losses is None:
+            raise RuntimeError("begin_phase comes before step")
+        self.discriminator.requires_grad_(requires_grad=False)
+        with self._runtime.autocast():
+            output, terms = self._losses(source, target)
+        self._updates.apply(terms["loss"], place.learning_rate)
+        self.discriminator.requires_grad_(requires_grad=True)
+        if place.phase.adversarial:
+            with self._runtime.autocast():
+                terms |= self._discriminator_losses(source, target, output.detach())
+            self._discriminator_updates.apply(terms["discriminator"], place.learning_rate)
+        self._average.update(self.net)
+        return {name: value.detach() for name, value in terms.items()}
+
+    def batch(self, number: int, place: Place[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
+        """This process's sources and targets of a step, in [-1, 1]."""
+        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        numbers = picture_numbers(self._pairs.count, place.samples_before, count, seed, device)
+        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        return self._halves(self._pairs.crops(cuts.part(*self._runtime.share(count)), self._config.data.crop))
+
+    def _halves(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        scaled, layout = pairs * 2 - 1, self._runtime.layout
+        return scaled[:, :3].contiguous(memory_format=layout), scaled[:, 3:].contiguous(memory_format=layout)
+
+    def state(self) -> dict[str, Any]:
+        self._runtime.adopt_buffers(self.net)
+        self._runtime.adopt_buffers(self.discriminator)
+        return {
+            "net": self.net.state_dict(),
+            "updates": self._updates.state(),
+            "average": self._average.state(),
+            "discriminator": self.discriminator.state_dict(),
+            "discriminator_updates": self._discriminator_updates.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self._updates.load(state["updates"])
+        self._average.load(state["average"])
+        self.discriminator.load_state_dict(state["discriminator"])
+        self._discriminator_updates.load(state["discriminator_updates"])
+
+    def generator_state(self) -> State:
+        return dict(self._average.net.state_dict())
+
+    def sheet(self) -> Tensor:
+        cache = self._validation or self._pairs
+        output, target, source = self._translated(cache, 0, min(self._config.sheet_pictures, cache.count))
+        return rows_of([source, output, target])
+
+    def validate(self) -> dict[str, float]:
+        return validation_figures(self._validation, self._translated)
+
+    @torch.no_grad()
+    def _translated(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs first … last - 1 translated by the averaged net, the truth, and what went in; all in [0, 1]."""
+        pairs = cache.crops(central_cuts(first, last, self._runtime.device), self._config.data.crop)
+        source, target = self._halves(pairs)
+        with self._runtime.autocast():
+            output = cast("Tensor", self._average.net(source)).float()
+        return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, source / 2 + 0.5

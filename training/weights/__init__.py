@@ -1,0 +1,1 @@
+"""Weights that are taken from files or mixed."""

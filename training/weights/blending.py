@@ -1,0 +1,39 @@
+"""Interpolation between the weights of two generators (Wang et al., "ESRGAN", ECCV workshops 2018, section 3.4)."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from export.generators.family import State
+from training.errors import CheckpointMismatch
+from training.loop.checkpoints import save_atomically
+
+
+def blend_files(first: Path, second: Path, share: float, output: Path) -> None:
+    """Write `share` of the second file's tensors plus the rest of the first's, in the second's types; counters are its.
+
+    Raises:
+        CheckpointMismatch: a file cannot be read, or the two are not of one net.
+    """
+    ours, theirs = _read(first), _read(second)
+    if {key: tensor.shape for key, tensor in ours.items()} != {key: tensor.shape for key, tensor in theirs.items()}:
+        raise CheckpointMismatch(f"{first} and {second} are not of one net; take both from the same run")
+    save_atomically({key: _between(ours[key], theirs[key], share) for key in theirs}, output)
+
+
+def _between(first: Tensor, second: Tensor, share: float) -> Tensor:
+    if not second.is_floating_point():
+        return second
+    return torch.lerp(first.double(), second.double(), share).to(second.dtype)
+
+
+def _read(path: Path) -> State:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {key: state[key].detach() for key in state}
+    except (pickle.UnpicklingError, RuntimeError, AttributeError, TypeError, EOFError, OSError) as error:
+        raise CheckpointMismatch(f"{path}: not a generator's state dict, or damaged") from error

@@ -1,0 +1,138 @@
+"""An exported graph of a partial-convolution net back into weights that can be trained on.
+
+The graph holds convolutions with batch norms folded in. A batch norm that subtracts what it measured and adds it again
+changes nothing; so each is put back with statistics of training crops, and the net computes what the graph did.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import onnx
+import torch
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # onnx brings it
+from onnx import numpy_helper
+from torch import Tensor, nn
+
+from engines.manifest import ONNX_FILE
+from training.config import PConvConfig
+from training.data.cuts import draw_cuts, picture_numbers
+from training.data.device_cache import PictureCache
+from training.data.hole_masks import draw_shapes, fill_shapes
+from training.data.pictures import load_pictures
+from training.errors import CheckpointMismatch
+from training.nets.partial_conv import PartialLayer, PartialUNet
+from training.seeds import Purpose, generator_for
+
+_ROW_LENGTH = 2 * 2**0.5
+"""Of a kernel's weights, about twice He's: their scale is free before a batch norm, but Adam's steps go by it."""
+_BATCH = 12
+
+
+class Folded(NamedTuple):
+    """What the graph holds of a layer, FP32."""
+
+    weight: Tensor
+    shift: Tensor
+    """Added everywhere: what is left of the batch norm."""
+    bias: Tensor
+    """Added where the window holds a valid pixel; 0 without one."""
+
+
+def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
+    """The net of models/NAME/VERSION, its batch norms measured on so many crops of the config's pictures.
+
+    Raises:
+        CheckpointMismatch: the graph is not that of the config's generator.
+        DataMissing: the config's pictures cannot be read.
+    """
+    layers = _folded_layers(model / ONNX_FILE)
+    net = PartialUNet(config.generator)
+    names = [name for name, _ in net.named_children() if name != "scale"]
+    measured = {name: _take(net.get_submodule(name), layers, name) for name in names}
+    device = torch.device("cpu")
+    limit = min(config.data.limit or crops, crops)
+    cache = PictureCache(load_pictures(config.data.model_copy(update={"limit": limit})), device)
+    random = generator_for(device, config.seed, 0, Purpose.CROPS)
+    with torch.no_grad():
+        for first in range(0, crops, _BATCH):
+            count = min(_BATCH, crops - first)
+            numbers = picture_numbers(cache.count, first, count, config.seed, device)
+            image = cache.crops(draw_cuts(config.data, numbers, random), config.data.crop)
+            net(image, fill_shapes(draw_shapes(count, config.masks.coverage, random), config.data.crop))
+        for name, found in measured.items():
+            if found is not None:
+                cast("PartialLayer", net.get_submodule(name)).bn = found.norm()
+    return net.eval()
+
+
+class _Measured(nn.Module):
+    """Stands where a batch norm will: gives what the graph gives, and sums what comes in."""
+
+    def __init__(self, scale: Tensor, shift: Tensor) -> None:
+        super().__init__()
+        self._scale, self._shift, self._count = scale, shift, 0
+        self._sums = torch.zeros(2, len(scale), dtype=torch.float64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """N×C×H×W."""
+        exact = x.double()
+        self._sums += torch.stack([exact.sum((0, 2, 3)), exact.square().sum((0, 2, 3))])
+        self._count += x.numel() // x.shape[1]
+        return x / self._scale.view(1, -1, 1, 1) + self._shift.view(1, -1, 1, 1)
+
+    def norm(self) -> nn.BatchNorm2d:
+        """The batch norm with these statistics that computes the same."""
+        mean, squares = self._sums / self._count
+        variance = (squares - mean.square()).clamp(min=0)
+        norm = nn.BatchNorm2d(len(mean))
+        cast("Tensor", norm.running_mean).copy_(mean)
+        cast("Tensor", norm.running_var).copy_(variance)
+        norm.weight.copy_((variance + norm.eps).sqrt() / self._scale)
+        norm.bias.copy_(mean / self._scale + self._shift)
+        return norm
+
+
+def _take(layer: nn.Module, layers: dict[str, Folded], name: str) -> _Measured | None:
+    """Give a layer the graph's weights; what measures for its batch norm, if it has one, is in its place."""
+    block, folded = cast("PartialLayer", layer), layers.get(name)
+    conv = block.conv.input_conv
+    if folded is None or folded.weight.shape != conv.weight.shape:
+        raise CheckpointMismatch(f"the graph has no layer {name} of the config's shape; compare its levels and widths")
+    if block.bn is None:
+        conv.weight.data.copy_(folded.weight)
+        if conv.bias is not None:
+            conv.bias.data.copy_(folded.bias + folded.shift)
+        return None
+    scale = _ROW_LENGTH / folded.weight.flatten(1).norm(dim=1).clamp(min=1e-8)
+    conv.weight.data.copy_(folded.weight * scale.view(-1, 1, 1, 1))
+    measured = _Measured(scale, folded.shift)
+    block.bn = cast("Any", measured)
+    return measured
+
+
+def _folded_layers(path: Path) -> dict[str, Folded]:
+    """Of every layer by its name, which the names of the graph's tensors begin with."""
+    try:
+        graph = onnx.load(path).graph
+    except (OSError, ValueError, DecodeError) as error:
+        raise CheckpointMismatch(f"{path}: not a graph that can be read ({error})") from error
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    gated = {
+        node.output[0]: node.input[0] for node in graph.node if node.op_type == "Mul" and node.input[0] in constants
+    }
+    added = [(node.output[0], name) for node in graph.node if node.op_type == "Add" for name in node.input]
+    layers = {}
+    for conv in (node for node in graph.node if node.op_type == "Conv" and node.input[1] in constants):
+        weight, name = _tensor(constants[conv.input[1]]), conv.output[0].split("/")[1]
+        zero, own = torch.zeros(weight.shape[0]), [what for where, what in added if where.startswith(f"/{name}/Add")]
+        shift = [_tensor(constants[what]).flatten() for what in own if what in constants]
+        bias = [_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
+        layers[name] = Folded(weight, sum(shift, zero), sum(bias, zero))
+    return layers
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.from_numpy(np.array(values, np.float32))
