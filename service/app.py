@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +224,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         tracer=tracer,
     )
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
-    fulfil: Fulfil = cache.fulfil if settings.cache_entries else partial(_fulfil, pipeline)
+    fulfil: Fulfil = cache.fulfil if settings.cache_entries else pipeline.run
     names = Names()
     jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded, names))
     service = Service(
@@ -248,10 +247,6 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         stack.push_async_callback(cancelled, asyncio.create_task(watch))
     _watch(service)
     return service
-
-
-async def _fulfil(pipeline: Pipeline, order: Order, call: Call) -> Reply:
-    return await order.fulfil(pipeline, call)
 
 
 def _watch(service: Service) -> None:

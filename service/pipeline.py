@@ -21,6 +21,7 @@ from service.admission.admission import Admission
 from service.batching.backend import Leased, Models, Submits
 from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
+from service.core.order import Order
 from service.core.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.core.settings import Settings
 from service.imaging import latents, tasks
@@ -74,6 +75,16 @@ class Pipeline:
     draw: latents.Draw = latents.draw
     tracer: RequestTracer | None = None
     """None where nobody traces."""
+
+    async def run(self, order: Order, call: Call) -> Reply:
+        """The finished pictures of an order. Raises as `inpaint`."""
+        files, options = order.files, order.options
+        if isinstance(options, InpaintOptions):
+            return await self.inpaint(files["image"], files["mask"], options, call)
+        if isinstance(options, TranslateOptions):
+            others = {name: data for name, data in files.items() if name != "image"}
+            return await self.translate(files["image"], options, call, others)
+        return await self.generate(options, call)
 
     async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
         """Fill the masked part of an image; pixels outside the mask are returned bit-identical.

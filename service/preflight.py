@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.core.settings import Settings
 from service.jobs.webhook_signing import read_secrets
@@ -12,7 +13,6 @@ from service.saving.assembly import open_storage
 from service.shared_ledger import shared_ledger
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
-from service.web.middleware.authorisation import check_exposure
 
 _OPEN_FILES = 65_536
 

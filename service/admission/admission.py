@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from service.admission.fairness import ANYONE, Flow, ahead
+from service.admission.fairness import ahead
 from service.admission.retry_after import Appointments
 from service.admission.retry_book import Book, OwnBook
 from service.admission.service_rate import Pace
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
+from service.core.flow import ANYONE, Flow
 
 _MARGIN = 1.25
 """Predictions are that much longer than measured: an accepted request must keep its deadline."""

@@ -11,26 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-HIGHEST_PRIORITY = 9
-NORMAL_PRIORITY = 5
-PRIORITY_NAMES = {"low": 2, "normal": NORMAL_PRIORITY, "high": 8}
-
-
-class Flow(NamedTuple):
-    """Who asks, and how urgently: requests of one flow are served in their order."""
-
-    client: str = ""
-    """API key or address."""
-    priority: int = NORMAL_PRIORITY
-    """0 … 9, the highest first; each level has twice the share of the one below."""
-
-    @property
-    def weight(self) -> float:
-        """Share of the engine, against 1.0 for the normal priority."""
-        return 2.0 ** (self.priority - NORMAL_PRIORITY)
-
-
-ANYONE = Flow()
+from service.core.flow import Flow
 
 
 class Turn(NamedTuple):

@@ -14,7 +14,8 @@ import math
 from bisect import insort
 from dataclasses import dataclass, field
 
-from service.admission.fairness import ANYONE, FairOrder, Flow, Turn
+from service.admission.fairness import FairOrder, Turn
+from service.core.flow import ANYONE, Flow
 
 KEPT_FOR_SMALL = 8
 """An eighth: any picture below 4 megapixels fits there with its mask, of the 2 GiB that are the default."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
 from service.admission.admission import House
-from service.admission.fairness import ANYONE, Flow
+from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics

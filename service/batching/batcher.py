@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from engines.base import Engine
 from engines.repository.repository import ServedModel
-from service.admission.fairness import ANYONE, FIRST, FairOrder, Flow, Turn
+from service.admission.fairness import FIRST, FairOrder, Turn
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
+from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
 
 Key = Hashable

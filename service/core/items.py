@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.admission.fairness import ANYONE, Flow
+from service.core.flow import ANYONE, Flow
 
 ImageFormat = Literal["png", "jpeg", "webp"]
 MaskMode = Literal["white", "black", "alpha"]
@@ -178,6 +178,11 @@ class Encoded:
     body: bytes
     result_id: str | None
     """Where it is stored; None when it was not saved."""
+
+    @property
+    def url(self) -> str | None:
+        """The path of the stored result; None when it was not saved."""
+        return f"/v1/results/{self.result_id}" if self.result_id else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engines.manifest import Task
-from service.core.items import Call, Reply
-from service.core.schemas import InpaintOptions, Options, TranslateOptions
-from service.pipeline import Pipeline
+from service.core.schemas import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +16,3 @@ class Order:
     task: Task
     files: Mapping[str, bytes]
     options: Options
-
-    async def fulfil(self, pipeline: Pipeline, call: Call) -> Reply:
-        """The finished pictures. Raises as `Pipeline.inpaint`."""
-        files, options = self.files, self.options
-        if isinstance(options, InpaintOptions):
-            return await pipeline.inpaint(files["image"], files["mask"], options, call)
-        if isinstance(options, TranslateOptions):
-            others = {name: data for name, data in files.items() if name != "image"}
-            return await pipeline.translate(files["image"], options, call, others)
-        return await pipeline.generate(options, call)

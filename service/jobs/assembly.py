@@ -26,7 +26,6 @@ from service.ledger.database import Database
 from service.lifecycle.background import running
 from service.pipeline import Pipeline
 from service.saving.spool.process_folder import Owner
-from service.web.responses import result_url
 
 _log = structlog.get_logger(__name__)
 _LOOK_EVERY_S = 0.5
@@ -51,7 +50,7 @@ async def open_jobs(
 
     async def urls(order: Order, call: Call) -> list[str]:
         reply = await fulfil(order, call)
-        return [url for picture in reply.pictures if (url := result_url(picture))]
+        return [url for picture in reply.pictures if (url := picture.url)]
 
     parts = JobParts(
         ledger=ledger,

@@ -19,8 +19,8 @@ import structlog
 
 from service.admission.admission import Admission, Ask
 from service.admission.deadline import answer
-from service.admission.fairness import Flow
 from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
+from service.core.flow import Flow
 from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import JobStatus

@@ -63,10 +63,10 @@ class ResultCache:
         return self._flights.waiting
 
     async def fulfil(self, order: Order, call: Call) -> Reply:
-        """The finished pictures. Raises as `Order.fulfil`."""
+        """The finished pictures. Raises as `Pipeline.run`."""
         manifest = self._manifest(order)
         if manifest is None or (manifest.diverse and getattr(order.options, "seed", None) is None):
-            return await order.fulfil(self.pipeline, call)
+            return await self.pipeline.run(order, call)
         saved = self.pipeline.settings.save if order.options.save is None else order.options.save
         wishes = (manifest.key, manifest.onnx_sha256, str(saved))
         key = await self.pipeline.codec_work.threads.begin(fingerprint_of, order, *wishes)
@@ -94,7 +94,7 @@ class ResultCache:
         """Looked up within the flight: between a look before it and its start another could come and go."""
         if saved and (found := await self._find(key)) is not None:
             return replace(found, cache="hit")
-        reply = await order.fulfil(self.pipeline, call)
+        reply = await self.pipeline.run(order, call)
         if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
             remember = partial(cache_table.remember, fingerprint=key, about=_about(reply), now=self.now())
             self._unwritten[key] = reply

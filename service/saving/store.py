@@ -3,8 +3,9 @@
 Room is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed. A finished
 result is handed over (`put`): it is spooled on disk, where every process that shares the folder can read it and none
 that dies takes it along, and only then promised to the client. Threads bring it to the storage, many at once. A storage
-that fails, or is gone, delays that, with growing pauses between the tries; what a dead process left is taken up by the others, or by the next start. A disk that does not take a result into
-the spool ends its request, and nothing more is promised until it does again (disk_state.py).
+that fails, or is gone, delays that, with growing pauses between the tries; what a dead process left is taken up by the
+others, or by the next start. A disk that does not take a result into the spool ends its request, and nothing more is
+promised until it does again (disk_state.py).
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from fastapi.responses import Response
 from engines.manifest import Task
 from service.admission.admission import Ask
 from service.admission.deadline import answer
-from service.admission.fairness import Flow
 from service.app import Service
 from service.core.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
+from service.core.flow import Flow
 from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import OPTIONS

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from engines.manifest import Task
-from service.admission.fairness import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.core.errors import codes_by_status, problem_kinds
+from service.core.flow import HIGHEST_PRIORITY, PRIORITY_NAMES
 from service.core.schemas import ImageReply, ImagesReply, JobReply, Problem
 from service.web.responses import PROBLEM_TYPE
 

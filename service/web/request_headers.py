@@ -7,8 +7,8 @@ import re
 
 from starlette.datastructures import Headers
 
-from service.admission.fairness import NORMAL_PRIORITY, PRIORITY_NAMES
 from service.core.errors import InvalidOption
+from service.core.flow import NORMAL_PRIORITY, PRIORITY_NAMES
 from service.core.items import ImageFormat
 
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from service.core.errors import ServiceError
-from service.core.items import CacheOutcome, Encoded, Reply
+from service.core.items import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.jobs.table import Job
 from service.web.request_headers import wants_json, wants_multipart
@@ -46,7 +46,7 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
         "height": reply.size.height,
     }
     images = [
-        EncodedImage(image_base64=base64.b64encode(picture.body).decode("ascii"), result_url=result_url(picture))
+        EncodedImage(image_base64=base64.b64encode(picture.body).decode("ascii"), result_url=picture.url)
         for picture in reply.pictures
     ]
     content = ImagesReply(**described, images=images) if several else ImageReply(**described, **images[0].model_dump())
@@ -54,7 +54,7 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
 
 
 def _headers(reply: Reply) -> dict[str, str]:
-    url = result_url(reply.pictures[0]) if len(reply.pictures) == 1 else None
+    url = reply.pictures[0].url if len(reply.pictures) == 1 else None
     return {
         "Vary": "Accept",
         "X-Model": reply.model,
@@ -79,18 +79,13 @@ def _multipart(reply: Reply) -> tuple[str, bytes]:
     boundary = hashlib.sha256(b"".join(picture.body for picture in reply.pictures)).hexdigest()
     lines: list[bytes] = []
     for picture in reply.pictures:
-        url = result_url(picture)
+        url = picture.url
         location = f"Location: {url}\r\n" if url else ""
         head = (
             f"--{boundary}\r\nContent-Type: {reply.media_type}\r\nContent-Length: {len(picture.body)}\r\n{location}\r\n"
         )
         lines += [head.encode("ascii"), picture.body, b"\r\n"]
     return boundary, b"".join((*lines, f"--{boundary}--\r\n".encode("ascii")))
-
-
-def result_url(picture: Encoded) -> str | None:
-    """Where the stored result is, as a path."""
-    return f"/v1/results/{picture.result_id}" if picture.result_id else None
 
 
 def job_response(job: Job, *, accepted: bool = False) -> Response:

@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 import structlog
 
-from service.admission.fairness import Flow
 from service.batching.batcher import Batcher, Entry
 from service.core.errors import NotReady, ServiceError
+from service.core.flow import Flow
 from service.core.items import Computed
 from service.processes.engine.leases import Offers
 from service.processes.shared.channel import Channel

@@ -17,9 +17,9 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.fairness import ANYONE, Flow
 from service.admission.retry_book import Book
 from service.core.errors import NotReady, ShuttingDown
+from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled

@@ -14,8 +14,8 @@ import structlog
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.fairness import Flow
 from service.core.errors import ShuttingDown
+from service.core.flow import Flow
 from service.core.items import Computed, Sample
 from service.processes.front_end.pending import Asked, Connection, EngineProcessLost, fail
 from service.processes.shared.channel import Channel, greet

@@ -6,8 +6,6 @@ route needs is therefore never nothing.
 
 from __future__ import annotations
 
-import ipaddress
-
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,7 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.auth.clients import Client, Clients
 from service.auth.keys import Scope as KeyScope
 from service.core.errors import ServiceError
-from service.core.settings import Settings, SettingsInvalid
 from service.web.docs_page import DOCS_PATHS
 from service.web.middleware.access_log import reply_with_problem
 
@@ -60,24 +57,3 @@ def _admit(scope: Scope, needed: KeyScope, address: str) -> None:
     scope["state"]["client"] = client
     client.require(needed)
     clients.charge(client, work=scope["method"] == "POST")
-
-
-def check_exposure(settings: Settings) -> None:
-    """Whether others could use the server without having been asked to.
-
-    Raises:
-        SettingsInvalid: it would listen on more than this machine, ask for no key, and nobody said that this is meant.
-    """
-    if settings.keys_file or settings.allow_anonymous or _is_loopback(settings.host):
-        return
-    raise SettingsInvalid(
-        f"{settings.host} can be reached from other machines and no key would be asked for: make keys with "
-        "`retouch keys create NAME` and name their file with --keys-file, or say --allow-anonymous"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name; only this one is sure to stay here
-        return host == "localhost"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from service.admission.admission import Admission, Ask
-from service.admission.fairness import ANYONE, Flow
 from service.admission.retry_book import Book, OwnBook
 from service.admission.service_rate import Pace
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
+from service.core.flow import ANYONE, Flow
 from tests.fakes.clock import Clock
 
 PATIENT = Ask(60.0)

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from service.admission.fairness import FairOrder, Flow, Turn, ahead
+from service.admission.fairness import FairOrder, Turn, ahead
+from service.core.flow import Flow
 
 BUSY, QUIET = Flow("busy"), Flow("quiet")
 

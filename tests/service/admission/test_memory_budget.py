@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from service.admission.fairness import Flow
 from service.admission.memory_budget import Budget
 from service.admission.memory_shares import Claim
 from service.core.errors import DeadlineExceeded, Overloaded
+from service.core.flow import Flow
 from tests.fakes.clock import Clock
 
 

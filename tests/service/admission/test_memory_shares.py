@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from service.admission.fairness import Flow
 from service.admission.memory_shares import Claim, Late, Shares, Ticket
+from service.core.flow import Flow
 
 TOTAL, KEPT = 800, 100
 BUSY, QUIET = Flow("busy"), Flow("quiet")

@@ -13,9 +13,10 @@ import pytest
 from engines.base import Engine
 from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
-from service.admission.fairness import Flow, Turn
+from service.admission.fairness import Turn
 from service.batching.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.core.flow import Flow
 from service.core.items import Computed, Sample, Size
 from tests.fakes.clock import Clock
 

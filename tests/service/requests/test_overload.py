@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from service.admission.admission import Admission, Ask
-from service.admission.fairness import Flow
 from service.admission.service_rate import Pace
 from service.core.errors import ServiceError
+from service.core.flow import Flow
 
 FULL = 8
 

@@ -16,10 +16,11 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
+from service.auth.exposure import check_exposure
 from service.auth.keys import id_of, read_keys, revoked, write_keys
 from service.core.settings import Settings, SettingsInvalid
 from service.web.application import App
-from service.web.middleware.authorisation import PUBLIC, check_exposure
+from service.web.middleware.authorisation import PUBLIC
 from tests.serving.key_files import add_key
 from tests.serving.waiting import wait_until
 

@@ -1,0 +1,26 @@
+"""Flows: one client at one priority. Requests of one flow are served in the order of their arrival."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HIGHEST_PRIORITY = 9
+NORMAL_PRIORITY = 5
+PRIORITY_NAMES = {"low": 2, "normal": NORMAL_PRIORITY, "high": 8}
+
+
+class Flow(NamedTuple):
+    """A client and the priority of its requests."""
+
+    client: str = ""
+    """API key or address."""
+    priority: int = NORMAL_PRIORITY
+    """0 … 9, the highest first; each level has twice the share of the one below."""
+
+    @property
+    def weight(self) -> float:
+        """Share of the engine, against 1.0 for the normal priority."""
+        return 2.0 ** (self.priority - NORMAL_PRIORITY)
+
+
+ANYONE = Flow()
