@@ -68,6 +68,14 @@ def test_a_page_points_to_nothing_beside_the_repository(page: Path) -> None:
     assert re.findall(r"\.\./shared\S*|\bdesign\.md\b", page.read_text("utf-8")) == []
 
 
+def test_the_architecture_names_only_files_that_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    starts = [ROOT, *(path for path in (ROOT / "service").rglob("*") if path.is_dir()), ROOT / "service"]
+    names = set(re.findall(r"`((?:[\w-]+/)*[\w-]+\.py)`", text))
+    assert len(names) > 40
+    assert sorted(name for name in names if not any((start / name).exists() for start in starts)) == []
+
+
 def test_the_benchmarks_have_at_most_250_lines_and_prose_of_at_most_120_characters_a_line() -> None:
     lines = (ROOT / "docs/benchmarks.md").read_text("utf-8").splitlines()
     assert len(lines) <= 250

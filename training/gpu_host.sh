@@ -4,9 +4,9 @@
 #   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
-#   gpu_host.sh speed [FLAGS]              training_speed.py, FP32 against half precision: $OUT/speed-TASK.json
+#   gpu_host.sh speed [FLAGS]              benchmarks.training.speed, FP32 against half precision: $OUT/speed-TASK.json
 #   gpu_host.sh speed_of TASK [FLAGS]      the same of one task, pconv or pix2pix
-#   gpu_host.sh scaling [FLAGS]            training_scaling.py, one GPU and two: $OUT/scaling.json
+#   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
 # What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail

@@ -32,7 +32,7 @@ class FailingFolder:
 
 
 def fill(path: Path) -> None:
-    """Take all room that is left on that disk."""
+    """Fill the disk."""
     with path.open("wb", buffering=0) as file:
         for piece in (1 << 20, 4096, 1):
             with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ def preloaded(word: str) -> Opened:
 
 @contextlib.contextmanager
 def _ext4(folder: Path, megabytes: int, on_error: str) -> Iterator[Path]:
-    """Of 100 MB, without a journal, in a file for which there is that much room."""
+    """An ext4 file system of 100 MB without a journal, in a sparse file on a tmpfs of only `megabytes`."""
     with mounted(folder / "image", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs"):
         image = folder / "image" / "disk"
         with image.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The faults: each is injected into the real service while it works, and takes itself back."""
+"""The faults: each is injected into the real service while it works, and undone afterwards."""
 
 from __future__ import annotations
 

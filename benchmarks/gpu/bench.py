@@ -1,4 +1,4 @@
-"""What the steps of gpu_pipeline.py share: the report, the engine, and its speed alone."""
+"""What the steps of pipeline.py share: the report, the engine, and its speed alone."""
 
 from __future__ import annotations
 

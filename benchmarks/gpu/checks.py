@@ -1,4 +1,4 @@
-"""Steps of gpu_pipeline.py that ask whether it is right: arithmetic, races, growth, too large a batch."""
+"""Steps of pipeline.py that ask whether it is right: arithmetic, races, growth, too large a batch."""
 
 from __future__ import annotations
 

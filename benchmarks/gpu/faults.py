@@ -1,4 +1,4 @@
-"""The step of gpu_pipeline.py that damages what engines keep on disk: they are rebuilt, or the next engine serves."""
+"""The step of pipeline.py that damages what engines keep on disk: they are rebuilt, or the next engine serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step of gpu_pipeline.py that fills the GPU and sends the service a full batch: it is split, all are answered."""
+"""The step of pipeline.py that fills the GPU and sends the service a full batch: it is split, all are answered."""
 
 from __future__ import annotations
 

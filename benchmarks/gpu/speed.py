@@ -1,4 +1,4 @@
-"""Steps of gpu_pipeline.py that ask how fast it is: the engine alone, the device, and from bytes to bytes."""
+"""Steps of pipeline.py that ask how fast it is: the engine alone, the device, and from bytes to bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One engine on one model, in a process of its own: what gpu_engines.py starts, once to compile and once to measure.
+"""One engine on one model, in a process of its own: what compare.py starts, once to compile and once to measure.
 
     python -m benchmarks.gpu_engines.engine_jobs --work DIR --batches 1 8 32 MODEL_DIR ENGINE prepare|measure
 

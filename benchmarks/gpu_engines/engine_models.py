@@ -1,4 +1,4 @@
-"""The generators that gpu_engines.py compares engines on, published as models: random weights, public widths.
+"""The generators that compare.py compares engines on, published as models: random weights, public widths.
 
 Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
 FP32 for the engines' probes.

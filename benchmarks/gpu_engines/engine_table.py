@@ -1,4 +1,4 @@
-"""The facts of gpu_engines.py as tables."""
+"""The facts of compare.py as tables."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The engines beside each other, FP16 (../gpu_engines.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU, CUDA_VISIBLE_DEVICES.
+# The engines beside each other, FP16 (../gpu_engines/compare.py): `engines.sh publish|compile|plans|measure`, in this order; one GPU, CUDA_VISIBLE_DEVICES.
 # First: site unpacked; ort unpacked, and TensorRT 8.6.0 in /tmp/trt86 (trt86.txt) for the steps that need it.
 set -x
 main() {
@@ -18,7 +18,7 @@ main() {
     measure) python3 -m benchmarks.gpu_engines.compare "${words[@]}" --rows $rows --engines $all --steps measure ;;
   esac
 }
-keep() { # also when its time is up: gpu_engines.py writes engines.json at its end, but a line for each figure at once
+keep() { # also when its time is up: compare.py writes engines.json at its end, but a line for each figure at once
   tail -n 5 $work/*.log; cp $work/*.jsonl $work/*.prepared $OUT/ 2>/dev/null
 }
 main "$@"; exit

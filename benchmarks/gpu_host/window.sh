@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All that is measured on two H200 of one host, in an order in which nothing that is timed shares a GPU or its cores: about 25 minutes.
 #   SKIP="speed_pconv ray" setsid nohup bash /tmp/serve-repo/benchmarks/gpu_host/window.sh > /tmp/window.log 2>&1 &
-# It can begin before everything is copied: each part waits for a file of its name in /tmp/have, which whoever copies it makes: first
+# It can begin before everything is copied: each part waits for a file of its name in /tmp/have, which is made by the copying side: first
 # (training's packages, facades, features, eval, masks, in /tmp/training, facades in /tmp/carried too), photos (in /tmp/training;
 # pix2pix_facades.pth in /tmp/carried), site, ray, ort (pack.sh, unpack.sh), trt86. Sourcing env.sh copies the repository to
 # /tmp/serve-repo. A host that is taken back when nobody asks for anything wants a command that waits (sleep 500), not many short ones.

@@ -42,7 +42,7 @@ SMALL = (341, 256)
 HOLE = 100
 SMALL_ADDRESS, LARGE_NETWORK = "127.0.2.1", "127.0.1"
 FIRST_S = 3.0
-"""The small client begins that much later than the large ones: it comes into a full house."""
+"""Seconds by which the small client begins after the large ones, when the server is full of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
 
 
 async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> None:
-    """One after the other, for ever; who is told to come back later does."""
+    """Sends one request after the other until it is cancelled, and obeys `Retry-After`."""
     request = encode("/v1/inpaint", *large_body(plan.kind, plan.side))
     while True:
         sent = time.perf_counter()

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.requests.boundaries [--exchanges 3000] [--seed 1] [--workers 0 2] [--json FILE]
 
 A server with keys and the fake engine is asked alone, and behind proxies that pool their connections to it. Hostile
-connections, each with one generated exchange (request_variants.py), send half of their requests without a key; honest
+connections, each with one generated exchange (variants.py), send half of their requests without a key; honest
 clients with a key ask for pictures of a colour of their own. Exits with 1 if anybody got a reply that is not theirs, or
 fewer than 99 % of the well-formed requests were answered as they should be. --fronts takes only some of the fronts.
 """

@@ -1,4 +1,4 @@
-"""Who gets whose reply: hostile connections and honest clients against one address, and what each of them received."""
+"""Hostile connections and honest clients against one address, and which replies each of them received."""
 
 from __future__ import annotations
 

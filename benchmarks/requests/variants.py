@@ -1,7 +1,7 @@
-"""Requests whose ends are easy to mistake: what `request_boundaries.py` sends, made from a seed.
+"""Requests whose ends are easy to mistake: what `boundaries.py` sends, made from a seed.
 
 Every request carries an id that its reply must repeat. Bodies hold requests of their own, with ids that no reply may
-ever carry: whoever answers one has taken a body for a request.
+ever carry: a server that answers one has taken a body for a request.
 """
 
 from __future__ import annotations

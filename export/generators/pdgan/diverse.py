@@ -1,4 +1,4 @@
-"""PD-GAN's second stage: the SPDNorm generator, which fills a hole anew for each latent vector (see pdgan.py)."""
+"""PD-GAN's second stage: the SPDNorm generator, which fills a hole anew for each latent vector (see generator.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PD-GAN's stage 1, the prior: a partial-convolution encoder EN and an ordinary decoder DE (see pdgan.py)."""
+"""PD-GAN's stage 1, the prior: a partial-convolution encoder EN and an ordinary decoder DE (see generator.py)."""
 
 from __future__ import annotations
 
