@@ -1,4 +1,4 @@
-"""Trace of one inpaint over a real socket: the project's files in the order they are entered, and the way to the decoder.
+"""Trace of one inpaint over a real socket: our files in the order they are entered, and the way to the decoder.
 
     .venv/bin/python -m benchmarks.host.request_trace [--side 256] [--save] [--json FILE]
 
@@ -247,6 +247,7 @@ def print_report(report: Report) -> None:
 
 
 def main() -> None:
+    """Trace, print, and exit with 1 where a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, default=256, help="of the picture, in pixels")
     parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True, help="save the result")
