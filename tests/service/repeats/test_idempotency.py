@@ -194,7 +194,7 @@ async def test_an_answer_that_takes_too_long_is_told_and_can_be_asked_for_later(
         assert (refused.value.status, refused.value.code) == (409, "idempotency_in_progress")
         work.gate.set()
         await first
-        assert (await one.once(NAME, "a", work)).headers["idempotency-replayed"] == "true"
+        assert (await one.once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
 
 
 async def test_an_expired_key_is_free_and_its_answer_is_removed(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_a_key_is_not_taken_while_the_disk_takes_nothing_but_kept_answers_
     async with process(tmp_path) as one:
         await one.once(NAME, "a", work)
         one.disk.failed(OSError(errno.EROFS, "Read-only file system"))
-        assert (await one.once(NAME, "a", work)).headers["idempotency-replayed"] == "true"
+        assert (await one.once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
         with pytest.raises(NotReady) as refused:
             await one.once("another", "a", work)
         assert refused.value.code == "storage_unavailable"
@@ -281,7 +281,7 @@ def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
     with running.client() as client:
         key = {"Idempotency-Key": '"8e03978e-40d5-43e8-bc93-6894a57f9324"'}
         replies = [client.post("/v1/inpaint", files=files, headers=key) for _ in range(3)]
-        assert [reply.status for reply in replies] == [200] * 3
+        assert [reply.status_code for reply in replies] == [200] * 3
         assert len({(reply.content, reply.headers["location"]) for reply in replies}) == 1
         assert len({reply.headers["x-request-id"] for reply in replies}) == 3
         assert running.executed == before + 1
@@ -289,7 +289,7 @@ def test_a_key_is_answered_once_over_http(serve: Any, files: Files) -> None:
             client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async", "Idempotency-Key": "j"})
             for _ in range(2)
         ]
-        assert [job.status for job in jobs] == [202, 202]
+        assert [job.status_code for job in jobs] == [202, 202]
         assert len({job.headers["location"] for job in jobs}) == 1
         other = client.post("/v1/inpaint", files=files, data={"quality": "5"}, headers=key)
-        assert (other.status, other.json()["code"]) == (422, "idempotency_mismatch")
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
