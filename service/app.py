@@ -27,8 +27,6 @@ from service.batching.local_backend import open_engine_room
 from service.core.items import Call, Reply
 from service.core.order import Order
 from service.core.settings import Settings
-from service.imaging.memory_stage import DecodedMemory
-from service.imaging.pool.threads import CodecThreads
 from service.imaging.pool.work import CodecWork
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
@@ -55,8 +53,7 @@ log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 0.1
 
-
-Fulfil = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
+Run = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +62,8 @@ class Service:
 
     settings: Settings
     pipeline: Pipeline
-    fulfil: Fulfil
+    run: Run
+    """From an order to its finished pictures: the pipeline's, or the result cache's in front of it."""
     room: Room
     jobs: Jobs
     idempotency: Idempotency
@@ -190,8 +188,8 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     clients.load()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
-    codec_threads = CodecThreads(settings.codec_threads or usable_cores())
-    stack.callback(codec_threads.close)
+    codec_work = CodecWork(settings.codec_threads or usable_cores())
+    stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
@@ -208,7 +206,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
-            lambda: codec_threads.predicted_wait_s + lag.wait_s,
+            lambda: codec_work.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
             appointments=Appointments(written=room.house.book),
@@ -216,21 +214,21 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             house=room.house,
         ),
         metrics=metrics,
-        codec_work=CodecWork(codec_threads),
-        decoded=DecodedMemory(Budget(int(settings.max_decoded_mb * 2**20), clock), metrics, clock),
+        codec_work=codec_work,
+        memory=Budget(int(settings.max_decoded_mb * 2**20), clock),
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
         tracer=tracer,
     )
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
-    fulfil: Fulfil = cache.fulfil if settings.cache_entries else pipeline.run
+    run: Run = cache.run if settings.cache_entries else pipeline.run
     names = Names()
-    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded, names))
+    jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, room.loaded, names))
     service = Service(
         settings,
         pipeline,
-        fulfil,
+        run,
         room,
         jobs,
         idempotency,
@@ -256,8 +254,8 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
-    metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.decoded.budget.taken)
-    metrics.watch(metrics.memory_waiting, lambda: service.pipeline.decoded.budget.waiting)
+    metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.memory.taken)
+    metrics.watch(metrics.memory_waiting, lambda: service.pipeline.memory.waiting)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
     metrics.refresh()
 

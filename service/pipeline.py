@@ -9,28 +9,27 @@ event loop's (imaging/pool/work.py), the engine on the device worker's, saving o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from service.admission.admission import Admission
+from service.admission.memory_budget import Budget
+from service.admission.memory_shares import Claim
 from service.batching.backend import Leased, Models, Submits
 from service.core.errors import InvalidOption, NotFound, NotReady
-from service.core.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
+from service.core.items import Call, Computed, Encoded, Reply, Sample, Timings
 from service.core.order import Order
-from service.core.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.core.settings import Settings
-from service.imaging import latents, tasks
+from service.imaging import latents
 from service.imaging.files import codec
-from service.imaging.memory_stage import DecodedMemory
 from service.imaging.model_inputs import refusal
 from service.imaging.pool.parallel_steps import SideBySide
 from service.imaging.pool.work import CodecWork
-from service.imaging.tasks import Prepared, Tile, Uploads, Weight, timed
+from service.imaging.tasks import PREPARE, Prepared, Tile, Weight, read_headers, timed, weigh
 from service.saving.results import Reservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
@@ -38,28 +37,13 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.redaction import without_folders
 from service.telemetry.tracing import RequestTracer, StageTrace
 
-Prepare = Callable[[Manifest, Timings, SideBySide], Prepared]
 _ENCODED_OVER_UPLOAD = 4
-"""Room reserved in the spool for a result, in multiples of the upload: a PNG of what may have come as a JPEG."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What one request wants: which model, how many samples, from which seed; and how its upload is prepared."""
-
-    task: Task
-    model: str
-    prepare: Prepare
-    options: Options
-    upload_bytes: int
-    weight: Weight
-    count: int = 1
-    seed: int | None = None
+"""Bytes reserved in the spool for a result, over those of the uploaded image: it may be a JPEG, the reply a PNG."""
 
 
 @dataclass(slots=True, eq=False)
 class Pipeline:
-    """Turns uploads into replies. Used on the event loop; everything it needs is handed in."""
+    """Turns orders into replies. Used on the event loop; everything it needs is handed in."""
 
     settings: Settings
     models: Models
@@ -68,7 +52,8 @@ class Pipeline:
     admission: Admission
     metrics: Metrics
     codec_work: CodecWork
-    decoded: DecodedMemory
+    memory: Budget
+    """What decoded pictures may take, in bytes."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
@@ -77,186 +62,58 @@ class Pipeline:
     """None where nobody traces."""
 
     async def run(self, order: Order, call: Call) -> Reply:
-        """The finished pictures of an order. Raises as `inpaint`."""
-        files, options = order.files, order.options
-        if isinstance(options, InpaintOptions):
-            return await self.inpaint(files["image"], files["mask"], options, call)
-        if isinstance(options, TranslateOptions):
-            others = {name: data for name, data in files.items() if name != "image"}
-            return await self.translate(files["image"], options, call, others)
-        return await self.generate(options, call)
-
-    async def inpaint(self, image: bytes, mask: bytes, options: InpaintOptions, call: Call) -> Reply:
-        """Fill the masked part of an image; pixels outside the mask are returned bit-identical.
+        """The finished pictures of an order. Pixels outside the mask of an inpaint are returned bit-identical.
 
         Raises:
-            NotFound, InvalidOption: the model is not there, is of another task, cannot be served, or draws nothing
-                and more than one sample is wanted.
+            NotFound, InvalidOption: the model is not there, is not named, is of another task, cannot be served, or
+                draws nothing and more than one picture is wanted.
             Overloaded: the spool is full, or decoded pictures take the memory for longer than the deadline allows.
-            UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: image or mask, before engine work.
+            UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file, before engine work.
             DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from memory or the batcher.
         """
-        uploads = Uploads(image, mask)
-        prepare = partial(tasks.prepare_inpaint, uploads, options, self.settings.max_pixels)
-        model = self.model_of("inpaint", options.model)
-        weight = tasks.weigh(uploads, self.settings.max_pixels)
-        order = _Order("inpaint", model, prepare, options, len(image), weight, options.samples, options.seed)
-        return await self._reply(order, call)
+        reference = self.model_of(order)
+        headers = read_headers(order.files, self.settings.max_pixels)
+        weight = weigh(order.files, headers)
+        async with self._model(reference, order) as model:
+            manifest = model.manifest
+            trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
+            timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
+            async with self._memory(weight, call, timings):
+                with self._reserve(order, manifest) as reserved:  # not before: whoever waits takes none from others
+                    prepare = partial(PREPARE[order.task], order, headers, self.settings.max_pixels, manifest, timings)
+                    effort = max(weight.effort, _tile_pixels(manifest))
+                    prepared = await self.codec_work.begin(prepare, effort, large=weight.large)
+                    seed = self._seed(order, manifest)
+                    rows = latents.with_latents(prepared.rows, manifest, seed or 0, order.options.pictures, self.draw)
+                    computed = await self._compute(rows, model, call, trace)
+                    timings.add("queue", max(done.queue_s for done in computed))
+                    timings.add("infer", max(done.infer_s for done in computed))
+                    result = _Result(
+                        order, call, model, prepared, seed, computed, timings, self.store, reserved, self.new_id, trace
+                    )
+                    reply = await self._finish(result)
+                    self._observe(computed, timings, weight)
+                    return reply
 
-    async def translate(
-        self, image: bytes, options: TranslateOptions, call: Call, others: Mapping[str, bytes] = MappingProxyType({})
-    ) -> Reply:
-        """Turn an image or a label map into the model's other domain, at its own size.
+    def model_of(self, order: Order) -> str:
+        """`name` or `name/version`: what an order names, or the default of its task.
 
-        `others` are the files that some models take: `instance`, `reference`. Raises as `inpaint`.
+        Raises:
+            InvalidOption: it names none, and the task has no default.
         """
-        uploads = Uploads(image, instance=others.get("instance"), reference=others.get("reference"))
-        prepare = partial(tasks.prepare_translate, uploads, options, self.settings.max_pixels)
-        model = self.model_of("translate", options.model)
-        weight = tasks.weigh(uploads, self.settings.max_pixels)
-        return await self._reply(_Order("translate", model, prepare, options, len(image), weight), call)
-
-    async def generate(self, options: GenerateOptions, call: Call) -> Reply:
-        """Make pictures from random numbers alone. Raises as `inpaint`."""
-        prepare = partial(tasks.prepare_generate, options)
-        model = self.model_of("generate", options.model)
-        if not model:
-            raise InvalidOption("name a `model`: this server has no --generate-model", code="model_required")
-        order = _Order("generate", model, prepare, options, 0, Weight(), options.count, options.seed)
-        return await self._reply(order, call)
-
-    def model_of(self, task: Task, asked: str | None) -> str:
-        """`name` or `name/version`: what a request names, or the default of its task; empty where there is none."""
         settings = self.settings
         defaults: dict[Task, str] = {
             "inpaint": settings.inpaint_model,
             "translate": settings.translate_model,
             "generate": settings.generate_model,
         }
-        return asked or defaults[task]
-
-    async def _reply(self, order: _Order, call: Call) -> Reply:
-        async with self._model(order.model, order.task) as model:
-            if order.count > 1 and not model.manifest.diverse:
-                raise InvalidOption(
-                    f"{model.manifest.key} draws nothing: all samples would be the same; ask for one",
-                    code="not_diverse",
-                )
-            trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
-            timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
-            async with self.decoded.held(order.weight, call, timings):
-                with self._reserve(order, model.manifest) as room:  # not before: whoever waits takes none from others
-                    return await self._fulfil(order, model, room, call, timings, trace)
-
-    async def _fulfil(
-        self,
-        order: _Order,
-        model: Leased,
-        room: list[Reservation],
-        call: Call,
-        timings: Timings,
-        trace: StageTrace | None,
-    ) -> Reply:
-        seed = self._seed(order, model.manifest)
-        prepare = partial(order.prepare, model.manifest, timings)
-        effort = max(order.weight.effort, _tile_pixels(model.manifest))
-        prepared = await self.codec_work.begin(prepare, effort, large=order.weight.large)
-        rows = latents.with_latents(prepared.rows, model.manifest, seed or 0, order.count, self.draw)
-        computed = await self._submit_all(rows, model, call, trace)
-        timings.add("queue", max(done.queue_s for done in computed))
-        timings.add("infer", max(done.infer_s for done in computed))
-
-        def finished(bodies: list[bytes]) -> Reply:
-            reply = Reply(
-                pictures=tuple(Encoded(body, self.new_id() if room else None) for body in bodies),
-                media_type=codec.MEDIA_TYPES[order.options.format or "png"],
-                size=prepared.size,
-                model=model.manifest.key,
-                engine=f"{model.engine.name}/{model.engine.precision}",
-                batch_size=max(done.batch_size for done in computed),
-                coverage=prepared.coverage,
-                seed=seed,
-                timings=timings,
-            )
-            self._save(reply, room, order, call, trace)
-            return reply
-
-        samples = latents.by_sample([done.tile for done in computed], model.manifest, order.count)
-        reply = await self._finish(prepared, order, samples, timings, finished)
-        self._observe(computed, timings, order.weight)
-        return reply
-
-    def _seed(self, order: _Order, manifest: Manifest) -> int | None:
-        """None for a model that draws nothing."""
-        if not manifest.diverse:
-            return None
-        return self.new_seed() if order.seed is None else order.seed
-
-    async def _submit_all(
-        self, rows: list[Sample], model: Leased, call: Call, trace: StageTrace | None
-    ) -> list[Computed]:
-        if len(rows) == 1:
-            return [await self._submit(rows[0], model, call, trace)]
-        waiting = [asyncio.ensure_future(self._submit(row, model, call, trace)) for row in rows]
-        try:
-            return list(await asyncio.gather(*waiting))
-        finally:
-            for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
-                one.cancel()
-
-    async def _submit(self, row: Sample, model: Leased, call: Call, trace: StageTrace | None) -> Computed:
-        traced = trace is not None
-        done = await self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow, traced=traced)
-        if trace is not None:
-            trace.computed(done)
-        return done
-
-    async def _finish(
-        self,
-        prepared: Prepared,
-        order: _Order,
-        samples: list[list[Tile]],
-        timings: Timings,
-        finished: Callable[[list[bytes]], Reply],
-    ) -> Reply:
-        """The files of all samples, made side by side, then spooled; of their timings the slowest count.
-
-        A single one is encoded and spooled by one thread: each way to a thread and back costs as much as the write.
-        """
-        output_format, quality = order.options.format or "png", order.options.quality
-        pixels, saves = prepared.size.height * prepared.size.width, self._saves(order)
-        finish = self.codec_work.finish
-        if len(samples) == 1:
-            encode = partial(_encoded, prepared, samples[0], output_format, quality, timings)
-            return await finish(
-                lambda side_by_side: finished([encode(side_by_side)]), pixels, output_format, writes=saves
-            )
-        own = [Timings(on_ended=timings.on_ended) for _ in samples]
-        bodies = await asyncio.gather(
-            *(
-                finish(
-                    partial(_encoded, prepared, tiles, output_format, quality, its), pixels, output_format, writes=False
-                )
-                for tiles, its in zip(samples, own, strict=True)
-            )
-        )
-        for stage in ("postprocess", "encode"):
-            timings.add(stage, max(its.stages[stage] for its in own))
-        return await finish(lambda _: finished(bodies), pixels, output_format, writes=saves)
-
-    def _save(
-        self, reply: Reply, room: Sequence[Reservation], order: _Order, call: Call, trace: StageTrace | None
-    ) -> None:
-        """Spool every picture; what fails here was not promised yet."""
-        for index, (picture, reservation) in enumerate(zip(reply.pictures, room, strict=False)):
-            if picture.result_id:
-                sidecar = sidecar_of(reply, index, order.options, call)
-                on_saved = partial(trace.stage_ended, "save") if trace is not None else None
-                result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
-                self.store.put(reservation, result)
+        if not (reference := order.options.model or defaults[order.task]):
+            raise InvalidOption(f"name a `model`: this server has no --{order.task}-model", code="model_required")
+        return reference
 
     @asynccontextmanager
-    async def _model(self, reference: str, task: Task) -> AsyncIterator[Leased]:
+    async def _model(self, reference: str, order: Order) -> AsyncIterator[Leased]:
+        """The model, leased, once it is clear that it can do what is asked for."""
         name, _, version = reference.partition("/")
         with ExitStack() as stack:
             lease = self.models.lease(name, int(version) if version else None)
@@ -267,22 +124,86 @@ class Pipeline:
             except (ModelError, EngineError) as error:
                 why = without_folders(str(error))
                 raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
-            if served.manifest.task != task:
-                raise InvalidOption(f"model {reference} is for {served.manifest.task}, not {task}", code="wrong_task")
-            if reason := refusal(served.manifest):
-                raise InvalidOption(reason, code="not_a_picture")
+            _check_suits(served.manifest, order, reference)
             yield served
 
-    def _saves(self, order: _Order) -> bool:
-        return self.settings.save if order.options.save is None else order.options.save
+    @asynccontextmanager
+    async def _memory(self, weight: Weight, call: Call, timings: Timings) -> AsyncIterator[None]:
+        """Hold the memory of the decoded pictures; the wait is a stage and counted, however it ends.
+
+        Raises:
+            DeadlineExceeded, Overloaded: it would last too long.
+        """
+        if not weight.decoded_bytes:
+            yield
+            return
+        if weight.large and call.on_large is not None:
+            call.on_large()
+        allowed_s = call.deadline - call.received_at
+        claim = Claim(weight.decoded_bytes, call.flow, weight.large, call.deadline, allowed_s)
+        asked_at = self.clock()
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self.memory.share(claim, own_deadline=call.own_deadline))
+            except BaseException:
+                timings.ended("memory", self.clock() - asked_at)
+                self.metrics.stages_done(timings.stages)  # of a request that is answered its end counts all stages
+                raise
+            timings.ended("memory", self.clock() - asked_at)
+            yield
 
     @contextmanager
-    def _reserve(self, order: _Order, manifest: Manifest) -> Iterator[list[Reservation]]:
-        """Room in the spool for each result; none where nothing is to be saved."""
-        save = self._saves(order)
-        estimate = order.upload_bytes * _ENCODED_OVER_UPLOAD or _tile_pixels(manifest) * manifest.output_channels
+    def _reserve(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:
+        """Hold bytes in the spool for each result; none where nothing is to be saved."""
+        upload_bytes = len(order.files.get("image", b""))
+        estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _tile_pixels(manifest) * manifest.output_channels
+        results = order.options.pictures if order.is_saved(self.settings.save) else 0
         with ExitStack() as stack:
-            yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(order.count if save else 0)]
+            yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(results)]
+
+    def _seed(self, order: Order, manifest: Manifest) -> int | None:
+        """None for a model that draws nothing."""
+        if not manifest.diverse:
+            return None
+        return self.new_seed() if order.options.seed is None else order.options.seed
+
+    async def _compute(self, rows: list[Sample], model: Leased, call: Call, trace: StageTrace | None) -> list[Computed]:
+        if len(rows) == 1:
+            return [await self._compute_row(rows[0], model, call, trace)]
+        waiting = [asyncio.ensure_future(self._compute_row(row, model, call, trace)) for row in rows]
+        try:
+            return list(await asyncio.gather(*waiting))
+        finally:
+            for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
+                one.cancel()
+
+    async def _compute_row(self, row: Sample, model: Leased, call: Call, trace: StageTrace | None) -> Computed:
+        traced = trace is not None
+        done = await self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow, traced=traced)
+        if trace is not None:
+            trace.computed(done)
+        return done
+
+    async def _finish(self, result: _Result) -> Reply:
+        """Encode and spool: all steps of a single picture on one thread, several pictures side by side.
+
+        A single one has one thread, for each way to a thread and back costs as much as the write to the spool.
+        """
+        finish, file_format = self.codec_work.finish, result.order.format
+        pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
+        samples = result.samples()
+        if len(samples) == 1:
+            return await finish(partial(result.encode_and_spool, samples[0]), pixels, file_format, writes=writes)
+        own = [Timings(on_ended=result.timings.on_ended) for _ in samples]
+        bodies = await asyncio.gather(
+            *(
+                finish(partial(result.encode, tiles, its), pixels, file_format, writes=False)
+                for tiles, its in zip(samples, own, strict=True)
+            )
+        )
+        for stage in ("postprocess", "encode"):  # the slowest one's counts
+            result.timings.add(stage, max(its.stages[stage] for its in own))
+        return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
 
     def _observe(self, computed: list[Computed], timings: Timings, weight: Weight) -> None:
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
@@ -291,21 +212,79 @@ class Pipeline:
         self.metrics.stages_done(timings.stages)
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What was computed for a request, and its last steps, in order: postprocess, encode, spool. They block."""
+
+    order: Order
+    call: Call
+    model: Leased
+    prepared: Prepared
+    seed: int | None
+    computed: list[Computed]
+    timings: Timings
+    store: ResultStore
+    reserved: list[Reservation]
+    """In the spool, one for each picture; empty where nothing is saved."""
+    new_id: Callable[[], str]
+    trace: StageTrace | None
+
+    def samples(self) -> list[list[Tile]]:
+        """The tiles of each picture."""
+        return latents.by_sample(
+            [done.tile for done in self.computed], self.model.manifest, self.order.options.pictures
+        )
+
+    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: SideBySide) -> Reply:
+        """All steps for a single picture."""
+        return self.spool([self.encode(tiles, self.timings, side_by_side)])
+
+    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: SideBySide) -> bytes:
+        """The file of one picture."""
+        with timed(timings, "postprocess"):
+            picture = self.prepared.finish(tiles)
+        with timed(timings, "encode"):
+            return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
+
+    def spool(self, bodies: Sequence[bytes]) -> Reply:
+        """The reply, once every picture that is to be saved is in the spool; what fails here was not promised yet."""
+        reply = Reply(
+            pictures=tuple(Encoded(body, self.new_id() if self.reserved else None) for body in bodies),
+            media_type=codec.MEDIA_TYPES[self.order.format],
+            size=self.prepared.size,
+            model=self.model.manifest.key,
+            engine=f"{self.model.engine.name}/{self.model.engine.precision}",
+            batch_size=max(done.batch_size for done in self.computed),
+            coverage=self.prepared.coverage,
+            seed=self.seed,
+            timings=self.timings,
+        )
+        on_saved = partial(self.trace.stage_ended, "save") if self.trace is not None else None
+        for index, (picture, reservation) in enumerate(zip(reply.pictures, self.reserved, strict=False)):
+            if picture.result_id:
+                sidecar = sidecar_of(reply, index, self.order.options, self.call)
+                result = StoredResult(picture.result_id, picture.body, reply.media_type, sidecar, on_saved)
+                self.store.put(reservation, result)
+        return reply
+
+
+def _check_suits(manifest: Manifest, order: Order, reference: str) -> None:
+    """Refuse what the model cannot do.
+
+    Raises:
+        InvalidOption: why.
+    """
+    if manifest.task != order.task:
+        raise InvalidOption(f"model {reference} is for {manifest.task}, not {order.task}", code="wrong_task")
+    if reason := refusal(manifest):
+        raise InvalidOption(reason, code="not_a_picture")
+    if order.options.pictures > 1 and not manifest.diverse:
+        raise InvalidOption(
+            f"{manifest.key} draws nothing: all samples would be the same; ask for one", code="not_diverse"
+        )
+
+
 def _tile_pixels(manifest: Manifest) -> int:
-    """Of the smallest tile that the model takes."""
+    """Pixels of the smallest tile that the model takes."""
     height, width = next(manifest.size.buckets())
     return height * width
-
-
-def _encoded(
-    prepared: Prepared,
-    tiles: list[Tile],
-    output_format: ImageFormat,
-    quality: int,
-    timings: Timings,
-    side_by_side: SideBySide,
-) -> bytes:
-    with timed(timings, "postprocess"):
-        picture = prepared.finish(tiles)
-    with timed(timings, "encode"):
-        return codec.encode(picture, output_format, quality, side_by_side)

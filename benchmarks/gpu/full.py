@@ -20,7 +20,6 @@ from service.app import open_pipeline
 from service.batching.backend import OpenRoom
 from service.batching.local_backend import open_engine_room
 from service.core.items import Call
-from service.core.schemas import InpaintOptions, TranslateOptions
 from service.core.settings import Settings
 from service.devices.gpu_layout import lay_out
 from service.imaging.files.codec import decode
@@ -89,12 +88,7 @@ async def _ask_all(pipeline: Pipeline, work: Job) -> list[bytes | BaseException]
     async def one(number: int) -> bytes:
         now = pipeline.clock()
         call = Call(f"full-{number}", now, now + _PATIENCE_S)
-        options = {"model": work.model, "format": "png", "save": False}
-        if work.masks is None:
-            reply = await pipeline.translate(work.images[number], TranslateOptions.model_validate(options), call)
-        else:
-            mask = work.masks[number % len(work.masks)]
-            reply = await pipeline.inpaint(work.images[number], mask, InpaintOptions.model_validate(options), call)
+        reply = await pipeline.run(work.order(number, "png", save=False), call)
         return reply.pictures[0].body
 
     return list(await asyncio.gather(*map(one, range(len(work.images))), return_exceptions=True))

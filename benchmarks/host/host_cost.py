@@ -41,13 +41,13 @@ from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
 from service.core.items import Call, Picture, Sample
+from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.devices.contract import Computed, Device, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
-from service.imaging.files.header import read_header
-from service.imaging.tasks import Uploads, weigh
+from service.imaging.tasks import read_headers, weigh
 from service.lifecycle.memory import keep_freed_memory
 from service.pipeline import Pipeline
 
@@ -125,7 +125,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
     tiles = [np.zeros_like(sample.arrays["image"]) for sample in samples]
     result: Picture = postprocess.paste(picture, hole, plan, tiles)
     body = codec.encode(result, "jpeg", 90)
-    file = Path("/dev/null")
+    file, files = Path("/dev/null"), {"image": image, "mask": mask}
 
     def plan_crops() -> None:
         masks.measure_coverage(hole, "white", lambda: codec.measure_brightness(mask, max_pixels=MAX_PIXELS))
@@ -137,7 +137,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
             tile.copy()
 
     return {
-        "header": lambda: (weigh(Uploads(image, mask), MAX_PIXELS), read_header(image, max_pixels=MAX_PIXELS)),
+        "header": lambda: weigh(files, read_headers(files, MAX_PIXELS)),
         "decode image": lambda: codec.decode(image, max_pixels=MAX_PIXELS),
         "decode mask": lambda: codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS),
         "plan": plan_crops,
@@ -225,7 +225,8 @@ async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bo
         async with room:
             now = pipeline.clock()
             options = InpaintOptions.model_validate({"format": "jpeg", "save": save})
-            await pipeline.inpaint(upload.image, upload.mask, options, Call(f"bench-{number}", now, now + 600))
+            order = Order("inpaint", {"image": upload.image, "mask": upload.mask}, options)
+            await pipeline.run(order, Call(f"bench-{number}", now, now + 600))
 
     await asyncio.gather(*map(one, range(pictures)))
 

@@ -23,7 +23,8 @@ from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
 from service.core.errors import InvalidOption
 from service.core.items import Call, Reply
-from service.core.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+from service.core.order import Order
+from service.core.schemas import OPTIONS
 from service.core.settings import load_settings
 from service.pipeline import Pipeline
 from service.telemetry.logs import configure_logs
@@ -44,7 +45,7 @@ class EmbeddedFiller:
 
         Raises:
             DeadlineExceeded: it took longer than `timeout_s`.
-            ServiceError: as `Pipeline.inpaint`.
+            ServiceError: as `Pipeline.run`.
         """
         reply = await self._ask(task, parts, {**options, "save": "false"})
         return Filled(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
@@ -52,15 +53,8 @@ class EmbeddedFiller:
     async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
         now = self.pipeline.clock()
         call = Call(self.new_id(), now, now + self.timeout_s)
-        return await answer(self._reply(task, parts, options, call), self.timeout_s)
-
-    async def _reply(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str], call: Call) -> Reply:
-        if task == "inpaint":
-            return await self.pipeline.inpaint(parts["image"], parts["mask"], _validated(InpaintOptions, options), call)
-        if task == "generate":
-            return await self.pipeline.generate(_validated(GenerateOptions, options), call)
-        translate_options = _validated(TranslateOptions, options)
-        return await self.pipeline.translate(parts["image"], translate_options, call, parts)
+        order = Order(task, parts, _validated(OPTIONS[task], options))
+        return await answer(self.pipeline.run(order, call), self.timeout_s)
 
 
 @asynccontextmanager

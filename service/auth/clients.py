@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 import structlog
-from starlette.datastructures import Headers
 
 from service.auth.keys import SCOPES, KeyRecord, KeysInvalid, Scope, digest, id_of, read_keys
 from service.auth.limits import DailyCount, TokenBucket
@@ -37,7 +37,14 @@ class Client:
             raise Forbidden(f"this key has no scope {scope!r}; ask for one that has")
 
 
-def presented_key(headers: Headers) -> str | None:
+class HeaderLines(Protocol):
+    """The header of a request."""
+
+    def getlist(self, key: str) -> list[str]:
+        """The values of all lines of that name, whatever its case."""
+
+
+def presented_key(headers: HeaderLines) -> str | None:
     """The key of a request: `Authorization: Bearer KEY` (RFC 6750), or `X-API-Key: KEY`.
 
     Raises:
@@ -111,7 +118,7 @@ class Clients:
         self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
         log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
 
-    def identify(self, headers: Headers, address: str) -> Client:
+    def identify(self, headers: HeaderLines, address: str) -> Client:
         """Who sends a request with these headers.
 
         Raises:

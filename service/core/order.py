@@ -1,18 +1,45 @@
-"""What a client asked for, in a form that can be kept: a task, its files, its options."""
+"""What a client asks for, in a form that can be kept: a task, its files, its options."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from engines.manifest import Task
+from service.core.items import ImageFormat
 from service.core.schemas import Options
+
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One request's content. files: by part name."""
+    """The content of one request.
+
+    files: by part name.
+    options: of the class that `schemas.OPTIONS` names for the task.
+    """
 
     task: Task
     files: Mapping[str, bytes]
     options: Options
+
+    @property
+    def format(self) -> ImageFormat:
+        """The format of the reply."""
+        return self.options.format or "png"
+
+    def is_saved(self, default: bool) -> bool:
+        """Whether the result is stored; `default` where the client does not say."""
+        return default if self.options.save is None else self.options.save
+
+    def options_as(self, kind: type[OptionsT]) -> OptionsT:
+        """The options, checked to be of the task's class.
+
+        Raises:
+            TypeError: they belong to another task.
+        """
+        if not isinstance(self.options, kind):
+            raise TypeError(f"a {self.task} order has {kind.__name__}, not {type(self.options).__name__}")
+        return self.options

@@ -64,9 +64,24 @@ class InpaintOptions(_Options):
     )
     seed: Seed | None = _SEED
 
+    @property
+    def pictures(self) -> int:
+        """How many pictures are made."""
+        return self.samples
+
 
 class TranslateOptions(_Options):
     """Optional fields of POST /v1/translate."""
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures are made."""
+        return 1
+
+    @property
+    def seed(self) -> int | None:
+        """None: no model that translates lets a client choose what it draws."""
+        return None
 
 
 class GenerateOptions(_Options):
@@ -74,6 +89,11 @@ class GenerateOptions(_Options):
 
     count: int = Field(1, ge=1, le=16, description="how many pictures")
     seed: Seed | None = _SEED
+
+    @property
+    def pictures(self) -> int:
+        """How many pictures are made."""
+        return self.count
 
 
 Options = InpaintOptions | TranslateOptions | GenerateOptions

@@ -1,24 +1,27 @@
-"""What each task makes of an upload: the rows for the engine, and how their tiles become a picture again. Pure.
+"""What each task makes of an order: the rows for the engine, and how their tiles become a picture again. Pure.
 
-One function a task; the rest of a request's life is the same for all and is in service/pipeline.py.
+One function a task, in the table `PREPARE`; the rest of a request's life is the same for all and is in
+service/pipeline.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.manifest import Manifest
+from engines.manifest import Manifest, Task
 from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
-from service.core.items import Bool2D, Crop, ImageFormat, Picture, Sample, Size, Timings
-from service.core.schemas import GenerateOptions, InpaintOptions, TranslateOptions
+from service.core.items import Bool2D, Crop, Picture, Sample, Size, Timings
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
 from service.imaging import colours, crops, masks, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
@@ -26,8 +29,6 @@ from service.imaging.pool.parallel_steps import SideBySide, in_turn
 from service.telemetry.profiler_ranges import stage_range
 
 Tile = NDArray[np.uint8]
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,44 +66,30 @@ class Weight(NamedTuple):
     """Whether one of them is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Uploads:
-    """The files of a request, and their headers, which are read once."""
-
-    image: bytes
-    mask: bytes = b""
-    instance: bytes | None = None
-    reference: bytes | None = None
-    _headers: dict[str, Header] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def header(self, part: str, max_pixels: int) -> Header:
-        """Of the file of that name.
-
-        Raises:
-            UnsupportedType, TooLarge, InvalidImage: as `read_header`.
-        """
-        header = self._headers.get(part)
-        if header is None:
-            header = self._headers[part] = read_header(getattr(self, part), max_pixels=max_pixels)
-        return header
+Headers = Mapping[str, Header]
+"""The header of each file of a request, by part name; read once."""
 
 
-def weigh(uploads: Uploads, max_pixels: int) -> Weight:
-    """How long and how much memory decoding the files takes, from their headers alone.
+def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Header]:
+    """The headers of the files, by part name.
 
     Raises:
-        UnsupportedType, TooLarge, InvalidImage: as the decoder would, but before anything is decoded.
+        UnsupportedType, TooLarge, InvalidImage: as `read_header`.
     """
-    parts = ("image", "mask", "instance", "reference")
-    files = [(uploads.header(part, max_pixels), len(data)) for part in parts if (data := getattr(uploads, part))]
-    effort = max(decode_cost.effort(header, file_bytes) for header, file_bytes in files)
-    decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in files)
-    return Weight(effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in files))
+    return {part: read_header(data, max_pixels=max_pixels) for part, data in sorted(files.items())}
+
+
+def weigh(files: Mapping[str, bytes], headers: Headers) -> Weight:
+    """How long and how much memory decoding the files takes, from their headers alone."""
+    sized = [(header, len(files[part])) for part, header in headers.items()]
+    effort = max((decode_cost.effort(header, file_bytes) for header, file_bytes in sized), default=0)
+    decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in sized)
+    return Weight(effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in sized))
 
 
 def prepare_inpaint(
-    uploads: Uploads,
-    options: InpaintOptions,
+    order: Order,
+    headers: Headers,
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
@@ -115,12 +102,13 @@ def prepare_inpaint(
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
     """
+    codec.check_encodable(headers["image"].size, order.format)  # now, and not after it was computed
     with timed(timings, "decode"):
-        picture, plan = _both(
-            lambda: _decode(uploads, options.format, max_pixels),
-            lambda: _plan(uploads, options, max_pixels, manifest),
-            side_by_side,
-        )
+        pieces: list[Callable[[], Any]] = [
+            partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
+            partial(_plan, order, headers, max_pixels, manifest),
+        ]
+        picture, plan = side_by_side(pieces)
     with timed(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
     finish = partial(postprocess.paste, picture, plan.hole, plan.crops, places=plan.places)
@@ -128,8 +116,8 @@ def prepare_inpaint(
 
 
 def prepare_translate(
-    uploads: Uploads,
-    options: TranslateOptions,
+    order: Order,
+    headers: Headers,
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
@@ -141,15 +129,16 @@ def prepare_translate(
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: one of the files cannot be used.
         InvalidRequest: the model takes an instance map or a reference and there is none.
     """
+    files = order.files
     with timed(timings, "decode"):
         label = manifest.input("label")
         if label is None:
-            picture = _decode(uploads, options.format, max_pixels)
+            picture = codec.decode(files["image"], max_pixels=max_pixels, header=headers["image"])
         else:
-            picture = label_maps.decode_labels(uploads.image, label.classes, max_pixels=max_pixels)
-            codec.check_encodable(picture.size, options.format or "png")
-        instance = _decode_instance(uploads.instance, picture.size, max_pixels, manifest)
-        reference = _decode_reference(uploads.reference, picture.size, max_pixels, manifest)
+            picture = label_maps.decode_labels(files["image"], label.classes, max_pixels=max_pixels)
+        codec.check_encodable(picture.size, order.format)  # now, and not after it was computed
+        instance = _decode_instance(files.get("instance"), picture.size, max_pixels, manifest)
+        reference = _decode_reference(files.get("reference"), picture.size, max_pixels, manifest)
     with timed(timings, "preprocess"):
         crop = crops.plan_whole(picture.size, manifest.size)
         arrays = _translate_arrays(picture, instance, crop, manifest)
@@ -160,7 +149,12 @@ def prepare_translate(
 
 
 def prepare_generate(
-    options: GenerateOptions, manifest: Manifest, _timings: Timings, _: SideBySide = in_turn
+    order: Order,
+    _headers: Headers,
+    _max_pixels: int,
+    manifest: Manifest,
+    _timings: Timings,
+    _: SideBySide = in_turn,
 ) -> Prepared:
     """One tile of the model's (smallest) size, from the latent alone.
 
@@ -168,8 +162,15 @@ def prepare_generate(
         InvalidOption: the format cannot hold a picture of that size.
     """
     size = Size(*next(manifest.size.buckets()))
-    codec.check_encodable(size, options.format or "png")
+    codec.check_encodable(size, order.format)
     return Prepared([Sample(size, {})], size, None, _generated)
+
+
+Prepare = Callable[[Order, Headers, int, Manifest, Timings, SideBySide], Prepared]
+PREPARE: Mapping[Task, Prepare] = MappingProxyType(
+    {"inpaint": prepare_inpaint, "translate": prepare_translate, "generate": prepare_generate}
+)
+"""What each task makes of an order; the arguments after it: its headers, the pixel budget, the model."""
 
 
 @contextmanager
@@ -181,28 +182,14 @@ def timed(timings: Timings, stage: str) -> Iterator[None]:
     timings.ended(stage, perf_counter() - started)
 
 
-def _decode(uploads: Uploads, output_format: ImageFormat | None, max_pixels: int) -> Picture:
-    picture = codec.decode(uploads.image, max_pixels=max_pixels, header=uploads.header("image", max_pixels))
-    codec.check_encodable(picture.size, output_format or "png")  # now, and not after it was computed
-    return picture
-
-
-def _plan(uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: Manifest) -> _Plan:
-    size = uploads.header("image", max_pixels).size
-    header = uploads.header("mask", max_pixels)
-    hole = codec.decode_mask(uploads.mask, options.mask_mode, max_pixels=max_pixels, header=header)
-    hole = masks.fit_mask(hole, size, options.mask_resize)
-    look = partial(codec.measure_brightness, uploads.mask, max_pixels=max_pixels, header=header)
+def _plan(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _Plan:
+    data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
+    hole = codec.decode_mask(data, options.mask_mode, max_pixels=max_pixels, header=header)
+    hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
+    look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan(hole, manifest.size, options.strategy)
     return _Plan(hole, coverage, planned, [postprocess.place(hole, crop) for crop in planned])
-
-
-def _both(first: Callable[[], A], second: Callable[[], B], side_by_side: SideBySide) -> tuple[A, B]:
-    """What both give; where both raise, the first one's error."""
-    pieces: list[Callable[[], Any]] = [first, second]
-    one, other = side_by_side(pieces)
-    return one, other
 
 
 def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

@@ -37,7 +37,7 @@ _FORGET_EVERY = 120
 @asynccontextmanager
 async def open_jobs(
     pipeline: Pipeline,
-    fulfil: Callable[[Order, Call], Awaitable[Reply]],
+    run: Callable[[Order, Call], Awaitable[Reply]],
     ledger: Database,
     owner: Owner,
     loaded: asyncio.Event,
@@ -49,7 +49,7 @@ async def open_jobs(
     deliverer = _deliverer(pipeline, ledger, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
-        reply = await fulfil(order, call)
+        reply = await run(order, call)
         return [url for picture in reply.pictures if (url := picture.url)]
 
     parts = JobParts(
@@ -58,7 +58,7 @@ async def open_jobs(
         disk=pipeline.store.disk,
         owner=owner,
         admission=pipeline.admission,
-        fulfil=urls,
+        run=urls,
         clock=pipeline.clock,
         now=time.time,
         new_id=pipeline.new_id,

@@ -54,7 +54,7 @@ class JobParts:
     disk: DiskState
     owner: Owner
     admission: Admission
-    fulfil: Callable[[Order, Call], Awaitable[list[str]]]
+    run: Callable[[Order, Call], Awaitable[list[str]]]
     """Runs an order; where its results are, as paths."""
     clock: Callable[[], float]
     """Monotonic, in seconds."""
@@ -74,15 +74,16 @@ class Jobs:
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def start(
-        self, order: Order, call: Call, facts: dict[str, Any], house: ExitStack, job_id: str | None = None
+        self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack, job_id: str | None = None
     ) -> Job:
-        """Accept a request as a job, which has its place in the house until it ends.
+        """Accept a request as a job, which stays admitted until it ends.
 
         Args:
             order: what to do.
             call: who asks, and until when.
             facts: JSON values that are kept with the job.
-            house: closed when the job has ended; the caller keeps it when this raises, and when the job was there.
+            admitted: holds the request's admission; closed when the job has ended. The caller keeps it when this
+                raises, and when the job was there.
             job_id: of a request that may come again: if there is a job of that id, it is returned and none is started.
 
         Raises:
@@ -119,7 +120,7 @@ class Jobs:
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
         if entered is job:
-            self._launch(job, self._run(job, order, house.pop_all(), call.on_large))
+            self._launch(job, self._run(job, order, admitted.pop_all(), call.on_large))
         return entered
 
     async def known(self, job_id: str) -> Job | None:
@@ -205,9 +206,9 @@ class Jobs:
             )
             await self._fail(job, error)
             return
-        with ExitStack() as house:
+        with ExitStack() as admitted:
             try:
-                on_large = await self._take_place(job, house)
+                on_large = await self._take_place(job, admitted)
                 order = await asyncio.to_thread(
                     self._parts.kept.find, job.id
                 )  # not before: there may be many such jobs
@@ -217,25 +218,25 @@ class Jobs:
             except ServiceError as error:
                 await self._fail(job, error)
                 return
-            await self._run(job, order, house.pop_all(), on_large)
+            await self._run(job, order, admitted.pop_all(), on_large)
 
-    async def _take_place(self, job: Job, house: ExitStack) -> Callable[[], None] | None:
+    async def _take_place(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
         """What is to be called if its pictures are large."""
         admission = self._parts.admission
         while True:
             ask = Ask(max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"])
             try:
-                place = house.enter_context(admission.admit(ask))
+                place = admitted.enter_context(admission.admit(ask))
                 admission.arrive(place)
             except Overloaded as error:
-                house.close()
+                admitted.close()
                 if self._left_s(job) <= 0:
                     return None  # its deadline is told by the run
                 await asyncio.sleep(error.retry_after_s or 1.0)
             else:
                 return partial(admission.set_apart, place)
 
-    async def _run(self, job: Job, order: Order, house: ExitStack, on_large: Callable[[], None] | None) -> None:
+    async def _run(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[[], None] | None) -> None:
         parts, now = self._parts, self._parts.clock()
         left_s = self._left_s(job)
         call = Call(
@@ -243,9 +244,9 @@ class Jobs:
             traceparent=job.facts.get("traceparent", ""),
             on_large=on_large,
         )
-        with house:
+        with admitted:
             try:
-                urls = await answer(parts.fulfil(order, call), left_s)
+                urls = await answer(parts.run(order, call), left_s)
             except ShuttingDown:
                 await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
             except ServiceError as error:

@@ -14,22 +14,20 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
-
-from starlette.responses import Response
 
 from service.core.errors import Conflict, InvalidOption, NotReady
 from service.core.order import Order
 from service.ledger.database import Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import KeptResponses
+from service.repeats.response_files import KeptResponse, KeptResponses
 from service.saving.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
-REPLAYED = "Idempotency-Replayed"
+REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
@@ -50,7 +48,7 @@ class Idempotency:
     """How long a request waits for the answer to an earlier one with its key."""
     _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[Response]]) -> Response:
+    async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         """The answer to the key: the kept one, or that of `work`, which is then kept.
 
         Raises:
@@ -75,8 +73,7 @@ class Idempotency:
                 )
             if held.done:
                 if (again := await asyncio.to_thread(self.kept.find, name)) is not None:
-                    again.headers[REPLAYED] = "true"
-                    return again
+                    return replace(again, headers=(*again.headers, (REPLAYED, "true")))
                 await self.ledger.write(partial(idempotency_table.release, claimed=held))  # somebody deleted the file
                 continue
             self.disk.refuse()
@@ -119,7 +116,7 @@ class Idempotency:
             if await claiming:
                 await self.ledger.write_at_last(partial(self._release, mine))
 
-    async def _first(self, mine: Claim, work: Callable[[], Awaitable[Response]]) -> Response:
+    async def _first(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         settled = False
         try:
             response = await work()

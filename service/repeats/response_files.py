@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.responses import Response
-
 from service.saving.disk_io import Disk
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """What a request was answered with. headers: names in lower case, and values, in their order."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
 
 
 class KeptResponses:
@@ -21,31 +29,32 @@ class KeptResponses:
         self._directory = directory / ".replies"
         self._disk = disk or Disk()
 
-    def keep(self, name: str, response: Response) -> None:
+    def keep(self, name: str, response: KeptResponse) -> None:
         """Write a response down.
 
         Raises:
             OSError: the disk is full or failing; nothing is left of it.
         """
         path = self._path(name)
-        head = json.dumps({"status": response.status_code, "headers": response.headers.items()})
+        head = json.dumps({"status": response.status, "headers": response.headers})
         temporary = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._disk.write_soon(temporary, head.encode() + b"\n" + bytes(response.body))
+            self._disk.write_soon(temporary, head.encode() + b"\n" + response.body)
             self._disk.rename(temporary, path)
         except OSError:
             with suppress(OSError):  # the first error is the one to report
                 temporary.unlink(missing_ok=True)
             raise
 
-    def find(self, name: str) -> Response | None:
+    def find(self, name: str) -> KeptResponse | None:
         """The response, or None where it is not there or not readable."""
         try:
             line, _, body = self._path(name).read_bytes().partition(b"\n")
             head = json.loads(line)
-            return Response(body, head["status"], dict(head["headers"]))
-        except (OSError, ValueError, KeyError):
+            headers = tuple((str(header), str(value)) for header, value in head["headers"])
+            return KeptResponse(int(head["status"]), headers, body)
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def drop(self, name: str) -> None:

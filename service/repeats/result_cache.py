@@ -43,7 +43,7 @@ class CacheObserver(Protocol):
 
 @dataclass(slots=True)
 class ResultCache:
-    """Fulfils orders. Used on the event loop."""
+    """Runs orders through the pipeline, unless their result is known. Used on the event loop."""
 
     pipeline: Pipeline
     ledger: Database
@@ -62,14 +62,14 @@ class ResultCache:
         """Requests that wait for a result that is looked up or computed, their own or another's."""
         return self._flights.waiting
 
-    async def fulfil(self, order: Order, call: Call) -> Reply:
+    async def run(self, order: Order, call: Call) -> Reply:
         """The finished pictures. Raises as `Pipeline.run`."""
         manifest = self._manifest(order)
-        if manifest is None or (manifest.diverse and getattr(order.options, "seed", None) is None):
+        if manifest is None or (manifest.diverse and order.options.seed is None):
             return await self.pipeline.run(order, call)
-        saved = self.pipeline.settings.save if order.options.save is None else order.options.save
+        saved = order.is_saved(self.pipeline.settings.save)
         wishes = (manifest.key, manifest.onnx_sha256, str(saved))
-        key = await self.pipeline.codec_work.threads.begin(fingerprint_of, order, *wishes)
+        key = await asyncio.to_thread(fingerprint_of, order, *wishes)
         while True:
             if (just_now := self._unwritten.get(key)) is not None:
                 return self._told(just_now, "hit")
@@ -85,7 +85,7 @@ class ResultCache:
 
     def _manifest(self, order: Order) -> Manifest | None:
         """Of the model that would be used now; None where that fails: the pipeline says why."""
-        name, _, version = self.pipeline.model_of(order.task, order.options.model).partition("/")
+        name, _, version = self.pipeline.model_of(order).partition("/")
         ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None

@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace import ReadableSpan, Tracer
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from starlette.datastructures import Headers
 
 Facts = Mapping[str, str | int]
 Times = tuple[int, int]
@@ -45,7 +44,7 @@ class Spans:
             return SpanContext(self._bits(128) or 1, self._bits(64) or 1, False, _SAMPLED)
         return SpanContext(parent.trace_id, self._bits(64) or 1, False, _SAMPLED, parent.trace_state)
 
-    def caller(self, headers: Headers) -> SpanContext | None:
+    def caller(self, headers: Mapping[str, str]) -> SpanContext | None:
         """The span that the caller names; None where what it sends is none."""
         sent = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
         context = get_current_span(self._propagator.extract(sent)).get_span_context()

@@ -11,14 +11,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-
-from starlette.datastructures import Headers
 
 from service.core.items import Computed
 from service.core.settings import Settings, SettingsInvalid
@@ -62,7 +60,7 @@ class RequestTracer:
         self._left_out_below = round((1.0 - ratio) * 2**_CHANCE_BITS)
         self._bits = bits
 
-    def begin(self, method: str, path: str, headers: Headers) -> RequestTrace:
+    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """The root span of a request; a child of its caller's where it names one."""
         caller = self._spans.caller(headers) if "traceparent" in headers else None
         recorded = caller.trace_flags.sampled if caller else self._bits(_CHANCE_BITS) >= self._left_out_below

@@ -1,4 +1,4 @@
-"""One call that makes pictures, from its header to its response: let in, read, done now or accepted as a job."""
+"""One call that makes pictures, from its header to its response: let in, read, answered now or accepted as a job."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.jobs.assembly import destinations_of
 from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.response_files import KeptResponse
 from service.web.form import Form, read_form, refuse_query
 from service.web.request_headers import asked_priority, asked_timeout_s, joined, single, wanted_format, wants_job
-from service.web.responses import image_response, job_response
+from service.web.responses import from_kept, image_response, job_response, to_kept
+
+Work = Callable[[], Coroutine[Any, Any, Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What a call takes: the file parts that it must and may have."""
+    """A task and the file parts that a request for it must and may have."""
 
     task: Task
     required: tuple[str, ...]
@@ -38,7 +41,7 @@ class Endpoint:
 
 
 async def image_call(request: Request, endpoint: Endpoint) -> Response:
-    """The response to a request.
+    """The response to a request for pictures.
 
     Raises:
         ServiceError, Cancelled: why there is none.
@@ -53,9 +56,9 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     job_id = request.scope["state"].get("job_id")
     if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:
         return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
-    with ExitStack() as house:
+    with ExitStack() as admitted:
         ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
-        place = house.enter_context(service.admission.admit(ask))
+        place = admitted.enter_context(service.admission.admit(ask))
         if not service.outage.over and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
         form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
@@ -67,38 +70,43 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
             own_deadline=asked_s is not None,
             on_large=partial(service.admission.set_apart, place),
         )
+        work: Work = partial(_reply, request, order, call)
         if later:
-            return await _once(request, order, partial(_accept_job, service, order, call, house, job_id))
-        if order.options.webhook is not None:
+            work = partial(_accept_job, service, order, call, admitted, job_id)
+        elif order.options.webhook is not None:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
+        if (key := single(request.headers, "Idempotency-Key")) is not None:
+            work = partial(_once, request, order, key, work)
+        if later:
+            return await work()
         left_s, gone = call.deadline - service.clock(), request.scope["state"].get("gone")
-        return await answer(_once(request, order, partial(_reply, request, order, call)), left_s, gone)
+        return await answer(work(), left_s, gone)
 
 
-async def _once(request: Request, order: Order, work: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
-    """The answer of `work`, or the one that an earlier request with the same Idempotency-Key got."""
+async def _once(request: Request, order: Order, key: str, work: Work) -> Response:
+    """The response of `work`, or the one that an earlier request with the same Idempotency-Key got."""
     service: Service = request.state.service
-    key = single(request.headers, "Idempotency-Key")
-    if key is None:
-        return await work()
     name = key_name(key, request.state.client.id, order.task)
     wishes = (joined(request.headers, header) for header in ("accept", "prefer"))
     told = (order.options.webhook or "", order.options.webhook_events)
     fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes, *told)
-    return await service.idempotency.once(name, fingerprint, work)
+
+    async def kept_work() -> KeptResponse:
+        return to_kept(await work())
+
+    return from_kept(await service.idempotency.once(name, fingerprint, kept_work))
 
 
 async def _reply(request: Request, order: Order, call: Call) -> Response:
     service: Service = request.state.service
-    reply = await service.fulfil(order, call)
+    reply = await service.run(order, call)
     return image_response(reply, call.request_id, joined(request.headers, "accept"))
 
 
-async def _accept_job(service: Service, order: Order, call: Call, house: ExitStack, job_id: str | None) -> Response:
-    save = service.settings.save if order.options.save is None else order.options.save
-    if not save:
+async def _accept_job(service: Service, order: Order, call: Call, admitted: ExitStack, job_id: str | None) -> Response:
+    if not order.is_saved(service.settings.save):
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")
-    job = await service.jobs.start(order, call, await _webhook(service, order), house, job_id)
+    job = await service.jobs.start(order, call, await _webhook(service, order), admitted, job_id)
     return job_response(job, accepted=True)
 
 

@@ -13,6 +13,7 @@ from service.core.errors import ServiceError
 from service.core.items import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.jobs.table import Job
+from service.repeats.response_files import KeptResponse
 from service.web.request_headers import wants_json, wants_multipart
 
 _CACHE_STATUS = {
@@ -92,6 +93,16 @@ def job_response(job: Job, *, accepted: bool = False) -> Response:
     """The state of a job; `accepted` is the 202 that starts it."""
     headers = {"Location": f"/v1/jobs/{job.id}", "Preference-Applied": "respond-async"} if accepted else {}
     return JSONResponse(job.reply().model_dump(), status_code=202 if accepted else 200, headers=headers)
+
+
+def to_kept(response: Response) -> KeptResponse:
+    """A response without its framework, as it is kept for a request that comes again."""
+    return KeptResponse(response.status_code, tuple(response.headers.items()), bytes(response.body))
+
+
+def from_kept(kept: KeptResponse) -> Response:
+    """A response as it was kept."""
+    return Response(kept.body, kept.status, dict(kept.headers))
 
 
 def problem_response(error: ServiceError, request_id: str, path: str) -> Response:

@@ -14,12 +14,13 @@ from typing import Any
 
 from engines.base import BatchShape, Engine
 from engines.errors import RetouchError
-from engines.manifest import Manifest
+from engines.manifest import Manifest, Task
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
 from service.batching.local_backend import any_device, engine_opener, open_engine_room
-from service.core.items import Call, Reply, Sample
-from service.core.schemas import InpaintOptions, TranslateOptions
+from service.core.items import Call, ImageFormat, Reply, Sample
+from service.core.order import Order
+from service.core.schemas import OPTIONS
 from service.core.settings import Settings
 from service.devices.contract import Device, Ticket, Tiles
 from service.devices.gpu import GpuDevice, open_gpu_device
@@ -40,6 +41,15 @@ class Job:
     masks: Sequence[bytes] | None
     warm_up: int = 8
     """Pictures before the clock starts."""
+
+    def order(self, number: int, file_format: ImageFormat, *, save: bool) -> Order:
+        """What is asked for the picture of that number."""
+        task: Task = "translate" if self.masks is None else "inpaint"
+        files = {"image": self.images[number]}
+        if self.masks is not None:
+            files["mask"] = self.masks[number % len(self.masks)]
+        options = {"model": self.model, "format": file_format, "save": save}
+        return Order(task, files, OPTIONS[task].model_validate(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +190,7 @@ class _Worker:
         arrived = self.pipeline.clock()
         call = Call(f"bench-{number}", arrived, arrived + _PATIENCE_S)
         save = self.variant.saving != "none"
-        image = self.job.images[number]
-        options = {"model": self.job.model, "format": "jpeg", "save": save}
-        if self.job.masks is None:
-            return await self.pipeline.translate(image, TranslateOptions.model_validate(options), call)
-        mask = self.job.masks[number % len(self.job.masks)]
-        return await self.pipeline.inpaint(image, mask, InpaintOptions.model_validate(options), call)
+        return await self.pipeline.run(self.job.order(number, "jpeg", save=save), call)
 
 
 @asynccontextmanager

@@ -30,13 +30,16 @@ class Helpers:
 
     Args:
         threads: helpers at most.
+        free: how many may help just now; asked on the caller's thread.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, free: Callable[[], int]) -> None:
         self._pool = ThreadPoolExecutor(max(1, threads), "help")
+        self._free = free
 
-    def share(self, pieces: Sequence[Callable[[], T]], helpers: int) -> list[T]:
-        """Run the pieces on the caller's thread and at most that many helpers."""
+    def share(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
+        """Run the pieces on the caller's thread and on as many helpers as may help; a `SideBySide`."""
+        helpers = self._free()
         if helpers < 1 or len(pieces) < 2:
             return in_turn(pieces)
         shared = _Shared(pieces)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -38,21 +38,23 @@ class CodecPool:
         """Threads that work on no large picture, at least the one that is kept."""
         return max(1, self._threads - self._large)
 
-    async def run(self, function: Callable[..., T], *args: object, large: bool = False) -> T:
+    def run(self, function: Callable[..., T], *args: object, large: bool = False) -> Awaitable[T]:
         """Do it on a thread. A caller that leaves withdraws work that no thread has taken up."""
-        loop = asyncio.get_running_loop()
-        if not large:
-            pool = self._kept if self._large >= self._threads else self._common
-            return await loop.run_in_executor(pool, function, *args)
-        await self._place()
-        work: Future[T] = self._common.submit(function, *args)
-        work.add_done_callback(partial(self._ended, loop))
-        return await asyncio.wrap_future(work)
+        if large:
+            return self._run_large(function, *args)
+        pool = self._kept if self._large >= self._threads else self._common
+        return asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
     def close(self) -> None:
         """Wait for what runs."""
         for pool in (self._common, self._kept):
             pool.shutdown(cancel_futures=True)
+
+    async def _run_large(self, function: Callable[..., T], *args: object) -> T:
+        await self._place()
+        work: Future[T] = self._common.submit(function, *args)
+        work.add_done_callback(partial(self._ended, asyncio.get_running_loop()))
+        return await asyncio.wrap_future(work)
 
     async def _place(self) -> None:
         if self._large < self._threads:

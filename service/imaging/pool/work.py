@@ -8,14 +8,18 @@ as front ends have where there are as many of them as cores, threads gain nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import TypeVar
+
+import cv2
 
 from service.core.items import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.loop_turns import EACH_ROUND, Turns
-from service.imaging.pool.parallel_steps import SideBySide, in_turn
-from service.imaging.pool.threads import CodecThreads
+from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn
+from service.imaging.pool.thread_pool import CodecPool
 
 T = TypeVar("T")
 SMALL_PIXELS = 96 * 96
@@ -24,32 +28,102 @@ MEDIUM_PIXELS = 512 * 512
 """So long (2 to 4 ms) the loop may be kept from its sockets, where threads would take the same core from it."""
 _SLOWER = 4
 """So many times as long as a JPEG takes a PNG or a WebP to encode (docs/benchmarks.md, "Codecs")."""
+_SMOOTHING = 0.1
+"""Weight of the newest piece of work in the mean: about the last twenty count."""
 
 
 class CodecWork:
-    """Used on the event loop."""
+    """One thread pool for what is begun and one for what is finished: a computed request never waits behind uploads.
 
-    def __init__(self, threads: CodecThreads) -> None:
-        self.threads = threads
-        self._to_begin, self._to_finish = Turns(), Turns()  # apart: what is computed does not wait behind uploads
+    Used on the event loop; `close` waits for what runs. OpenCV's own threads are turned off in the whole process: as
+    many pictures are worked on as there are cores, and its pool would only spin beside them.
+
+    Args:
+        threads: in each pool.
+    """
+
+    def __init__(self, threads: int) -> None:
+        cv2.setNumThreads(1)
+        self._threads = threads
+        self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
+        self._begin_turns, self._finish_turns = Turns(), Turns()  # apart, as the pools are
+        self._helpers = Helpers(threads - 1, self._free_threads)
+        self._beginning = self._finishing = 0
+        """Requests that wait for a thread, or for the loop, or have it; without large ones that are begun."""
+        self._large = 0
+        """Large pictures that are begun, which say nothing about how long others take."""
+        self._mean_s = 0.0
+
+    @property
+    def predicted_wait_s(self) -> float:
+        """How long an upload that comes now would wait to be decoded, if it is not large; for those see `Shares`."""
+        return self._beginning * self._mean_s / self._begin_pool.for_small
 
     async def begin(self, work: Callable[[SideBySide], T], effort: int, *, large: bool = False) -> T:
-        """Decode and prepare what takes as long as a plain JPEG of so many pixels."""
-        if turns := self._turns_here(effort):
-            with self.threads.beginning():
-                await self._to_begin.take(turns)
-                return self.threads.timed(work, in_turn)
-        return await self.threads.begin(work, self.threads.side_by_side, large=large)
+        """Decode and prepare. A caller that leaves withdraws work that no thread has taken up.
+
+        Args:
+            work: is told how it may do several things at once.
+            effort: how long it takes, in pixels of a plain JPEG.
+            large: whether a picture of it is large.
+        """
+        if large and not self._rounds(effort):
+            with self._counted_large():
+                return await self._begin_pool.run(work, self._helpers.share, large=True)
+        with self._counted_beginning():
+            if rounds := self._rounds(effort):
+                await self._begin_turns.take(rounds)
+                return self._measured(work, in_turn)
+            return await self._begin_pool.run(self._measured, work, self._helpers.share)
 
     async def finish(self, work: Callable[[SideBySide], T], pixels: int, encoder: ImageFormat, *, writes: bool) -> T:
         """Postprocess and encode so many pixels; what writes to a disk, which may wait, goes to a thread."""
-        if not writes and (turns := self._turns_here(pixels, 1 if encoder == "jpeg" else _SLOWER)):
-            await self._to_finish.take(turns)
+        if not writes and (rounds := self._rounds(pixels, 1 if encoder == "jpeg" else _SLOWER)):
+            await self._finish_turns.take(rounds)
             return work(in_turn)
-        return await self.threads.finish(work, self.threads.side_by_side, large=pixels >= LARGE_PIXELS)
+        self._finishing += 1
+        try:
+            return await self._finish_pool.run(work, self._helpers.share, large=pixels >= LARGE_PIXELS)
+        finally:
+            self._finishing -= 1
 
-    def _turns_here(self, pixels: int, slower: int = 1) -> int:
-        """How many turns the work takes on the loop; none where it is for a thread."""
+    def close(self) -> None:
+        """Wait for what runs; what has not begun is dropped."""
+        for pool in (self._begin_pool, self._finish_pool):
+            pool.close()
+        self._helpers.close()
+
+    def _rounds(self, pixels: int, slower: int = 1) -> int:
+        """How many shares of a round of the loop the work takes there; 0 where it is for a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
-        return EACH_ROUND if self.threads.count == 1 and pixels * slower <= MEDIUM_PIXELS else 0
+        return EACH_ROUND if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
+
+    def _measured(self, work: Callable[[SideBySide], T], side_by_side: SideBySide) -> T:
+        started = perf_counter()
+        try:
+            return work(side_by_side)
+        finally:
+            took_s = perf_counter() - started
+            weight = _SMOOTHING if self._mean_s else 1.0
+            self._mean_s += weight * (took_s - self._mean_s)
+
+    def _free_threads(self) -> int:
+        """Threads that may help another: they have nothing to do."""
+        return self._threads - self._beginning - self._finishing - self._large
+
+    @contextmanager
+    def _counted_beginning(self) -> Iterator[None]:
+        self._beginning += 1
+        try:
+            yield
+        finally:
+            self._beginning -= 1
+
+    @contextmanager
+    def _counted_large(self) -> Iterator[None]:
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from engines.manifest import Manifest
+from engines.manifest import Manifest, Task
 from service.core.errors import InvalidImage, InvalidOption, TooLarge
 from service.core.items import Timings
-from service.core.schemas import InpaintOptions
+from service.core.order import Order
+from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions
 from service.imaging import tasks
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
-from service.imaging.pool.parallel_steps import Helpers, in_turn
-from service.imaging.tasks import Uploads
+from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn
+from service.imaging.tasks import Prepared
 from tests.serving import image_files as files
 
 LIMIT = 1_000_000
+
+
+def inpaint(photo: bytes, mask: bytes) -> Order:
+    return Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions())
+
+
+def prepare_inpaint(order: Order, manifest: Manifest, side_by_side: SideBySide = in_turn) -> Prepared:
+    headers = tasks.read_headers(order.files, LIMIT)
+    return tasks.prepare_inpaint(order, headers, LIMIT, manifest, Timings(), side_by_side)
 
 
 @pytest.fixture
@@ -40,32 +52,41 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
 def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
     reads: Counter[bytes], photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
-    uploads = Uploads(photo, mask)
-    weight = tasks.weigh(uploads, LIMIT)
-    prepared = tasks.prepare_inpaint(uploads, InpaintOptions(), LIMIT, fake_manifest("photos", "inpaint"), Timings())
+    order = inpaint(photo, mask)
+    headers = tasks.read_headers(order.files, LIMIT)
+    weight = tasks.weigh(order.files, headers)
+    prepared = tasks.prepare_inpaint(order, headers, LIMIT, fake_manifest("photos", "inpaint"), Timings())
     assert weight.effort >= prepared.size.height * prepared.size.width
     assert weight.decoded_bytes == sum(decoded_bytes(read_header(f, max_pixels=LIMIT), len(f)) for f in (photo, mask))
     assert reads == {photo: 1, mask: 1}
 
 
-def test_a_header_that_cannot_be_used_is_refused_each_time(reads: Counter[bytes]) -> None:
-    uploads = Uploads(files.png(np.zeros((1001, 1000, 1), np.uint8)))
-    for _ in range(2):
-        with pytest.raises(TooLarge):
-            tasks.weigh(uploads, LIMIT)
+def test_a_header_that_cannot_be_used_is_refused_before_anything_is_decoded() -> None:
+    with pytest.raises(TooLarge):
+        tasks.read_headers({"image": files.png(np.zeros((1001, 1000, 1), np.uint8))}, LIMIT)
     with pytest.raises(InvalidImage, match="empty"):
-        uploads.header("mask", LIMIT)
+        tasks.read_headers({"mask": b""}, LIMIT)
+
+
+def test_every_task_is_in_the_table_with_options_of_its_own() -> None:
+    assert set(tasks.PREPARE) == set(OPTIONS) == set(get_args(Task))
+
+
+def test_options_of_another_task_are_a_defect_and_not_taken_for_those_of_this_one(
+    photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
+) -> None:
+    order = replace(inpaint(photo, mask), options=GenerateOptions())
+    with pytest.raises(TypeError, match="has InpaintOptions, not GenerateOptions"):
+        prepare_inpaint(order, fake_manifest("photos", "inpaint"))
 
 
 def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_in_turn(
     photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
-    helpers, manifest = Helpers(1), fake_manifest("photos", "inpaint")
+    helpers, manifest = Helpers(1, lambda: 1), fake_manifest("photos", "inpaint")
     made = []
-    for side_by_side in (in_turn, lambda pieces: helpers.share(pieces, 1)):
-        prepared = tasks.prepare_inpaint(
-            Uploads(photo, mask), InpaintOptions(), LIMIT, manifest, Timings(), side_by_side
-        )
+    for side_by_side in (in_turn, helpers.share):
+        prepared = prepare_inpaint(inpaint(photo, mask), manifest, side_by_side)
         tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
         made.append(
             (prepared.coverage, [row.arrays["mask"].tobytes() for row in prepared.rows], prepared.finish(tiles))
@@ -81,22 +102,16 @@ def test_a_mask_of_zeros_and_ones_is_refused_with_its_brightest_value(
 ) -> None:
     ones = files.png(codec.decode_mask(mask, "white", max_pixels=LIMIT).astype(np.uint8)[:, :, None])
     with pytest.raises(InvalidOption, match=r"1 of 255, and holes must be at least 128; multiply it by 255") as refusal:
-        tasks.prepare_inpaint(
-            Uploads(photo, ones), InpaintOptions(), LIMIT, fake_manifest("photos", "inpaint"), Timings()
-        )
+        prepare_inpaint(inpaint(photo, ones), fake_manifest("photos", "inpaint"))
     assert refusal.value.code == "mask_empty"
 
 
 def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callable[..., Manifest]) -> None:
-    helpers = Helpers(1)
+    helpers = Helpers(1, lambda: 1)
     broken = files.png(np.zeros((64, 64, 3), np.uint8))[:-40]
-    with pytest.raises(InvalidImage, match="PNG is"):
-        tasks.prepare_inpaint(
-            Uploads(broken, b"no picture"),
-            InpaintOptions(),
-            LIMIT,
-            fake_manifest("photos", "inpaint"),
-            Timings(),
-            lambda pieces: helpers.share(pieces, 1),
-        )
+    no_mask = files.png(np.zeros((64, 64, 1), np.uint8)).replace(b"IDAT", b"iDAT")
+    manifest = fake_manifest("photos", "inpaint")
+    for side_by_side in (in_turn, helpers.share):
+        with pytest.raises(InvalidImage, match="PNG is"):
+            prepare_inpaint(inpaint(broken, no_mask), manifest, side_by_side)
     helpers.close()

@@ -35,14 +35,14 @@ from tests.fakes.clock import Clock
 from tests.fakes.disk import SYNCS, FailingDisk
 from tests.serving.waiting import until
 
-Fulfil = Callable[[Order, Call], Awaitable[list[str]]]
+Run = Callable[[Order, Call], Awaitable[list[str]]]
 ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
 URLS = ["/v1/results/first", "/v1/results/second"]
 
 
 @dataclass
 class Desk:
-    """One process: its jobs, what it was asked to fulfil, and its place in the house."""
+    """One process: its jobs, what it was asked to run, and its place in the house."""
 
     jobs: Jobs
     owner: Owner
@@ -81,9 +81,7 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 
 @asynccontextmanager
-async def process(
-    root: Path, fulfil: Fulfil = succeed, max_jobs: int = 10, disk: Disk | None = None
-) -> AsyncIterator[Desk]:
+async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.enter()
@@ -91,7 +89,7 @@ async def process(
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))
-            return await fulfil(order, call)
+            return await run(order, call)
 
         parts = JobParts(
             ledger=ledger,
@@ -99,7 +97,7 @@ async def process(
             disk=state,
             owner=owner,
             admission=admission,
-            fulfil=remembering,
+            run=remembering,
             clock=clock,
             now=clock,
             new_id=lambda: uuid4().hex,

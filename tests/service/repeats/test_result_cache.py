@@ -38,7 +38,7 @@ class Held:
 
 async def waiting(running: Any, wanted: int) -> None:
     """Return when so many requests wait for results that are looked up or computed."""
-    cache: ResultCache = running.service.fulfil.__self__
+    cache: ResultCache = running.service.run.__self__
     for _ in range(6000):
         if cache.waiting == wanted:
             return

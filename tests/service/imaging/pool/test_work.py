@@ -1,4 +1,4 @@
-"""Pictures are worked on by the event loop's own thread where another would only take the same core from it."""
+"""Pictures go to threads, whose queue is predicted, or to the loop's where another would only take the same core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from service.core.items import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.parallel_steps import SideBySide, in_turn
-from service.imaging.pool.threads import CodecThreads
 from service.imaging.pool.work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
 
 
@@ -25,9 +24,9 @@ def where(side_by_side: SideBySide) -> str:
 
 @asynccontextmanager
 async def opened(threads: int) -> AsyncIterator[CodecWork]:
-    pool = CodecThreads(threads)
-    yield CodecWork(pool)
-    pool.close()
+    work = CodecWork(threads)
+    yield work
+    work.close()
 
 
 @pytest.mark.parametrize(
@@ -66,9 +65,9 @@ async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> 
         await work.begin(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
         waiting = [asyncio.ensure_future(work.begin(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
         await asyncio.sleep(0)
-        assert work.threads.predicted_wait_s > 3 * 0.02, "of five one has had its turn, which was a short one"
+        assert work.predicted_wait_s > 3 * 0.02, "of five one has had its turn, which was a short one"
         await asyncio.gather(*waiting)
-        assert work.threads.predicted_wait_s == 0
+        assert work.predicted_wait_s == 0
 
 
 async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
@@ -79,7 +78,7 @@ async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        assert work.threads.predicted_wait_s == 0
+        assert work.predicted_wait_s == 0
 
 
 async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> None:
@@ -111,3 +110,83 @@ async def test_large_pictures_on_all_threads_do_not_hold_up_small_ones_at_either
         assert await asyncio.wait_for(work.finish(where, LARGE_PIXELS - 1, "jpeg", writes=False), 5) == "thread, helped"
         release.set()
         await asyncio.gather(*stuck)
+
+
+async def test_results_and_errors_come_back_from_threads() -> None:
+    async with opened(1) as work:
+        assert await work.begin(lambda _: 3, LARGE_PIXELS) == 3
+        assert await work.finish(lambda _: "5", 1, "png", writes=True) == "5"
+        with pytest.raises(ZeroDivisionError):
+            await work.begin(lambda _: 1 // 0, LARGE_PIXELS)
+
+
+async def test_what_is_finished_does_not_wait_behind_what_is_begun() -> None:
+    release = threading.Event()
+    async with opened(1) as work:
+        stuck = asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS))
+        await asyncio.sleep(0.01)
+        assert await asyncio.wait_for(work.finish(lambda _: 1, 1, "png", writes=True), 5) == 1
+        release.set()
+        await stuck
+
+
+async def test_the_wait_is_predicted_from_the_queue_and_the_measured_time() -> None:
+    release = threading.Event()
+    async with opened(2) as work:
+        assert work.predicted_wait_s == 0
+        await work.begin(lambda _: time.sleep(0.05), LARGE_PIXELS)
+        tasks = [asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS)) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        assert 0.08 < work.predicted_wait_s < 1.0
+        release.set()
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(0)
+        assert work.predicted_wait_s == 0
+
+
+async def test_work_that_nobody_waits_for_is_not_begun() -> None:
+    release, done = threading.Event(), list[int]()
+    async with opened(1) as work:
+        running = asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS))
+        waiting = asyncio.create_task(work.begin(lambda _: done.append(1), LARGE_PIXELS))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        release.set()
+        await running
+        await work.begin(lambda _: None, LARGE_PIXELS)
+        assert done == []
+
+
+async def test_a_thread_is_helped_by_those_that_have_nothing_to_do() -> None:
+    meet = threading.Barrier(2)
+    pieces = [lambda: meet.wait(10), lambda: meet.wait(10)]
+    async with opened(2) as work:
+        assert sorted(await work.begin(lambda side_by_side: side_by_side(pieces), LARGE_PIXELS)) == [0, 1]
+
+
+async def test_nobody_helps_while_all_threads_are_taken() -> None:
+    release = threading.Event()
+    async with opened(2) as work:
+        stuck = asyncio.create_task(work.finish(lambda _: release.wait(10), 1, "png", writes=True))
+        await asyncio.sleep(0)
+        used = await work.begin(lambda side_by_side: side_by_side([threading.get_ident] * 4), LARGE_PIXELS)
+        assert len(set(used)) == 1
+        release.set()
+        await stuck
+
+
+async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -> None:
+    release = threading.Event()
+    async with opened(2) as work:
+
+        def stuck(*, large: bool) -> asyncio.Task[bool]:
+            return asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS, large=large))
+
+        await work.begin(lambda _: time.sleep(0.01), LARGE_PIXELS)
+        await work.begin(lambda _: time.sleep(0.3), LARGE_PIXELS, large=True)
+        tasks = [stuck(large=False), *(stuck(large=True) for _ in range(5))]
+        await asyncio.sleep(0)
+        assert 0.005 < work.predicted_wait_s < 0.1, "one small one is there, and one thread for such"
+        release.set()
+        await asyncio.gather(*tasks)

@@ -1,0 +1,264 @@
+"""Trace of one inpaint over a real socket: our files in the order they are entered, and the way to the decoder.
+
+    .venv/bin/python -m benchmarks.host.request_trace [--side 256] [--save] [--json FILE]
+
+Server and client share a process, the engine is the fake one. A profile function on every thread of the server notes
+each call of a function of ours, from the connection to 100 ms after the reply. What the idle server calls (watches) is
+left out, and so are the store's threads, which save behind the reply; they are printed apart. The frames are those that
+are live while the decoder runs: its thread's, and those of the task that waits for the thread.
+
+Exit status 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType
+from typing import Any
+
+from benchmarks.harness.inputs import ROOT, inpaint_body, write_fake_models
+from service.core.settings import Settings
+from service.imaging.files import codec
+from service.telemetry.logs import configure_logs
+from service.web import routes
+from service.web.server import DrainingServer
+
+MOST_FILES = 24
+MOST_FRAMES = 9
+_ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouch"))
+_EXECUTOR = "concurrent/futures/thread.py"
+_SAVING_THREADS = "save"
+_IDLE_S = 1.5
+"""Longer than the periods of the watches that run ten times a second or twice."""
+_AFTER_S = 0.1
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of ours that was entered. root: the outermost one of ours on its thread's stack."""
+
+    root: CodeType
+    code: CodeType
+    thread: str
+
+    @property
+    def file(self) -> str:
+        return self.code.co_filename.removeprefix(f"{ROOT}/")
+
+
+@dataclass
+class Recorder:
+    """Notes calls on all threads, who made each task, and who handed each piece of work to a thread."""
+
+    on: bool = False
+    calls: list[Call] = field(default_factory=list)
+    way: list[str] = field(default_factory=list)
+    """From the outermost frame to the decoder's, as FILE:FUNCTION, of the first decoding since it was emptied."""
+    _makers: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
+    """Of tasks, and of pieces of work, by their id: the task that made them."""
+    _thread: threading.local = field(default_factory=threading.local)
+
+    def profile(self, frame: FrameType, event: str, _: object) -> None:
+        """What `threading.setprofile` calls."""
+        if event != "call" or not self.on:
+            return
+        code = frame.f_code
+        if code.co_filename.startswith(_ROOMS):
+            frames = list(_ours(frame))
+            self.calls.append(Call(frames[-1].f_code, code, threading.current_thread().name))
+            if code is codec.decode.__code__ and not self.way:
+                task = _current_task() or getattr(self._thread, "maker", None)
+                own = [_name(one.f_code) for one in reversed(frames)]
+                self.way.extend([*self._waiting_for(task, running=_current_task() is not None), *own])
+        elif code.co_filename.endswith(_EXECUTOR) and "self" in frame.f_locals:
+            work = id(frame.f_locals["self"])
+            if code.co_name == "__init__" and "future" in frame.f_locals:
+                self._makers[work] = _current_task()
+            elif code.co_name == "run":
+                self._thread.maker = self._makers.pop(work, None)
+
+    def new_task(self, loop: asyncio.AbstractEventLoop, work: Any, **how: Any) -> asyncio.Task[Any]:
+        """A task factory that remembers which task made which."""
+        task = asyncio.Task(work, loop=loop, **how)
+        self._makers[id(task)] = _current_task()
+        return task
+
+    def _waiting_for(self, task: asyncio.Task[Any] | None, *, running: bool) -> list[str]:
+        """Coroutines of ours that wait, outermost first; those of a task that runs are on its thread's stack."""
+        if task is None:
+            return []
+        names: list[str] = []
+        work: Any = None if running else task.get_coro()
+        while work is not None and hasattr(work, "cr_code"):
+            while work.cr_running:  # it has handed the work over and is about to wait
+                time.sleep(0.001)
+            if work.cr_code.co_filename.startswith(_ROOMS):
+                names.append(_name(work.cr_code))
+            work = work.cr_await
+        return [*self._waiting_for(self._makers.get(id(task)), running=False), *names]
+
+
+class TracedServer(DrainingServer):
+    """The server, whose loop tells the recorder of its tasks."""
+
+    def __init__(self, settings: Settings, recorder: Recorder) -> None:
+        super().__init__(settings)
+        self._recorder = recorder
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        asyncio.get_running_loop().set_task_factory(self._recorder.new_task)
+        await super().startup(sockets)
+
+
+@dataclass(frozen=True)
+class Report:
+    """files: between socket and reply, in order, with the functions entered. frames: between route and decoder."""
+
+    files: dict[str, list[str]]
+    behind: list[str]
+    """Files that the store's threads enter alone."""
+    frames: list[str]
+
+    @property
+    def holds(self) -> bool:
+        return len(self.files) <= MOST_FILES and len(self.frames) <= MOST_FRAMES
+
+
+def trace(side: int, save: bool) -> Report:
+    """Serve, ask once to warm up, watch the idle server, and trace the second request."""
+    recorder = Recorder()
+    with _serving(recorder, save) as port:
+        content_type, body = inpaint_body(side)
+        connection = HTTPConnection("127.0.0.1", port)
+
+        def ask() -> None:
+            connection.request("POST", "/v1/inpaint", body, {"Content-Type": content_type})
+            reply = connection.getresponse()
+            if reply.status != 200:
+                raise SystemExit(f"the request failed: {reply.read()[:500]!r}")
+            reply.read()
+
+        _until_ready(port)
+        ask()
+        connection.close()
+        idle = {(call.root, call.code) for call in _recorded(recorder, lambda: None, _IDLE_S)}
+        recorder.way.clear()
+        calls = [call for call in _recorded(recorder, ask, _AFTER_S) if (call.root, call.code) not in idle]
+    return _report(calls, recorder.way)
+
+
+def _report(calls: Sequence[Call], way: list[str]) -> Report:
+    files: dict[str, list[str]] = {}
+    behind: dict[str, None] = {}
+    for call in calls:
+        if call.thread.startswith(_SAVING_THREADS):
+            behind[call.file] = None
+            continue
+        functions = files.setdefault(call.file, [])
+        if call.code.co_name not in functions:
+            functions.append(call.code.co_name)
+    route = way.index(_name(routes.inpaint.__code__))
+    return Report(files, [file for file in behind if file not in files], way[route + 1 : -1])
+
+
+def _recorded(recorder: Recorder, act: Callable[[], None], for_s: float) -> list[Call]:
+    recorder.calls.clear()
+    recorder.on = True
+    act()
+    time.sleep(for_s)
+    recorder.on = False
+    return list(recorder.calls)
+
+
+@contextmanager
+def _serving(recorder: Recorder, save: bool) -> Iterator[int]:
+    """A server on a thread of this process; the port that it listens on."""
+    with TemporaryDirectory(prefix="retouch-trace-") as folder:
+        models = Path(folder) / "models"
+        write_fake_models(models, sides=(64, 128, 256, 512))
+        settings = Settings(
+            port=0, engine="fake", models_dir=models, results_dir=Path(folder) / "results", save=save, log_level="error"
+        )
+        configure_logs(settings)
+        threading.setprofile(recorder.profile)
+        server = TracedServer(settings, recorder)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield server.servers[0].sockets[0].getsockname()[1]
+        finally:
+            server.handle_exit(signal.SIGTERM, None)
+            thread.join()
+            threading.setprofile(None)
+
+
+def _until_ready(port: int) -> None:
+    while True:
+        connection = HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/readyz")
+        if connection.getresponse().status == 200:
+            return
+        time.sleep(0.05)
+
+
+def _ours(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of ours on a stack, innermost first."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_ROOMS):
+            yield frame
+        frame = frame.f_back
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without a loop
+        return None
+
+
+def _name(code: CodeType) -> str:
+    return f"{code.co_filename.removeprefix(f'{ROOT}/')}:{code.co_name}"
+
+
+def print_report(report: Report) -> None:
+    """Both lists as Markdown, each with its bar."""
+    print(f"Files from socket to reply: {len(report.files)} (at most {MOST_FILES})\n")
+    for number, (file, functions) in enumerate(report.files.items(), 1):
+        print(f"{number}. `{file}`: {', '.join(functions)}")
+    if report.behind:
+        print(f"\nBehind the reply, on the store's threads: {', '.join(f'`{file}`' for file in report.behind)}")
+    print(f"\nFrames between the route and the decoder: {len(report.frames)} (at most {MOST_FRAMES})\n")
+    for number, frame in enumerate(report.frames, 1):
+        print(f"{number}. `{frame}`")
+
+
+def main() -> None:
+    """Trace, print, and exit with 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", type=int, default=256, help="of the picture, in pixels")
+    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True, help="save the result")
+    parser.add_argument("--json", type=Path, help="write the lists there, too")
+    asked = parser.parse_args()
+    report = trace(asked.side, asked.save)
+    print_report(report)
+    if asked.json:
+        asked.json.write_text(json.dumps({"files": report.files, "behind": report.behind, "frames": report.frames}))
+    sys.exit(not report.holds)
+
+
+if __name__ == "__main__":
+    main()
