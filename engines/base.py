@@ -1,4 +1,4 @@
-"""The contract that every runtime fulfils; one contract test runs against all of them."""
+"""The interface of every runtime; one contract test (tests/engines/test_contract.py) runs against all of them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Outputs = dict[str, Array]
 
 
 class BatchShape(NamedTuple):
-    """What a batch looks like to an engine: how many rows, of which tile size in pixels, and samples of each row."""
+    """The shape of a batch: number of rows, height and width of the tiles in pixels, and samples per row."""
 
     batch: int
     height: int
     width: int
     samples: int = 1
-    """1 but for models whose `latent` has that dimension."""
+    """Results that each row asks for; more than 1 only for models whose `latent` has that dimension."""
 
 
 class Engine(ABC):
@@ -33,14 +33,14 @@ class Engine(ABC):
     """
 
     name: str
-    """`openvino`, `onnxrt`, `fake`, …: the value of the X-Engine header together with `precision`."""
+    """The value of the X-Engine header, together with `precision`: `openvino`, `onnxrt`, `fake`, …."""
     device: str
-    """`cpu`, `cuda:0`, …"""
+    """The device that it runs on: `cpu`, `cuda:0`, …."""
     precision: str
-    """What it computes in: `fp32`, `bf16`, `fp16`."""
+    """The number format that it computes in: `fp32`, `bf16` or `fp16`."""
     manifest: Manifest
     note: str = ""
-    """Why it computes in that precision, for people; empty where there was nothing to decide."""
+    """The reason for that precision, for people; empty where there was no choice."""
 
     @abstractmethod
     def infer(self, feed: Feed) -> Outputs:
@@ -48,7 +48,7 @@ class Engine(ABC):
 
         Args:
             feed: the manifest's inputs by name, with the shapes and dtypes of the tensor contract, C-contiguous.
-                They stay the caller's: the engine is done with them when it returns.
+                The arrays stay the caller's; the engine does not read them after it returns.
 
         Returns:
             `{"output": float32 N×C×H×W}`, or N×S×C×H×W where the manifest says so. The buffer is the ENGINE'S: it may
@@ -61,10 +61,10 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the engine holds; calling it twice is allowed."""
+        """Free the engine's memory; a second call does nothing."""
 
     def warm_up(self, shapes: Iterable[BatchShape]) -> None:
-        """Run each shape once, so that the first request pays for nothing."""
+        """Run a batch of each shape once, so that no request has to wait for compilation or allocation."""
         for shape in shapes:
             self.infer(blank_feed(self.manifest, shape))
 
@@ -73,15 +73,11 @@ class Engine(ABC):
 
 
 WarmUpShapes = Callable[[Engine], Iterable[BatchShape]]
-"""The shapes that an engine runs once before it serves."""
+"""Returns the batch shapes that an engine runs once before it serves."""
 
 
 def warmed_up(engine: Engine, shapes: WarmUpShapes) -> Engine:
-    """The same engine once it has run its shapes; one that cannot is closed.
-
-    Raises:
-        EngineFailed, EngineDead: as its `infer`.
-    """
+    """Return the same engine after it has run its warm-up shapes; if one of them fails, the engine is closed."""
     try:
         engine.warm_up(shapes(engine))
     except BaseException:
@@ -91,7 +87,7 @@ def warmed_up(engine: Engine, shapes: WarmUpShapes) -> Engine:
 
 
 def blank_feed(manifest: Manifest, shape: BatchShape) -> Feed:
-    """Zeros of the shapes that the manifest asks for; `mask` is a hole in the left half."""
+    """Make a feed of zeros in the shapes of the manifest; where there is a `mask`, its left half is 1 (a hole)."""
     sizes = shape._asdict()
     feed: dict[str, Array] = {
         spec.name: np.zeros([d if isinstance(d, int) else sizes[d] for d in spec.shape], spec.dtype)

@@ -1,6 +1,6 @@
-"""The names of the runtimes, apart from their code, so that a command line can list them without loading any."""
+"""The names of the runtimes, apart from their code, so that a command line can list them without importing any."""
 
 from typing import Literal
 
 EngineChoice = Literal["auto", "trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt", "fake"]
-"""What an operator may ask for; `auto` takes the best that works here."""
+"""The values of `--engine`; `auto` selects the fastest runtime that works on this host."""

@@ -9,9 +9,9 @@ RetouchError
 ├── EngineError
 │   ├── EngineUnavailable    its library or its device is missing on this host
 │   ├── EngineFailed         this batch failed; the engine lives on
-│   │   └── EngineOutOfMemory  the device has no room for it; a smaller batch may fit
+│   │   └── EngineOutOfMemory  the device has too little memory; a smaller batch may fit
 │   └── EngineDead           the engine cannot be used again; load a new one
-│       └── DeviceLost       nor can any other of this process on that device: the process must end
+│       └── DeviceLost       no engine of this process can use the device again: the process must end
 ├── ExportError              see export/errors.py
 └── ServiceError             see service/core/errors.py
 """
@@ -25,7 +25,7 @@ class RetouchError(Exception):
     """Root of the tree. The message says what is wrong and what to do."""
 
     exit_status: ClassVar[int] = 1
-    """What a command ends with that meets it; 2 where what the caller wrote is at fault, as for bad flags."""
+    """The exit status of a command that this error ends; 2 where the caller's input is at fault, as for bad flags."""
 
 
 class ModelError(RetouchError):
@@ -57,11 +57,11 @@ class EngineUnavailable(EngineError):
 
 
 class EngineFailed(EngineError):
-    """This batch failed; the engine lives on."""
+    """This batch failed; the engine can be used again."""
 
 
 class EngineOutOfMemory(EngineFailed):
-    """The device has no room for this batch; a smaller one may fit."""
+    """The device has too little memory for this batch; a smaller one may fit."""
 
 
 class EngineDead(EngineError):
@@ -69,4 +69,4 @@ class EngineDead(EngineError):
 
 
 class DeviceLost(EngineDead):
-    """The process has lost the device: no engine works on it any more, a new one neither. Only a new process helps."""
+    """The process has lost the device: no engine in it can use the device again. Only a new process can."""

@@ -1,7 +1,7 @@
-"""A deterministic engine that needs no weights: demos, tests and fault injection run the real service on it.
+"""A deterministic engine that needs no weights, for demos, tests and fault injection in the real service.
 
-inpaint: the hole becomes the mean of the pixels that are kept, with the latent on top; translate: the negative, or of
-id maps the ids themselves; generate: the latent, squashed and repeated. It reads the manifest alone, so a model
+inpaint: the hole becomes the mean of the kept pixels, plus a pattern made of the latent; translate: the negative, or
+for label maps the ids themselves; generate: a pattern made of the latent. It reads the manifest alone, so a model
 directory with only `manifest.json` is enough.
 """
 
@@ -23,36 +23,37 @@ from engines.manifest import FixedSize, Manifest
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """The batch raises this error; after EngineDead the engine stays dead."""
+    """Make the batch raise this error; after EngineDead the engine stays dead."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """The batch does not return before the event is set."""
+    """Block the batch until the event is set."""
 
     until: Event
 
 
 @dataclass(frozen=True, slots=True)
 class NotANumber:
-    """The batch returns NaN everywhere."""
+    """Fill the batch's output with NaN."""
 
 
 Fault = Raise | Hang | NotANumber
 
 
 def no_fault(_feed: Feed) -> Fault | None:
-    """Nothing goes wrong."""
+    """Return no fault, ever."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class FaultFile:
-    """Faults for engines in other processes: the next batch of any of them takes the file, and what it says happens.
+    """A file through which a test injects faults into engines of other processes.
 
-    It holds one word: `raise`, `die`, `hang`, `nan`. Put it there whole (write another, then rename it).
+    It holds one word: `raise`, `die`, `hang` or `nan`. The next batch of any engine consumes the file and suffers that
+    fault. Write it under another name and rename it, so that it is never read half-written.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class FaultFile:
     def __call__(self, _feed: Feed) -> Fault | None:
         try:
             word = self.path.read_text().strip()
-            self.path.unlink()  # of two processes that read it, one takes it
+            self.path.unlink()  # if two processes read it, only one can unlink it; the other raises
         except FileNotFoundError:
             return None
         faults: dict[str, Fault] = {
@@ -73,13 +74,13 @@ class FaultFile:
 
 
 class FakeEngine(Engine):
-    """Computes the task's stand-in with numpy; counts what it executed.
+    """An engine that computes a placeholder result with numpy, and counts its batches and samples.
 
     Args:
-        manifest: task, tensors and size rule; obeyed as strictly as a real engine does.
-        batch_s: how long a batch takes, however many samples it holds.
-        sleep: waits that long.
-        fault: asked before every batch; what it returns happens to that batch.
+        manifest: task, tensors and size rule; checked as strictly as by a real engine.
+        batch_s: seconds that a batch takes, however many samples it has.
+        sleep: called with `batch_s`.
+        fault: called before every batch; returns the fault to inject into it, or None.
     """
 
     name = "fake"
@@ -96,7 +97,7 @@ class FakeEngine(Engine):
     ) -> None:
         self.manifest = manifest
         self.batches = 0
-        """Batches that were started, the failed ones included."""
+        """Batches that were started, including those that failed."""
         self.samples = 0
         """Samples in those batches."""
         self._batch_s = batch_s
@@ -148,7 +149,7 @@ class FakeEngine(Engine):
 
 
 def _latent_picture(latent: Array, channels: int, shape: BatchShape, gain: float) -> Array:
-    """N×(S×)C×H×W in ±gain: the latent's values in turn, from the top left, shifted by one in each channel."""
+    """Return N×(S×)C×H×W in ±gain: the latent's values repeated along the rows, shifted by one in each channel."""
     pixel = np.arange(shape.height * shape.width).reshape(1, shape.height, shape.width)
     index = (pixel + np.arange(channels)[:, None, None]) % latent.shape[-1]
     picture: Array = (gain * np.tanh(latent)[..., index]).astype(np.float32)
@@ -156,7 +157,7 @@ def _latent_picture(latent: Array, channels: int, shape: BatchShape, gain: float
 
 
 def _ids_as_picture(feed: Feed, channels: int) -> Array:
-    """N×C×H×W of bytes / 255: class id, low and high byte of the instance id (0 without instances), then again."""
+    """Return N×C×H×W of bytes / 255: class id, low and high byte of the instance id (0 without), repeated."""
     instance = feed.get("instance", np.zeros_like(feed["label"], np.int32))
     planes = np.concatenate((feed["label"], instance & 255, instance >> 8 & 255), axis=1)
     picture: Array = planes[:, np.arange(channels) % 3].astype(np.float32)
@@ -165,7 +166,7 @@ def _ids_as_picture(feed: Feed, channels: int) -> Array:
 
 
 def _fixed_hole(manifest: Manifest, image: Array) -> Array:
-    """Of a model without a mask: the part of the tile that it always fills."""
+    """Return the hole of a model without a mask: the part of the tile that it always fills."""
     hole = np.zeros((len(image), 1, *image.shape[2:]), np.bool_)
     if isinstance(manifest.size, FixedSize) and manifest.size.hole is not None:
         top, left, bottom, right = manifest.size.hole
@@ -174,7 +175,7 @@ def _fixed_hole(manifest: Manifest, image: Array) -> Array:
 
 
 def _fill_with_mean(image: Array, hole: Array) -> Array:
-    """N×C×H×W with the hole (N×1×H×W) set to the mean of the sample's other pixels, 0.5 where there are none."""
+    """Return N×C×H×W with the hole (N×1×H×W) set to the mean of the sample's other pixels, 0.5 where there are none."""
     kept = np.count_nonzero(~hole, axis=(2, 3), keepdims=True)
     total = np.where(hole, 0, image).sum(axis=(2, 3), keepdims=True, dtype=np.float64)
     mean = np.where(kept > 0, total / np.maximum(kept, 1), 0.5)

@@ -1,4 +1,4 @@
-"""What a feed must look like, checked in one place so that every engine refuses the same batches in the same words."""
+"""Validation of feeds against the manifest, in one place, so that every engine refuses the same batches alike."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from engines.manifest import FixedSize, Manifest, TensorSpec
 
 
 def batch_shape(manifest: Manifest, feed: Feed) -> BatchShape:
-    """How many rows of which size a feed holds, and samples of each.
+    """Check a feed and return its shape.
 
     Raises:
-        EngineFailed: the feed does not obey the manifest; the message names the input and both shapes.
+        EngineFailed: the feed does not match the manifest; the message names the input and both shapes.
     """
     expected = {spec.name for spec in manifest.inputs}
     if set(feed) != expected:

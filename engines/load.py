@@ -1,4 +1,4 @@
-"""Which engine runs a model: the table of runtimes, best first, and the choice with its reasons."""
+"""Chooses the engine that runs a model: the table of runtimes, best first, and the reasons for the choice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
-from engines.files.regular import odd_entries, open_regular
+from engines.files.regular import irregular_entries, open_regular
 from engines.manifest import ONNX_FILE, Manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.trt.build import BuildOptions
@@ -27,21 +27,21 @@ from engines.trt.engine import TrtEngine
 from engines.trt.library import load_tensorrt
 
 _log = structlog.get_logger(__name__)
-_MOST_ONNX_BYTES = 2**31
-"""Of a graph: protobuf reads no larger one."""
+_MAX_ONNX_BYTES = 2**31
+"""The largest model.onnx in bytes; protobuf reads no larger one."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What the operator decides about engines.
+    """The operator's options for engines.
 
-    choice: `auto` takes the first of the table that works here.
+    choice: `auto` selects the first runtime of the table that works here.
     threads: CPU threads of the engine; 0 means all cores.
-    cache_dir: compiled engines and precision decisions; made when needed.
-    fake_batch_s: how long the fake engine computes a batch.
-    fake_faults: where it finds what shall go wrong; None: nothing.
-    max_batch: largest batch that the service sends; GPU engines are built for it.
-    gpu: which NVIDIA GPU, as nvidia-smi counts.
+    cache_dir: folder for compiled engines and precision decisions; made when needed.
+    fake_batch_s: seconds that the fake engine takes for a batch.
+    fake_faults: the file from which the fake engine reads faults to inject; None for none.
+    max_batch: the largest batch that the service sends; GPU engines are built for it.
+    gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
     """
 
@@ -57,7 +57,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A runtime that may run a model; `open` raises EngineError or ParityTooLow where it cannot."""
+    """A runtime that may be able to run a model; `open` raises EngineError or ParityTooLow where it cannot."""
 
     name: EngineChoice
     open: Callable[[Path, Manifest, EngineOptions], Engine]
@@ -67,7 +67,7 @@ class Candidate:
 
 
 class Opened(NamedTuple):
-    """An engine, and why each better one was passed over."""
+    """The engine that was chosen, and the reason why each better one was passed over."""
 
     engine: Engine
     passed_over: dict[str, str]
@@ -91,7 +91,7 @@ def _inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> En
 
 
 def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
-    import_onnxruntime()  # what is missing most often is said first
+    import_onnxruntime()  # the library that is missing most often is checked first
     return OnnxRuntimeCudaEngine(
         directory, manifest, cuda=open_cuda(options.gpu), cache_dir=options.cache_dir, max_batch=options.max_batch
     )
@@ -121,14 +121,14 @@ CANDIDATES = (  # best first
 
 
 def candidates(choice: EngineChoice) -> tuple[Candidate, ...]:
-    """The runtimes to try for a choice, in order."""
+    """Return the runtimes to try for a choice, best first."""
     return tuple(c for c in CANDIDATES if (c.automatic if choice == "auto" else c.name == choice))
 
 
 def open_engine(
     directory: Path, manifest: Manifest, options: EngineOptions, warm_up_shapes: WarmUpShapes = lambda _: ()
 ) -> Engine:
-    """The best engine that works here, as `choose` finds it."""
+    """Open the best engine that works here, as `open_best` does."""
     return choose(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
 
 
@@ -140,25 +140,25 @@ def choose(
     gpu_is_here: Callable[[], bool] = has_nvidia_gpu,
     warm_up_shapes: WarmUpShapes = lambda _: (),
 ) -> Opened:
-    """Open and warm up the first runtime that works, and say why the better ones did not.
+    """Open and warm up the first runtime that works, and record why the better ones did not.
 
     Args:
         directory: the model's version directory.
         manifest: its manifest.
-        options: what the operator decided.
-        among: the runtimes to try; the table's by default.
-        gpu_is_here: spares hosts without a GPU the import of every GPU library.
-        warm_up_shapes: the shapes to run once: an engine that has no room for them is passed over, too.
+        options: the operator's options.
+        among: the runtimes to try; all of the table by default.
+        gpu_is_here: whether there is a GPU; without one no GPU library is imported.
+        warm_up_shapes: the shapes to run once; an engine with too little memory for them is passed over too.
 
     Raises:
-        ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or there is something
-            else than regular files.
-        EngineUnavailable: none works; the message has every reason.
-        EngineOutOfMemory: none works, and one of them for want of memory only: it may work later.
-        DeviceLost: the process must end; the next engine would compute beside a dead context, or on the CPU in silence.
+        ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or the directory
+            holds something other than regular files.
+        EngineUnavailable: no runtime works; the message has every reason.
+        EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
+        DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
     """
     to_try = candidates(options.choice) if among is None else among
-    _refuse_odd_files(directory, manifest)
+    _refuse_irregular_files(directory, manifest)
     if any(candidate.reads_onnx for candidate in to_try):
         verify_onnx(directory, manifest)
     passed_over: dict[str, str] = {}
@@ -175,7 +175,7 @@ def choose(
             passed_over[candidate.name] = str(error)
             failure = EngineOutOfMemory if isinstance(error, EngineOutOfMemory) else failure
             continue
-        except Exception as error:  # whatever a runtime raises, it must not keep the next one from serving
+        except Exception as error:  # an unexpected error of one runtime must not keep the next from being tried
             _log.exception("engine failed to open", model=manifest.key, engine=candidate.name)
             passed_over[candidate.name] = f"{type(error).__name__}: {error}"
             continue
@@ -193,16 +193,16 @@ def choose(
 
 
 def verify_onnx(directory: Path, manifest: Manifest) -> None:
-    """Compare model.onnx with the manifest's digest.
+    """Check that model.onnx has the SHA-256 digest of the manifest.
 
     Raises:
-        ModelCorrupt: it is missing, unreadable or another file.
+        ModelCorrupt: it is missing, unreadable or has another digest.
     """
     path = directory / ONNX_FILE
     digest = hashlib.sha256()
     try:
         with open_regular(path) as file:
-            while file.tell() <= _MOST_ONNX_BYTES and (block := file.read(1 << 20)):
+            while file.tell() <= _MAX_ONNX_BYTES and (block := file.read(1 << 20)):
                 digest.update(block)
     except OSError as error:
         raise ModelCorrupt(f"{path}: cannot be read ({error.strerror}); export {manifest.key} again") from error
@@ -213,10 +213,10 @@ def verify_onnx(directory: Path, manifest: Manifest) -> None:
         )
 
 
-def _refuse_odd_files(directory: Path, manifest: Manifest) -> None:
-    """A runtime opens what it finds by its name, and may wait for ever for what a FIFO or a device has to say."""
+def _refuse_irregular_files(directory: Path, manifest: Manifest) -> None:
+    """Raise ModelCorrupt if the directory holds FIFOs, devices or sockets, on which a runtime could block for ever."""
     try:
-        odd = odd_entries(directory)
+        odd = irregular_entries(directory)
     except OSError as error:
         raise ModelCorrupt(f"{directory}: cannot be read ({error.strerror}); export {manifest.key} again") from error
     if odd:

@@ -1,16 +1,16 @@
-"""manifest.json: all that the service believes about a model.
+"""manifest.json: the description of a model that the service relies on.
 
-Written by `export`, read by `engines` and `service`, which never meet otherwise. The tensor contract:
+Written by `export`, read by `engines` and `service`, which share nothing else. The tensor contract:
 
     image     float32  N×C×H×W   [0, 1], RGB or the model's 1–3 channels
     mask      float32  N×1×H×W   1 = fill, 0 = keep
     latent    float32  N×Z       standard normal
     label     uint8    N×1×H×W   class ids, 0 … classes - 1
     instance  int32    N×1×H×W   instance ids, only compared with each other
-    reference float32  N×C×H×W   [0, 1], a second picture, whose look is taken
+    reference float32  N×C×H×W   [0, 1], a second picture, whose style is transferred
     output    float32  N×C×H×W   on the [0, 1] scale, neither clamped nor composited
 
-A model that computes something once for several samples of the same picture takes `latent` N×S×Z and gives `output`
+A model that shares work between several samples of one picture takes `latent` N×S×Z and gives `output`
 N×S×C×H×W; S is the symbolic dimension `samples`.
 """
 
@@ -30,8 +30,8 @@ from engines.validation import faults
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
-_MOST_BYTES = 2**20
-"""Of a manifest; those of the families here have some thousands."""
+_MAX_BYTES = 2**20
+"""The largest manifest in bytes; real ones have a few thousand."""
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32"]
@@ -45,7 +45,7 @@ class _Frozen(BaseModel):
 
 
 class TensorSpec(_Frozen):
-    """One input or output of the graph; symbolic dimensions are `batch`, `samples`, `height` and `width`."""
+    """An input or the output of the graph; symbolic dimensions are `batch`, `samples`, `height` and `width`."""
 
     name: Literal["image", "mask", "latent", "label", "instance", "reference", "output"]
     dtype: Literal["float32", "uint8", "int32"]
@@ -70,7 +70,7 @@ class _HoleLimit(_Frozen):
 
 
 class FixedSize(_HoleLimit):
-    """The graph takes one size only."""
+    """The graph accepts one tile size only."""
 
     kind: Literal["fixed"] = "fixed"
     height: int = Field(ge=1)
@@ -91,15 +91,15 @@ class FixedSize(_HoleLimit):
         return self
 
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """The (height, width) pairs that the service sends."""
+        """Yield the (height, width) pairs that the service sends."""
         yield self.height, self.width
 
 
 class MultipleSize(_HoleLimit):
-    """The graph takes any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
+    """The graph accepts any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
 
-    `fit` says how a whole image gets into a tile: padded (and only scaled when it is larger than the largest
-    tile), or resized. Inpainting may crop round the holes instead: service/imaging/crops.py.
+    `fit` says how a whole image is fitted into a tile: padded (and scaled only if it is larger than the largest
+    tile), or resized. Inpainting may crop around the holes instead: service/imaging/crops.py.
     """
 
     kind: Literal["multiple"] = "multiple"
@@ -114,7 +114,7 @@ class MultipleSize(_HoleLimit):
         return self
 
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """The (height, width) pairs that the service sends."""
+        """Yield the (height, width) pairs that the service sends."""
         yield from product(self.sides, self.sides)
 
 
@@ -122,7 +122,7 @@ SizeRule = Annotated[FixedSize | MultipleSize, Field(discriminator="kind")]
 
 
 class ParityCase(_Frozen):
-    """One comparison of a backend against torch FP32 on one kind of input."""
+    """The comparison of one backend with torch in FP32 on one kind of input."""
 
     backend: str = Field(description="onnx-fp32, onnx-fp16 or an engine's name and precision")
     inputs: str = Field(description="ordinary, empty, full, …")
@@ -132,14 +132,14 @@ class ParityCase(_Frozen):
 
 
 class Parity(_Frozen):
-    """What export measured before it published the model."""
+    """The measurements of the export, taken before it published the model."""
 
     bar_db: float = Field(description="an engine whose outputs fall under this PSNR is refused")
     cases: tuple[ParityCase, ...]
 
 
 class Manifest(_Frozen):
-    """Schema 1 of manifest.json."""
+    """The content of manifest.json, schema 1."""
 
     schema_version: Literal[1] = 1
     name: ModelName
@@ -168,46 +168,46 @@ class Manifest(_Frozen):
 
     @property
     def key(self) -> str:
-        """`name/version`, as in the X-Model header."""
+        """The model's name and version, `name/version`, as in the X-Model header."""
         return f"{self.name}/{self.version}"
 
     def input(self, name: str) -> TensorSpec | None:
-        """The input of that name, or None where the model has none."""
+        """Return the input of that name, or None if the model has none."""
         return next((spec for spec in self.inputs if spec.name == name), None)
 
     @property
     def image_channels(self) -> int:
-        """Channels of the `image` input; 0 where the model takes none."""
+        """The number of channels of the `image` input; 0 if the model has none."""
         spec = self.input("image")
         return int(spec.shape[1]) if spec else 0
 
     @property
     def output_channels(self) -> int:
-        """Channels of the output."""
+        """The number of channels of the output."""
         return int(self.output.shape[-3])
 
     @property
     def diverse(self) -> bool:
-        """Whether it draws from a latent: another seed gives another picture."""
+        """Whether the model has a latent input, so that another seed gives another picture."""
         return self.input("latent") is not None
 
     @property
     def samples_together(self) -> bool:
-        """Whether it takes several latents for each row of a batch."""
+        """Whether the model accepts several latents for each row of a batch."""
         latent = self.input("latent")
         return latent is not None and "samples" in latent.shape
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a model's version directory.
+    """Read the manifest of a model's version directory.
 
     Raises:
-        ManifestInvalid: the file is missing, no regular file, malformed or of an unknown schema; the message names
+        ManifestInvalid: the file is missing, not a regular file, malformed or of an unknown schema; the message names
             the field.
     """
     path = directory / MANIFEST_FILE
     try:
-        return Manifest.model_validate_json(read_regular(path, _MOST_BYTES))
+        return Manifest.model_validate_json(read_regular(path, _MAX_BYTES))
     except OSError as error:
         raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
     except ValidationError as error:

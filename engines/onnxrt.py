@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: the reference that every other engine is compared with."""
+"""ONNX Runtime on the CPU: the reference that the other engines are compared with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engines.manifest import ONNX_FILE, Manifest
 
 
 class OnnxRuntimeEngine(Engine):
-    """Runs model.onnx as it is; FP16 graphs compute in whatever the provider has kernels for.
+    """Run model.onnx unchanged; FP16 graphs compute in the precision that the CPU provider has kernels for.
 
     Args:
         directory: the model's version directory.
@@ -38,7 +38,7 @@ class OnnxRuntimeEngine(Engine):
         batch_shape(self.manifest, feed)
         try:
             (output,) = self._session.run(["output"], dict(feed))
-        except Exception as error:  # the runtime raises a dozen unrelated types; all of them are this batch's
+        except Exception as error:  # ONNX Runtime raises many unrelated types; each concerns this batch only
             raise EngineFailed(f"{self.manifest.key} on onnxrt: {_first_line(error)}") from error
         return {"output": output}
 
@@ -57,7 +57,7 @@ def _open_session(path: Path, manifest: Manifest, threads: int) -> Any:
     options.log_severity_level = 3
     try:
         return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the same dozen types; whatever it is, this graph does not load here
+    except Exception as error:  # as above; this graph does not load here
         raise EngineUnavailable(f"onnxrt cannot load {manifest.key}: {_first_line(error)}") from error
 
 

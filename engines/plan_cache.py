@@ -1,6 +1,6 @@
-"""Built engines on disk, each with the facts that it was built for.
+"""The cache of built engines on disk, each with the facts that it was built for.
 
-A file that is not whole, or not meant for these facts, is as good as none: the engine is built anew.
+A file that is damaged or was built for other facts is treated as missing: the engine is built again.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from pathlib import Path
 
 import structlog
 
+from engines.files.atomic import write_atomically
 from engines.files.regular import read_regular
-from engines.files.whole import write_whole
 from engines.parity.decisions import fingerprint
 
 _MAGIC = b"RETOUCH-PLAN-1\0\0"
 _LENGTH = struct.Struct("<I")
-_LARGEST_HEADER = 1 << 20
-_MOST_BYTES = 16 * 2**30
-"""Of a file; more than the memory of the GPUs that small models are built for."""
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_BYTES = 16 * 2**30
+"""The largest file in bytes; more than the memory of any GPU that such models are built for."""
 
 _log = structlog.get_logger(__name__)
 
 
 class PlanCache:
-    """Files of magic, header length, header (JSON: facts and sha256 of the content) and content."""
+    """Cache files of this layout: magic, header length, header (JSON: facts and the content's SHA-256), content."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def path(self, facts: Mapping[str, object]) -> Path:
-        """Where the plan for these facts lies."""
+        """Return the file of the plan for these facts."""
         return self._directory / f"{facts.get('model', 'shared')}-{fingerprint(facts)}.plan".replace("/", "-")
 
     def get(self, facts: Mapping[str, object]) -> bytes | None:
-        """The content that was put for exactly these facts; None when there is none, or it is damaged or foreign."""
+        """Return the content stored for exactly these facts; None if there is none or it is damaged."""
         path = self.path(facts)
         try:
-            return _unpack(read_regular(path, _MOST_BYTES), facts)
+            return _unpack(read_regular(path, _MAX_BYTES), facts)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -48,15 +48,15 @@ class PlanCache:
             return None
 
     def put(self, facts: Mapping[str, object], content: bytes) -> None:
-        """Keep it; a cache that cannot be written costs time at the next start and nothing else."""
+        """Store the content; if that fails, the next start only takes longer."""
         path = self.path(facts)
         try:
-            write_whole(path, _pack(facts, content))
+            write_atomically(path, _pack(facts, content))
         except OSError as error:
             _log.warning("plan not kept", path=str(path), reason=error.strerror)
 
     def discard(self, facts: Mapping[str, object]) -> None:
-        """Forget a plan that the runtime refused; one that cannot be removed is refused again at the next start."""
+        """Remove a plan that the runtime refused; if that fails, it is refused again at the next start."""
         path = self.path(facts)
         try:
             path.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ def _unpack(file: bytes, facts: Mapping[str, object]) -> bytes:
     if not file.startswith(_MAGIC) or len(file) < start:
         raise ValueError("no plan of this format")
     (length,) = _LENGTH.unpack(file[len(_MAGIC) : start])
-    if length > min(_LARGEST_HEADER, len(file) - start):
+    if length > min(_MAX_HEADER_BYTES, len(file) - start):
         raise ValueError("its header is cut off")
     header = json.loads(file[start : start + length])
     if not isinstance(header, dict) or header.get("facts") != _plain(facts):
@@ -86,5 +86,5 @@ def _unpack(file: bytes, facts: Mapping[str, object]) -> bytes:
 
 
 def _plain(facts: Mapping[str, object]) -> object:
-    """The facts as they look after a trip through JSON."""
+    """Convert the facts to plain JSON values, so that they compare equal to those read from a file."""
     return json.loads(json.dumps(facts, sort_keys=True, default=str))

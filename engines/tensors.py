@@ -1,4 +1,4 @@
-"""The manifest's symbolic dimensions, made numbers, and how large they get."""
+"""Numbers for the manifest's symbolic dimensions: tensor shapes and the largest batch."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from engines.base import BatchShape
 from engines.manifest import Manifest, TensorSpec
 
 MOST_SAMPLES = 8
-"""Of one row, that a request may ask for."""
+"""The most samples that a request may ask for; a row of a batch can have that many."""
 
 
 def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:
-    """What a GPU engine's memory holds: that many rows of the largest tile, and all the samples of one row."""
+    """Return the batch that a GPU engine allocates for: rows of the largest tile, and all samples of one row."""
     height, width = max(manifest.size.buckets(), key=lambda size: size[0] * size[1])
     rows = most_rows(manifest, max_batch)
     return BatchShape(max(rows, MOST_SAMPLES) if manifest.samples_together else rows, height, width)
 
 
 def most_rows(manifest: Manifest, max_batch: int) -> int:
-    """The most rows of one sample each in a batch: what the service sends, within the model's own limit."""
+    """Return the most rows of one sample each in a batch: the service's limit or the model's, whichever is lower."""
     return min(max_batch, manifest.max_batch)
 
 
 def tensor_shape(spec: TensorSpec, shape: BatchShape) -> tuple[int, ...]:
-    """The dimensions of a tensor in a batch of that shape."""
+    """Return the dimensions of a tensor in a batch of that shape."""
     sizes = shape._asdict()
     return tuple(d if isinstance(d, int) else sizes[d] for d in spec.shape)

@@ -1,4 +1,4 @@
-"""What is wrong with values that people wrote, in this project's words: settings, form fields, options, manifests."""
+"""Messages for invalid values that people wrote: settings, form fields, options and manifests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 
 def unknown_name(what: str, name: str, known: Collection[str]) -> str:
-    """Say that nothing is called `name`, and what was probably meant: the nearest of the known names, if one is near.
+    """Return the message for an unknown name, with the nearest known name if one is similar.
 
     Args:
         what: the kind of name, as in `setting`.
-        name: what was written.
-        known: what could have been.
+        name: the unknown name.
+        known: the valid names.
     """
     nearest = get_close_matches(name.lower(), {each.lower(): each for each in known}, n=1)
     meant = next((each for each in known if nearest and each.lower() == nearest[0]), None)
@@ -22,12 +22,12 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
 
 
 def faults(error: ValidationError, what: str, known: Collection[str] = ()) -> str:
-    """Every fault that pydantic found, with its place; unknown names as `unknown_name` says it.
+    """Return one message with every validation error of pydantic and its field; unknown names as by `unknown_name`.
 
     Args:
-        error: as a model's validation raised it; values are never quoted, they may be secret.
-        what: the kind of the names, as in `setting`.
-        known: the names at the top level.
+        error: raised by a model's validation; values are not quoted, because they may be secret.
+        what: the kind of the fields, as in `setting`.
+        known: the valid names at the top level.
     """
     parts = []
     for fault in error.errors(include_url=False):

@@ -1,1 +1,1 @@
-"""The engines for a CPU."""
+"""OpenVINO on the CPU, and the interface of engines with lanes (independent streams)."""

@@ -1,4 +1,4 @@
-"""Engines that compute several batches side by side on one device, each on its share of it."""
+"""The interface of engines with lanes: independent streams that compute several batches at once on one device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from engines.base import Engine, Feed, Outputs
 
 
 class LaneEngine(Engine):
-    """An engine with lanes. One thread uses it; `infer` takes all of the device, and is not called beside a lane."""
+    """An engine whose lanes compute batches independently of each other.
+
+    One thread uses it. `infer` uses the whole device and is never called while a lane computes.
+    """
 
     lanes: int
-    """How many batches may be on their way at once; 1 where `infer` alone is of use."""
+    """The number of batches that can be computed at once; 1 where there is no second lane."""
 
     @abstractmethod
     def begin(self, lane: int, feed: Feed, done: Callable[[], None]) -> None:
@@ -20,8 +23,8 @@ class LaneEngine(Engine):
 
         Args:
             lane: 0 to `lanes` - 1.
-            feed: as for `infer`; the lane's until `end`.
-            done: called once it has been computed, on a thread of the engine's; not of a batch that failed.
+            feed: as for `infer`; it must not change before `end` has returned.
+            done: called on one of the engine's threads when the batch is computed; not called for a batch that failed.
 
         Raises:
             EngineFailed: this batch failed; the lane is free.
@@ -30,8 +33,15 @@ class LaneEngine(Engine):
 
     @abstractmethod
     def ended(self, lane: int) -> bool:
-        """Whether `end` would not have to wait; does not wait itself."""
+        """Return whether the batch is finished, so that `end` would not wait."""
 
     @abstractmethod
     def end(self, lane: int) -> Outputs:
-        """Wait for the batch on a lane, which is free then. Returns as `infer`, but the caller's; raises as `begin`."""
+        """Wait for the batch on a lane and free the lane.
+
+        Returns:
+            The outputs, as from `infer`, but the caller owns the arrays.
+
+        Raises:
+            EngineFailed, EngineDead: as `begin`.
+        """

@@ -1,10 +1,11 @@
-"""OpenVINO on the CPU: the default where there is no GPU.
+"""OpenVINO on the CPU: the default on hosts without a GPU.
 
-One compile with dynamic shapes serves every bucket and batch: a compile per shape was no faster (docs/benchmarks.md).
-bf16 halves the time on processors that have it, and is used only where its outputs stay above the model's bar.
+One compilation with dynamic shapes serves every tile and batch size: one for each shape was no faster
+(docs/benchmarks.md). bf16 halves the time on processors that have it, and is used only where the outputs stay above the
+model's parity bar.
 
-A row on its own has all threads. Beside that there are two lanes with half of the threads each, for batches that go
-their own way: all threads on one row would meet in each layer, and wait for whichever has lost its core.
+A batch of one row uses all threads. For larger batches there are two lanes with half of the threads each: with all
+threads on one batch, every layer would wait for the slowest thread.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from engines.parity.probes import probe_feeds
 from engines.tensors import tensor_shape
 
 _DECISIONS_FORMAT = 1
-"""Counted up when the probes or the rule change, so that older decisions are not believed."""
+"""The format of stored precision decisions; increased when the probes or the rule change, which discards older ones."""
 _LANES = 2
 _SOURCE_LINE = re.compile(r"Exception from \S+:\d+:")
 
 
 @dataclass(slots=True)
-class _Flight:
-    """A batch on its lane."""
+class _LaneBatch:
+    """A batch that a lane computes."""
 
     feed: Feed
-    """Read where it lies, until the end."""
+    """Inputs, which OpenVINO reads in place until the batch is finished."""
     output: Array
     computed: bool = False
 
 
 class OpenVinoEngine(LaneEngine):
-    """Compiles model.onnx for this CPU.
+    """Compile and run model.onnx on this CPU.
 
     Args:
         directory: the model's version directory.
         manifest: its manifest.
         threads: CPU threads; 0 means all cores.
-        cache_dir: where compiled graphs and precision decisions are kept; made when needed.
+        cache_dir: folder for compiled graphs and precision decisions; made when needed.
 
     Raises:
         EngineUnavailable: openvino is not installed, or it cannot compile this graph.
@@ -65,12 +66,12 @@ class OpenVinoEngine(LaneEngine):
     def __init__(self, directory: Path, manifest: Manifest, *, threads: int = 0, cache_dir: Path) -> None:
         self.manifest = manifest
         compiler = _Compiler(directory / ONNX_FILE, manifest, threads, cache_dir / "openvino")
-        decision = _decide(compiler, manifest, DecisionCache(cache_dir / "precision"))
+        decision = _choose_precision(compiler, manifest, DecisionCache(cache_dir / "precision"))
         self.precision = decision.precision
         self.note = decision.why
         self._request: Any = compiler.request(decision.precision)
         self._lanes: list[Any] = compiler.lanes(decision.precision) if manifest.max_batch > 1 else []
-        self._flights: dict[int, _Flight] = {}
+        self._batches: dict[int, _LaneBatch] = {}
         self._tensor = compiler.tensor
         self.lanes = len(self._lanes) or 1
 
@@ -79,51 +80,52 @@ class OpenVinoEngine(LaneEngine):
         try:
             if shape.batch == 1 or not self._lanes:
                 return {"output": _run(self._request, feed)}
-            return {"output": self._infer_side_by_side(feed, shape)}
-        except Exception as error:  # the runtime raises RuntimeError and its kin; all of them are this batch's
+            return {"output": self._infer_on_lanes(feed, shape)}
+        except Exception as error:  # OpenVINO raises RuntimeError and others; each concerns this batch only
             raise self._failure(error) from error
 
     def begin(self, lane: int, feed: Feed, done: Callable[[], None]) -> None:
         output = self._blank_output(self._shape(feed))
-        flight = _Flight(feed, output)
+        batch = _LaneBatch(feed, output)
 
         def computed(_: object) -> None:
-            flight.computed = True
+            batch.computed = True
             done()
 
         try:
             self._start(lane, feed, output, computed)
-        except Exception as error:  # as above
+        except Exception as error:  # as in `infer`
             raise self._failure(error) from error
-        self._flights[lane] = flight
+        self._batches[lane] = batch
 
     def ended(self, lane: int) -> bool:
-        try:  # of a batch that failed nobody is told, and asking raises
-            return self._flights[lane].computed or bool(self._lanes[lane].wait_for(0))
-        except Exception:  # `end` says what it was
+        try:  # no callback is called for a batch that failed, and `wait_for` raises its error
+            return self._batches[lane].computed or bool(self._lanes[lane].wait_for(0))
+        except Exception:  # `end` raises the error
             return True
 
     def end(self, lane: int) -> Outputs:
-        flight = self._flights.pop(lane)
+        batch = self._batches.pop(lane)
         try:
             self._lanes[lane].wait()
-        except Exception as error:  # as above
+        except Exception as error:  # as in `infer`
             raise self._failure(error) from error
         finally:
-            self._lanes[lane].set_callback(_nobody, None)  # it would keep who was told until the next batch
-        return {"output": flight.output}
+            # the callback would otherwise be kept alive until the next batch
+            self._lanes[lane].set_callback(_ignore, None)
+        return {"output": batch.output}
 
     def close(self) -> None:
         self._request, self._lanes = None, []
 
-    def _infer_side_by_side(self, feed: Feed, shape: BatchShape) -> Array:
-        """An equal part on each lane; of an odd number of rows the last one afterwards, by all threads."""
+    def _infer_on_lanes(self, feed: Feed, shape: BatchShape) -> Array:
+        """Compute an equal part on each lane; an odd last row is computed afterwards by all threads."""
         output = self._blank_output(shape)
         part = shape.batch // _LANES
-        with ExitStack() as begun:  # whatever fails, nothing runs on when this returns
+        with ExitStack() as begun:  # waits for all started parts, whatever fails
             for lane, request in enumerate(self._lanes):
                 rows = slice(lane * part, (lane + 1) * part)
-                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], _nobody)
+                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], _ignore)
                 begun.callback(request.wait)
         if shape.batch % _LANES:
             output[-1:] = _run(self._request, {name: array[-1:] for name, array in feed.items()})
@@ -148,7 +150,7 @@ class OpenVinoEngine(LaneEngine):
 
 
 class _Compiler:
-    """Compiles one graph in the precisions asked for, each once."""
+    """Compiles one graph, once for each precision that is asked for."""
 
     def __init__(self, path: Path, manifest: Manifest, threads: int, cache_dir: Path) -> None:
         try:
@@ -173,14 +175,14 @@ class _Compiler:
         return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
     def request(self, precision: str) -> Any:
-        """An inference request of the graph in `fp32` or `bf16`, which all threads work on."""
+        """Return an inference request in `fp32` or `bf16` that uses all threads."""
         if precision not in self._requests:
             compiled = self._compile(precision, {"PERFORMANCE_HINT": "LATENCY"})
             self._requests[precision] = compiled.create_infer_request()
         return self._requests[precision]
 
     def lanes(self, precision: str) -> list[Any]:
-        """A request for each lane, which share the threads; none where there is one thread only."""
+        """Return one inference request per lane, which share the threads; empty where there is only one thread."""
         if self.request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _LANES:
             return []
         compiled = self._compile(precision, {"NUM_STREAMS": _LANES})
@@ -190,27 +192,28 @@ class _Compiler:
         config = {**self._threads, **how, "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32"}
         try:
             return self._core.compile_model(str(self._path), "CPU", {**config, **self._cache})
-        except Exception:  # the runtime's own types; a cache that is damaged or read-only must not matter
+        except Exception:  # OpenVINO's own error types; a damaged or read-only cache must not matter
             try:
                 return self._core.compile_model(str(self._path), "CPU", {**config, "CACHE_DIR": ""})
-            except Exception as error:  # the same; now it is the graph
+            except Exception as error:  # as above; without a cache, the graph is at fault
                 raise EngineUnavailable(f"openvino cannot compile {self._key}: {_one_line(error)}") from error
 
 
 @cache
 def _core() -> Any:
-    """The runtime, one for the process and never freed.
+    """Return the OpenVINO runtime: one for the process, and never freed.
 
-    Its CPU plugin gives the thread that first compiles a stack for signals, and takes it back when it is freed: to the
-    one of before, which by then may be that of another plugin, freed first. The next signal then ends the process.
+    When OpenVINO's CPU plugin first compiles, it installs an alternate signal stack for that thread; when it is freed,
+    it restores the previous one. That may belong to another plugin that was freed earlier, and then the next signal
+    ends the process.
     """
     import openvino as ov  # noqa: PLC0415 - as above
 
     return ov.Core()
 
 
-def _decide(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
-    """bf16 where the processor has it and the model's bar holds, else fp32."""
+def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
+    """Choose bf16 where the processor has it and the outputs stay above the model's bar, else fp32."""
     if not compiler.has_bf16:
         return Decision(precision="fp32", why="this processor has no bf16 instructions")
     key = fingerprint(
@@ -227,12 +230,12 @@ def _decide(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> De
     )
     if (known := cache.get(key)) and known.precision in ("bf16", "fp32"):
         return known
-    decision = _measure(compiler, manifest)
+    decision = _measure_bf16(compiler, manifest)
     cache.put(key, decision)
     return decision
 
 
-def _measure(compiler: _Compiler, manifest: Manifest) -> Decision:
+def _measure_bf16(compiler: _Compiler, manifest: Manifest) -> Decision:
     bar_db = manifest.parity.bar_db
     reference, candidate = compiler.request("fp32"), compiler.request("bf16")
     verdict = compare(lambda feed: _run(reference, feed), lambda feed: _run(candidate, feed), probe_feeds(manifest))
@@ -242,14 +245,14 @@ def _measure(compiler: _Compiler, manifest: Manifest) -> Decision:
 
 
 def _run(request: Any, feed: Feed) -> Array:
-    # shared memory both ways: nothing is copied, and one request takes every shape
+    # shared memory for inputs and outputs avoids copies; one request serves every shape
     return np.asarray(request.infer(dict(feed), share_inputs=True, share_outputs=True)[0])
 
 
-def _nobody(_: object) -> None:
-    """Is told that a batch was computed."""
+def _ignore(_: object) -> None:
+    """Do nothing; the callback of requests that nobody waits for."""
 
 
 def _one_line(error: Exception) -> str:
-    """What went wrong, without the lines of OpenVINO's sources that come before it."""
+    """Return OpenVINO's message on one line, without the references to its source files that precede it."""
     return re.sub(r"\s+", " ", _SOURCE_LINE.sub("", str(error))).strip()[:300]

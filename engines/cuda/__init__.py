@@ -1,1 +1,1 @@
-"""CUDA without torch, and the engines that use it beside TensorRT."""
+"""CUDA through cuda-python, and the engines other than TensorRT that run on it."""

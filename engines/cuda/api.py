@@ -1,7 +1,7 @@
-"""CUDA without torch: memory, streams, events and graphs through cuda-python.
+"""A small CUDA interface through cuda-python, without torch: memory, streams, events and graphs.
 
-Whoever makes an object closes it; closing twice is allowed. Nothing here is safe for two threads at once: one thread
-owns the device.
+Whoever creates an object closes it; a second close does nothing. Nothing here is thread-safe: one thread owns the
+device.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.cuda.statuses import error_of
+from engines.cuda.status_errors import error_for_status
 from engines.errors import EngineError, EngineUnavailable
 
 
 class Device(NamedTuple):
-    """What a plan depends on."""
+    """The properties of a GPU that a TensorRT plan depends on."""
 
     name: str
     capability: tuple[int, int]
     driver: int
-    """The CUDA version that the driver speaks, such as 13000."""
+    """The highest CUDA version that the driver supports, such as 13000 for 13.0."""
     memory_bytes: int
 
 
 class Cuda:
-    """One device, and the calls that are made to it.
+    """One CUDA device and the calls of the CUDA runtime on it.
 
     Args:
-        runtime: `cuda.bindings.runtime`, or what behaves like it.
-        index: the device.
+        runtime: the module `cuda.bindings.runtime`, or a fake with the same functions.
+        index: the device's number.
 
     Raises:
         EngineUnavailable: there is no such device, or no driver for it.
@@ -55,54 +55,54 @@ class Cuda:
         )
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call the runtime; returns its result (a tuple where there are several).
+        """Call a function of the CUDA runtime; returns its result, a tuple if there are several.
 
         Raises:
-            EngineOutOfMemory, DeviceLost, EngineUnavailable, EngineFailed: by what the runtime answers.
+            EngineOutOfMemory, DeviceLost, EngineUnavailable, EngineFailed: depending on the status that it returns.
         """
         status, *results = getattr(self.runtime, function)(*arguments)
         self.check(function, status)
         return results[0] if len(results) == 1 else tuple(results)
 
     def check(self, function: str, status: Any) -> None:
-        """Raise what a status of the runtime means, if it is an error; as `call`."""
+        """Raise the error for a status of the CUDA runtime unless it is success; raises as `call`."""
         if int(status) != 0:
-            raise error_of(function, getattr(status, "name", str(status)))
+            raise error_for_status(function, getattr(status, "name", str(status)))
 
     def use(self) -> None:
-        """Make this device the calling thread's; a thread does so once, before anything else."""
+        """Make this device current for the calling thread; each thread calls this once, before anything else."""
         self.call("cudaSetDevice", self.index)
 
     def stream(self) -> Stream:
-        """A new stream that does not wait for the default one."""
+        """Create a stream that does not synchronise with the default stream."""
         return Stream(self, self.call("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
 
     def event(self) -> Event:
-        """A new event that can be timed."""
+        """Create an event that records its time."""
         return Event(self, self.call("cudaEventCreate"))
 
     def device_buffer(self, nbytes: int) -> DeviceBuffer:
-        """Uninitialised device memory."""
+        """Allocate uninitialised device memory."""
         return DeviceBuffer(self, int(self.call("cudaMalloc", nbytes)), nbytes)
 
     def pinned_buffer(self, nbytes: int) -> PinnedBuffer:
-        """Page-locked host memory, which copies without the processor."""
+        """Allocate page-locked host memory, which the device can copy from and to without the CPU."""
         return PinnedBuffer(self, int(self.call("cudaMallocHost", nbytes)), nbytes)
 
     def copy_in(self, target: DeviceBuffer, source: PinnedBuffer, nbytes: int, stream: Stream) -> None:
-        """Start copying to the device; `source` must not change before the stream gets there."""
+        """Start a copy to the device; `source` must not change before the stream has executed it."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyHostToDevice", stream)
 
     def copy_out(self, target: PinnedBuffer, source: DeviceBuffer, nbytes: int, stream: Stream) -> None:
-        """Start copying from the device; `target` is valid once the stream got there."""
+        """Start a copy from the device; `target` is valid once the stream has executed it."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToHost", stream)
 
     def copy_within(self, target: DeviceBuffer, source: DeviceBuffer, nbytes: int, stream: Stream) -> None:
-        """Start copying from one place of the device to another."""
+        """Start a copy between two buffers of the device."""
         self._copy(target.address, source.address, nbytes, "cudaMemcpyDeviceToDevice", stream)
 
     def clear(self, target: DeviceBuffer, nbytes: int, stream: Stream) -> None:
-        """Start setting the first bytes to zero."""
+        """Start to set the first `nbytes` bytes to zero."""
         self.call("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)
 
     def _copy(self, target: int, source: int, nbytes: int, kind: str, stream: Stream) -> None:
@@ -111,7 +111,7 @@ class Cuda:
 
     @contextmanager
     def capture(self, stream: Stream) -> Iterator[Callable[[], Graph]]:
-        """Record what is launched on the stream instead of running it; call what this yields after the block.
+        """Record the work launched on the stream; the yielded function returns the graph after the block.
 
         Raises:
             EngineError: something in the block cannot be captured; the stream can be used again.
@@ -129,7 +129,7 @@ class Cuda:
     def _abandon_capture(self, stream: Stream) -> None:
         try:
             graph = self.call("cudaStreamEndCapture", stream.handle)
-        except EngineError:  # the capture was broken already, which is why it is abandoned
+        except EngineError:  # the capture had failed already, and the caller has that error
             return
         self.call("cudaGraphDestroy", graph)
 
@@ -142,7 +142,7 @@ class Cuda:
 
 @dataclass(slots=True)
 class _Handle:
-    """Something that the runtime gave and wants back."""
+    """A handle of the CUDA runtime that must be destroyed."""
 
     cuda: Cuda
     handle: Any
@@ -154,18 +154,18 @@ class _Handle:
 
 
 class Stream(_Handle):
-    """A queue of work that the device does in order."""
+    """A CUDA stream: a queue of work that the device executes in order."""
 
     def synchronise(self) -> None:
-        """Wait for everything in the queue.
+        """Wait until everything in the queue is executed.
 
         Raises:
-            EngineDead: the work went wrong in a way that the device does not survive.
+            EngineDead: the work failed and the CUDA context is lost.
         """
         self.cuda.call("cudaStreamSynchronize", self.handle)
 
     def wait_for(self, event: Event) -> None:
-        """Let later work wait for the event, without the processor waiting."""
+        """Make later work on this stream wait for the event, without blocking the CPU."""
         self.cuda.call("cudaStreamWaitEvent", self.handle, event.handle, 0)
 
     def close(self) -> None:
@@ -173,13 +173,13 @@ class Stream(_Handle):
 
 
 class Event(_Handle):
-    """A mark in a stream."""
+    """A CUDA event: a point in a stream that can be waited for and timed."""
 
     def record(self, stream: Stream) -> None:
         self.cuda.call("cudaEventRecord", self.handle, stream.handle)
 
     def passed(self) -> bool:
-        """Whether the device has passed the mark; does not wait."""
+        """Return whether the device has reached the event, without waiting."""
         status, *_ = self.cuda.runtime.cudaEventQuery(self.handle)
         if getattr(status, "name", "") == "cudaErrorNotReady":
             return False
@@ -187,11 +187,11 @@ class Event(_Handle):
         return True
 
     def synchronise(self) -> None:
-        """Wait until the device has passed the mark."""
+        """Wait until the device has reached the event."""
         self.cuda.call("cudaEventSynchronize", self.handle)
 
     def seconds_since(self, earlier: Event) -> float:
-        """Device time between two marks that were passed."""
+        """Return the device time between two events that have been reached, in seconds."""
         return float(self.cuda.call("cudaEventElapsedTime", earlier.handle, self.handle)) / 1e3
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class Event(_Handle):
 
 
 class Graph(_Handle):
-    """Recorded work, launched as one."""
+    """A CUDA graph: recorded work that one call launches."""
 
     def launch(self, stream: Stream) -> None:
         self.cuda.call("cudaGraphLaunch", self.handle, stream.handle)
@@ -210,7 +210,7 @@ class Graph(_Handle):
 
 @dataclass(slots=True)
 class DeviceBuffer:
-    """Memory on the device."""
+    """An allocation of device memory."""
 
     cuda: Cuda
     address: int
@@ -224,14 +224,14 @@ class DeviceBuffer:
 
 @dataclass(slots=True)
 class PinnedBuffer:
-    """Page-locked memory on the host."""
+    """An allocation of page-locked host memory."""
 
     cuda: Cuda
     address: int
     nbytes: int
 
     def array(self, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-        """The start of the memory as an array of that shape; not valid after `close`."""
+        """View the start of the memory as an array of that shape; invalid after `close`."""
         memory = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
         flat: NDArray[Any] = np.frombuffer(memoryview(memory), np.dtype(dtype), int(np.prod(shape)))
         return flat.reshape(shape)
@@ -243,7 +243,7 @@ class PinnedBuffer:
 
 
 def driver_version() -> int:
-    """The CUDA version that the driver speaks, such as 13000, on hosts without cuda-python too; 0 without a driver."""
+    """Return the CUDA version that the driver supports, such as 13000, without cuda-python; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -254,7 +254,7 @@ def driver_version() -> int:
 
 
 def open_cuda(index: int = 0) -> Cuda:
-    """The CUDA device of this host.
+    """Open a CUDA device of this host.
 
     Raises:
         EngineUnavailable: cuda-python, a driver or the device is missing.

@@ -1,4 +1,4 @@
-"""Is there a GPU at all: asked before anything of CUDA is imported, and answered without it."""
+"""Detects NVIDIA GPUs from device files, without importing any CUDA library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-_NODES = ("nvidiactl", "nvidia0", "dxg")  # the driver's own, and WSL's
+_NODES = ("nvidiactl", "nvidia0", "dxg")  # device nodes of the Linux driver, and of WSL
 
 
 def visible_gpus(environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
-    """The GPUs of this process, each as CUDA_VISIBLE_DEVICES names it; empty without any (Linux).
+    """Return the GPUs of this process, each as CUDA_VISIBLE_DEVICES names it; empty if there are none (Linux only).
 
-    CUDA counts from 0 what is there, whichever numbers the nodes have: a container's only GPU may be `nvidia3`.
+    CUDA numbers the visible GPUs from 0, whatever the numbers of their nodes: a container's only GPU may be `nvidia3`.
     """
     if (chosen := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [gpu for name in chosen.split(",") if (gpu := name.strip()) and gpu != "-1"]
@@ -21,5 +21,5 @@ def visible_gpus(environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[s
 
 
 def has_nvidia_gpu(dev: Path = Path("/dev"), platform: str = sys.platform) -> bool:
-    """Whether the kernel shows an NVIDIA device; True where that cannot be seen (not Linux), so that CUDA answers."""
+    """Return whether the kernel shows an NVIDIA device; True on systems other than Linux, where CUDA must decide."""
     return not platform.startswith("linux") or any((dev / node).exists() for node in _NODES)

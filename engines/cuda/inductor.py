@@ -1,7 +1,8 @@
-"""torch.compile on an NVIDIA GPU, for hosts with torch and no TensorRT: one compiled module and one CUDA graph a shape.
+"""torch.compile (inductor) on an NVIDIA GPU, for hosts with torch and without TensorRT.
 
-It runs `program.pt2`, which `retouch export --program` writes with this host's own torch, because a program of a newer
-torch may not load in an older one. What was compiled is kept for the next start.
+Each shape has one compiled module and one CUDA graph. The engine runs `program.pt2`, which `retouch export --program`
+writes with this host's own torch, because an older torch may not load a program of a newer one. Compiled code is cached
+for the next start.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Compiled:
-    """One shape: where its batch lies in the engine's memory, what computes on it, and the recording of that."""
+class _CompiledShape:
+    """One compiled shape: its views of the engine's memory, the compiled module and the module's CUDA graph."""
 
     inputs: dict[str, torch.Tensor]
     output: torch.Tensor
@@ -53,20 +54,20 @@ class _Compiled:
     graph: Any = None
 
     def run(self) -> None:
-        """Compute kernel by kernel."""
+        """Run the module kernel by kernel, without the graph."""
         self.output.copy_(self.module(*self.inputs.values()))
 
 
 class InductorEngine(Engine):
-    """A compiled program.
+    """Compile and run the model's exported program, once for each shape.
 
     Args:
         directory: the model's version directory.
         manifest: its manifest.
         device: `cuda:0`, …; `cpu` runs without graphs, for tests.
-        cache_dir: where compiled code and the parity verdict are kept; made when needed.
-        max_batch: largest batch that the service sends.
-        backend: of torch.compile.
+        cache_dir: folder for compiled code and parity results; made when needed.
+        max_batch: the largest batch that the service sends.
+        backend: the backend of torch.compile.
 
     Raises:
         EngineUnavailable: torch, the GPU or `program.pt2` is missing, or the program does not load in this torch.
@@ -88,7 +89,7 @@ class InductorEngine(Engine):
         self.manifest = manifest
         self.precision = manifest.precision
         self.device = device
-        stat = _stat(directory / PROGRAM_FILE)  # before torch is imported, which takes seconds
+        stat = _program_stat(directory / PROGRAM_FILE)  # before the import of torch, which takes seconds
         self._torch = _import_torch(device)
         self._backend = backend
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
@@ -96,8 +97,8 @@ class InductorEngine(Engine):
         self._graphs = True
         self._pool: Any = None
         self._streams: dict[int, Any] = {}
-        self._shapes: dict[BatchShape, _Compiled] = {}
-        self._facts = self._describe(stat)
+        self._shapes: dict[BatchShape, _CompiledShape] = {}
+        self._facts = self._cache_key_facts(stat)
         self._artifacts = PlanCache(cache_dir / "inductor")
         if (kept := self._artifacts.get(self._facts)) is not None:
             self._torch.compiler.load_cache_artifacts(kept)
@@ -106,17 +107,17 @@ class InductorEngine(Engine):
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        """Device addresses of every input and of `output`, for a pipeline that fills and reads the memory itself."""
         return {name: tensor.data_ptr() for name, tensor in self._memory.items()}
 
     def use_graphs(self, on: bool) -> None:
-        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        """Choose whether each shape is launched as one CUDA graph (the default) or kernel by kernel."""
         self._graphs = on
 
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
-        """Compute what lies in device memory, on that stream; waits only where a shape is compiled.
+        """Compute the batch in device memory on that stream; waits only when a shape is compiled first.
 
-        The batch is padded to a power of two with whatever the memory holds of earlier ones.
+        The batch is padded to a power of two with whatever rows earlier batches left in memory.
 
         Raises:
             EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
@@ -143,7 +144,7 @@ class InductorEngine(Engine):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Nothing runs on a closed engine; torch raises RuntimeError and its kin: what they mean is in the text."""
+        """Translate torch's errors into this project's; a closed engine raises EngineDead."""
         if self._program is None:
             raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
         try:
@@ -161,36 +162,36 @@ class InductorEngine(Engine):
         self._launch(compiled)
         return compiled.output[: shape.batch].cpu().numpy()
 
-    def _launch(self, compiled: _Compiled) -> None:
+    def _launch(self, compiled: _CompiledShape) -> None:
         if compiled.graph is not None and self._graphs:
             compiled.graph.replay()
         else:
             compiled.run()
 
-    def _compiled(self, shape: BatchShape) -> _Compiled:
+    def _compiled(self, shape: BatchShape) -> _CompiledShape:
         most = max(min(self.most_rows, self.most.batch // shape.samples), shape.batch)
         padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
         return self._shapes.get(padded) or self._compile(padded)
 
-    def _compile(self, shape: BatchShape) -> _Compiled:
-        """A module of its own for each shape: static shapes make the fastest code, and need no recompilation."""
+    def _compile(self, shape: BatchShape) -> _CompiledShape:
+        """Compile a module for this shape: static shapes give the fastest code and are never recompiled."""
         inputs = {str(spec.name): self._view(spec, shape) for spec in self.manifest.inputs}
         module = self._torch.compile(self._program.module(), dynamic=False, backend=self._backend)
-        compiled = _Compiled(inputs, self._view(self.manifest.output, shape), module)
+        compiled = _CompiledShape(inputs, self._view(self.manifest.output, shape), module)
         if self.device != "cpu":
             self._record(compiled)
         self._shapes[shape] = compiled
         return compiled
 
-    def _record(self, compiled: _Compiled) -> None:
+    def _record(self, compiled: _CompiledShape) -> None:
         torch = self._torch
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # compiles and tunes, which cannot be recorded
+        with torch.cuda.stream(side):  # compiles and autotunes, neither of which can be captured
             for _ in range(3):
                 compiled.run()
         side.synchronize()
-        self._pool = self._pool or torch.cuda.graph_pool_handle()  # one for all: they never run at once
+        self._pool = self._pool or torch.cuda.graph_pool_handle()  # one pool for all graphs: they never run at once
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             compiled.run()
@@ -203,7 +204,7 @@ class InductorEngine(Engine):
         return self._streams[handle]
 
     def _view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
-        """The start of a tensor's memory as a batch."""
+        """View the start of a tensor's memory in the shape of a batch."""
         wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
         if math.prod(wanted) > memory.numel():
             raise EngineFailed(
@@ -212,12 +213,12 @@ class InductorEngine(Engine):
         return memory[: math.prod(wanted)].view(wanted)
 
     def _zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
-        """Flat memory for a tensor of a batch."""
+        """Allocate flat zeroed memory for one tensor of a batch."""
         count = math.prod(tensor_shape(spec, shape))
         zeros: torch.Tensor = self._torch.zeros(count, dtype=getattr(self._torch, spec.dtype), device=self.device)
         return zeros
 
-    def _describe(self, stat: os.stat_result) -> dict[str, Any]:
+    def _cache_key_facts(self, stat: os.stat_result) -> dict[str, Any]:
         on_gpu = self.device != "cpu"
         return {
             "model": self.manifest.key,
@@ -230,7 +231,7 @@ class InductorEngine(Engine):
         }
 
 
-def _stat(path: Path) -> os.stat_result:
+def _program_stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:
@@ -254,7 +255,7 @@ def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> An
             return program
         passes = importlib.import_module("torch.export.passes")
         return passes.move_to_device_pass(program, device)
-    except Exception as error:  # a foreign or damaged archive raises whatever its reader stumbled on
+    except Exception as error:  # the archive readers raise many unrelated error types
         raise EngineUnavailable(
             f"torch {torch.__version__} cannot load the program of {manifest.key}: {_one_line(error)}; "
             "write it anew here with retouch export --program"
@@ -262,19 +263,19 @@ def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> An
 
 
 def _translated(torch: Any, error: Exception, key: str) -> EngineError:
-    said = f"{key} on inductor: {_one_line(error)}"
+    message = f"{key} on inductor: {_one_line(error)}"
     if isinstance(error, torch.cuda.OutOfMemoryError):
-        return EngineOutOfMemory(f"{said}; use smaller batches")
+        return EngineOutOfMemory(f"{message}; use smaller batches")
     if "CUDA error" in str(error) and not _still_works(torch):
-        return DeviceLost(f"{said}; start the process again")
-    return EngineFailed(said)
+        return DeviceLost(f"{message}; start the process again")
+    return EngineFailed(message)
 
 
 def _still_works(torch: Any) -> bool:
-    """Whether the device answers: after some errors every later call fails too."""
+    """Return whether the device still answers: after some CUDA errors every later call fails."""
     try:
         torch.cuda.synchronize()
-    except Exception:  # any failure of the simplest call is the answer
+    except Exception:  # any failure of the simplest call means that it does not
         return False
     return True
 

@@ -1,8 +1,8 @@
 """ONNX Runtime on an NVIDIA GPU, for hosts with neither TensorRT nor torch.
 
-The session runs on a stream of its own, on memory that is bound to it; a CUDA graph of its own is replayed for each
-shape, as ONNX Runtime records it. The provider keeps its graphs by thread (PerThreadContext): what the loader's thread
-recorded at the warm-up, the worker's records again at the first batch of each shape.
+The session has its own stream, and its inputs and output are bound to fixed device memory; ONNX Runtime records one
+CUDA graph for each shape. The CUDA provider keeps its graphs per thread (PerThreadContext): the device worker records
+again, at the first batch of each shape, what the loader thread recorded at the warm-up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import structlog
 
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda, Stream
-from engines.cuda.device_io import DeviceIo
+from engines.cuda.io_buffers import IoBuffers
 from engines.errors import EngineDead, EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
@@ -35,23 +35,23 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Bound:
-    """The memory of one shape, and how its runs are made."""
+class _Binding:
+    """The binding of one shape to device memory, and the options of its runs."""
 
     binding: Any
     options: Any
 
 
 class OnnxRuntimeCudaEngine(Engine):
-    """Runs model.onnx with the CUDA provider.
+    """Run model.onnx with ONNX Runtime's CUDA provider.
 
     Args:
         directory: the model's version directory.
         manifest: its manifest.
-        cuda: the device; this engine makes its own stream on it.
-        cache_dir: where the parity verdict is kept.
-        max_batch: largest batch that the service sends.
-        provider: the provider to run; the CPU's for tests, which computes at once and not on a stream.
+        cuda: the device; the engine makes a stream of its own on it.
+        cache_dir: folder for parity results.
+        max_batch: the largest batch that the service sends.
+        provider: the execution provider; tests pass the CPU provider, which computes synchronously.
 
     Raises:
         EngineUnavailable: this onnxruntime has no such provider, or it does not start (no GPU, no cuDNN).
@@ -77,7 +77,7 @@ class OnnxRuntimeCudaEngine(Engine):
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
         self._cuda = cuda
         self._graphs = True
-        self._bound: dict[tuple[BatchShape, bool], _Bound] = {}
+        self._bindings: dict[tuple[BatchShape, bool], _Binding] = {}
         self._graph_ids = count(1)
         self._resources = ExitStack()
         self._session: Any = None
@@ -92,9 +92,9 @@ class OnnxRuntimeCudaEngine(Engine):
         }
         try:
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
-            self._handed_in = self._resources.enter_context(closing(cuda.event()))
-            self._handed_out = self._resources.enter_context(closing(cuda.event()))
-            self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
+            self._inputs_ready = self._resources.enter_context(closing(cuda.event()))
+            self._outputs_ready = self._resources.enter_context(closing(cuda.event()))
+            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.most)))
             self._ort: Any = ort
             options = self._provider_options() if self._on_gpu else {}
             self._session = _open_session(ort, directory / ONNX_FILE, manifest, provider, options)
@@ -105,17 +105,17 @@ class OnnxRuntimeCudaEngine(Engine):
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        """Device addresses of every input and of `output`, for a pipeline that fills and reads the memory itself."""
         return self._io.addresses
 
     def use_graphs(self, on: bool) -> None:
-        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        """Choose whether each shape is launched as one CUDA graph (the default) or kernel by kernel."""
         self._graphs = on
 
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
-        """Compute what lies in device memory, after what is on that stream and before what comes on it.
+        """Compute the batch in device memory, after the earlier work on that stream and before its later work.
 
-        The first runs of a shape tune and record, and are waited for.
+        The first runs of a shape tune kernels and record the graph, and block.
 
         Raises:
             EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
@@ -124,21 +124,21 @@ class OnnxRuntimeCudaEngine(Engine):
             raise EngineDead(f"{self.manifest.key} on onnxrt is closed; load a new engine")
         key = (shape, self._graphs)
         try:
-            bound = self._bound.get(key)
-            if bound is None:
-                bound = self._bound[key] = self._bind(shape)
+            binding = self._bindings.get(key)
+            if binding is None:
+                binding = self._bindings[key] = self._bind(shape)
             if not self._on_gpu:
                 stream.synchronise()
-            self._handed_in.record(stream)
-            self._stream.wait_for(self._handed_in)
-            self._session.run_with_iobinding(bound.binding, bound.options)
-            self._handed_out.record(self._stream)
-            stream.wait_for(self._handed_out)
+            self._inputs_ready.record(stream)
+            self._stream.wait_for(self._inputs_ready)
+            self._session.run_with_iobinding(binding.binding, binding.options)
+            self._outputs_ready.record(self._stream)
+            stream.wait_for(self._outputs_ready)
         except EngineError:
             raise
-        except Exception as error:  # the runtime raises a dozen unrelated types; all of them are this batch's
-            self._bound.pop(key, None)
-            self._stream.synchronise()  # raises DeviceLost where that is what is behind it
+        except Exception as error:  # ONNX Runtime raises many unrelated types; each concerns this batch only
+            self._bindings.pop(key, None)
+            self._stream.synchronise()  # raises DeviceLost if the context is lost
             raise self._translated(error) from error
 
     def infer(self, feed: Feed) -> Outputs:
@@ -148,26 +148,26 @@ class OnnxRuntimeCudaEngine(Engine):
         return {"output": self._io.infer(feed, shape, self._stream, lambda: self.enqueue(shape, self._stream))}
 
     def close(self) -> None:
-        self._bound.clear()
+        self._bindings.clear()
         self._session = None
         try:
             self._resources.close()
-        except EngineError as error:  # a lost context cannot free its memory, and need not
+        except EngineError as error:  # a lost context cannot free its memory; the process ends anyway
             _log.warning("GPU memory not freed", model=self.manifest.key, reason=str(error))
 
-    def _bind(self, shape: BatchShape) -> _Bound:
+    def _bind(self, shape: BatchShape) -> _Binding:
         binding = self._session.io_binding()
-        place = ("cuda" if self._on_gpu else "cpu", self._cuda.index if self._on_gpu else 0)
+        device = ("cuda" if self._on_gpu else "cpu", self._cuda.index if self._on_gpu else 0)
         for spec in self.manifest.inputs:
             described = np.dtype(spec.dtype).type, tensor_shape(spec, shape), self.addresses[spec.name]
-            binding.bind_input(spec.name, *place, *described)
+            binding.bind_input(spec.name, *device, *described)
         binding.bind_output(
-            "output", *place, np.float32, tensor_shape(self.manifest.output, shape), self.addresses["output"]
+            "output", *device, np.float32, tensor_shape(self.manifest.output, shape), self.addresses["output"]
         )
         options = self._ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids)) if self._graphs else _NO_GRAPH)
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        return _Bound(binding, options)
+        return _Binding(binding, options)
 
     def _provider_options(self) -> dict[str, str]:
         return {
@@ -177,14 +177,14 @@ class OnnxRuntimeCudaEngine(Engine):
         }
 
     def _translated(self, error: Exception) -> EngineError:
-        said = f"{self.manifest.key} on onnxrt {self.device}: {_one_line(error)}"
+        message = f"{self.manifest.key} on onnxrt {self.device}: {_one_line(error)}"
         if re.search("out of memory|failed to allocate memory", str(error), re.IGNORECASE):
-            return EngineOutOfMemory(f"{said}; use smaller batches")
-        return EngineFailed(said)
+            return EngineOutOfMemory(f"{message}; use smaller batches")
+        return EngineFailed(message)
 
 
 def import_onnxruntime(provider: str = _CUDA) -> Any:
-    """The module.
+    """Import onnxruntime.
 
     Raises:
         EngineUnavailable: it is not installed, or without this provider; the message says what to install.
@@ -203,9 +203,10 @@ def _open_session(ort: Any, path: Path, manifest: Manifest, provider: str, provi
     options.log_severity_level = 3
     try:
         session = ort.InferenceSession(path, options, providers=[(provider, provider_options)])
-    except Exception as error:  # the same dozen types; whatever it is, this graph does not load here
+    except Exception as error:  # as above; this graph does not load here
         raise EngineUnavailable(f"onnxrt cannot load {manifest.key} on the GPU: {_one_line(error)}") from error
-    if provider not in session.get_providers():  # it falls back in silence where the driver or cuDNN is missing
+    # onnxruntime silently falls back to the CPU where the driver or cuDNN is missing
+    if provider not in session.get_providers():
         raise EngineUnavailable("onnxruntime's CUDA provider does not start here; see nvidia-smi, and install cuDNN 9")
     return session
 

@@ -1,1 +1,1 @@
-"""Files that are there whole or not at all, and files of others that are read without waiting."""
+"""Atomic writes, and reads of untrusted files that never block."""

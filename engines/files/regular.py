@@ -1,7 +1,6 @@
-"""Files that somebody else puts there, read without waiting: regular ones alone, and no more than is expected.
+"""Reads files that others put there, without blocking: regular files only, and of limited size.
 
-A FIFO that nobody writes to blocks whoever opens it, a socket or a device may, and an endless file ends no reader. A
-link counts as what it leads to.
+Opening a FIFO without a writer blocks, a socket or a device may block, and some files have no end. Links are followed.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, opened for reading; neither opening nor reading it waits for anybody.
+    """Open a regular file for reading; neither opening nor reading it blocks.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -26,34 +25,34 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The whole content of a file.
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """Read a whole regular file.
 
     Raises:
-        OSError: as `open_regular`; or it has more than `most_bytes`, of which none is read, or grows meanwhile.
+        OSError: as `open_regular`; or it has more than `max_bytes` bytes (none is read then), or grows meanwhile.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most_bytes:
-            raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes", str(path))
+        if size > max_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {max_bytes} bytes", str(path))
         content = file.read(size + 1)
-    if len(content) > size:  # written to just now; or one of the kernel's, which tell no size and may not end
+    if len(content) > size:  # it is being written to, or is a kernel file that reports no size and may not end
         raise OSError(errno.EAGAIN, "it grows while it is read", str(path))
     return content
 
 
-def odd_entries(directory: Path) -> list[str]:
-    """The names in a directory, in order, that lead to something else than a regular file or a directory.
+def irregular_entries(directory: Path) -> list[str]:
+    """Return the sorted names of entries that are neither regular files nor directories.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    return sorted(entry.name for entry in directory.iterdir() if _is_odd(entry))
+    return sorted(entry.name for entry in directory.iterdir() if _is_irregular(entry))
 
 
-def _is_odd(path: Path) -> bool:
+def _is_irregular(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
-    except OSError:  # it vanished, or is a link to nowhere: nobody can wait for it
+    except OSError:  # it vanished, or is a broken link: opening it cannot block
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

@@ -1,1 +1,1 @@
-"""Whether an engine computes what the reference computes."""
+"""The parity gate: whether an engine computes what the reference computes."""

@@ -1,4 +1,4 @@
-"""How far two engines' outputs are apart, and whether that is near enough."""
+"""Compares the outputs of two engines: PSNR and whether every value is finite."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engines.base import Array, Feed
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The worst of a comparison over several feeds.
+    """The worst result of a comparison over several feeds.
 
-    psnr_db: peak 1.0; None when every output was identical.
-    inputs: the name of the feed it was measured on.
+    psnr_db: for a peak of 1.0; None if every output was identical.
+    inputs: the name of the feed with the worst result.
     """
 
     psnr_db: float | None
@@ -23,7 +23,7 @@ class Verdict:
     inputs: str
 
     def passes(self, bar_db: float) -> bool:
-        """Whether the outputs are finite and at or above the bar."""
+        """Return whether the outputs are finite and at or above the bar."""
         return self.finite and (self.psnr_db is None or self.psnr_db >= bar_db)
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def psnr_db(reference: Array, output: Array) -> float | None:
-    """Peak signal-to-noise ratio for a peak of 1.0; None when both are identical."""
+    """Return the peak signal-to-noise ratio in dB for a peak of 1.0; None if both are identical."""
     error = float(np.mean(np.square(reference.astype(np.float64) - output)))
     return None if error == 0 else float(-10 * np.log10(error))
 
@@ -41,7 +41,7 @@ def psnr_db(reference: Array, output: Array) -> float | None:
 def compare(
     reference: Callable[[Feed], Array], candidate: Callable[[Feed], Array], feeds: Iterable[tuple[str, Feed]]
 ) -> Verdict:
-    """Run both on every feed; the worst counts, and anything that is not finite is worse than any noise."""
+    """Run both on every feed and return the worst result; an output with NaN or inf is worse than any PSNR."""
     worst = Verdict(None, finite=True, inputs="any")
     for name, feed in feeds:
         wanted = np.array(reference(feed))

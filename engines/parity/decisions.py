@@ -1,7 +1,7 @@
-"""What an engine found out about a model on this host, remembered so that the next start need not find out again.
+"""The cache of an engine's measurements for a model on this host, so that the next start need not repeat them.
 
-An entry belongs to a fingerprint of everything it depends on (model, runtime, processor); one that is foreign,
-stale or damaged simply is not found.
+The key is a fingerprint of everything that the entry depends on (model, runtime, processor). Entries that are stale,
+damaged or of another host are treated as missing.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from engines.files.atomic import write_atomically
 from engines.files.regular import read_regular
-from engines.files.whole import write_whole
 
 _log = structlog.get_logger(__name__)
-_MOST_BYTES = 2**16
+_MAX_BYTES = 2**16
 
 
 class Decision(BaseModel):
-    """A precision, and why."""
+    """The precision that an engine uses for a model, and the reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,20 +31,20 @@ class Decision(BaseModel):
 
 
 def fingerprint(facts: Mapping[str, object]) -> str:
-    """A name for these facts, the same on every run and for every order of them."""
+    """Hash the facts into a short key that does not depend on their order."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 class DecisionCache:
-    """One small JSON file for each fingerprint, under `directory`."""
+    """A cache of decisions: one small JSON file for each fingerprint, in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def get(self, key: str) -> Decision | None:
-        """What was decided; None when nothing was, or when the file is not what `put` wrote."""
+        """Return the stored decision; None if there is none or its file is damaged."""
         try:
-            return Decision.model_validate_json(read_regular(self._path(key), _MOST_BYTES))
+            return Decision.model_validate_json(read_regular(self._path(key), _MAX_BYTES))
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
@@ -52,9 +52,9 @@ class DecisionCache:
             return None
 
     def put(self, key: str, decision: Decision) -> None:
-        """Remember it; a cache that cannot be written costs time at the next start and nothing else."""
+        """Store a decision; if that fails, the next start only takes longer."""
         try:
-            write_whole(self._path(key), decision.model_dump_json().encode())
+            write_atomically(self._path(key), decision.model_dump_json().encode())
         except OSError as error:
             _log.warning("decision not kept", path=str(self._path(key)), reason=error.strerror)
 

@@ -1,4 +1,4 @@
-"""The parity gate of engines that compute otherwise than the reference: measured once, remembered by fingerprint."""
+"""The parity gate of the GPU engines: compares each with ONNX Runtime once and stores the result by fingerprint."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from engines.errors import ParityTooLow
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.decisions import Decision, DecisionCache, fingerprint
-from engines.parity.probes import lone_probe_feeds, outermost_tiles, probe_feeds
+from engines.parity.probes import probe_feeds, single_row_probe_feeds, smallest_and_largest_tiles
 
 _VERDICTS_FORMAT = 2
-"""Counted up when the probes or the rule change, so that older verdicts are not believed."""
+"""The format of stored results; increased when the probes or the rule change, which discards older ones."""
 
 
 def require_parity(
     engine: Engine, directory: Path, facts: Mapping[str, object], verdicts: DecisionCache, max_batch: int
 ) -> str:
-    """Compare an engine with ONNX Runtime on the probes; returns the verdict in words.
+    """Compare an engine with ONNX Runtime on the probes; returns the result in words.
 
-    For engines on a GPU, which compute a lone row and a batch, a small and a large tile, by kernels of their own each.
+    GPU engines use different kernels for single rows and batches, and for small and large tiles; all are compared.
 
     Args:
-        engine: ready to infer.
-        directory: of its model, for the reference.
-        facts: everything that its outputs depend on; a verdict for the same facts is believed.
-        verdicts: where verdicts are remembered.
+        engine: an engine that is ready to infer.
+        directory: the model's version directory, which the reference is loaded from.
+        facts: everything that its outputs depend on; a stored result for the same facts is reused.
+        verdicts: the cache of results.
         max_batch: the largest batch that the engine takes.
 
     Raises:
@@ -37,13 +37,14 @@ def require_parity(
     """
     manifest = engine.manifest
     bar_db = manifest.parity.bar_db
-    tiles = outermost_tiles(manifest)
+    tiles = smallest_and_largest_tiles(manifest)
     key = fingerprint({**facts, "bar_db": bar_db, "what": "parity", "format": _VERDICTS_FORMAT, "tiles": tiles})
     if (known := verdicts.get(key)) is not None:
         return known.why
     reference = OnnxRuntimeEngine(directory, manifest)
     probes = [(name, _first(feed, max_batch)) for name, feed in probe_feeds(manifest)]
-    probes += lone_probe_feeds(manifest, tiles if max_batch > 1 else tiles[1:])  # else the first were lone ones, too
+    # with a largest batch of 1, the probes above are single rows of the smallest tile already
+    probes += single_row_probe_feeds(manifest, tiles if max_batch > 1 else tiles[1:])
     verdict = compare(lambda f: reference.infer(f)["output"], lambda f: engine.infer(f)["output"], probes)
     reference.close()
     why = f"{engine.precision} against onnxrt on the CPU: {verdict}, the bar is {bar_db:g} dB"

@@ -1,7 +1,7 @@
-"""Inputs that tell one precision from another: pictures with a photograph's spectrum and edges, made from a seed.
+"""Seeded test inputs for comparing precisions: pictures with a photograph's spectrum and edges.
 
-An engine is built where no photograph may be at hand, so the probes need none; ordinary, empty and full masks are all
-there because a partial convolution divides by the mask's sum.
+They are generated because no photograph may be at hand where an engine is built. Ordinary, empty and full masks are all
+included because a partial convolution divides by the mask's sum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROBE_BATCH = 2
 
 
 def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
-    """Named feeds of the smallest bucket: `ordinary`, and for a model with a mask also `empty` and `full`."""
+    """Yield named feeds in the smallest tile size: `ordinary`, and for a model with a mask also `empty` and `full`."""
     feed = _ordinary(manifest, min(_PROBE_BATCH, manifest.max_batch), next(manifest.size.buckets()))
     yield "ordinary", feed
     if "mask" in feed:
@@ -28,14 +28,14 @@ def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
         yield "full", {**feed, "mask": np.ones_like(feed["mask"])}
 
 
-def lone_probe_feeds(manifest: Manifest, tiles: Iterable[tuple[int, int]]) -> Iterator[tuple[str, Feed]]:
-    """Named ordinary feeds of one row, one for each tile, (height, width): `lone 256×256`."""
+def single_row_probe_feeds(manifest: Manifest, tiles: Iterable[tuple[int, int]]) -> Iterator[tuple[str, Feed]]:
+    """Yield a named feed of one row for each tile (height, width), as in `lone 256×256`."""
     for height, width in tiles:
         yield f"lone {width}×{height}", _ordinary(manifest, 1, (height, width))
 
 
-def outermost_tiles(manifest: Manifest) -> list[tuple[int, int]]:
-    """The smallest and the largest (height, width) that the service sends; one where there is no other."""
+def smallest_and_largest_tiles(manifest: Manifest) -> list[tuple[int, int]]:
+    """Return the smallest and the largest (height, width) that the service sends; one if they are the same."""
     tiles = list(manifest.size.buckets())
     return list(dict.fromkeys((tiles[0], max(tiles, key=lambda size: size[0] * size[1]))))
 
@@ -60,7 +60,7 @@ def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) ->
 
 
 def _picture(channels: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """C×H×W in [0, 1]: noise with amplitude 1/f, shared by the channels for the most part, and flat rectangles."""
+    """Return C×H×W in [0, 1]: noise with amplitude 1/f, mostly shared by the channels, and flat rectangles."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     amplitude = 1 / np.maximum(frequency, 1 / max(height, width))
     planes = np.fft.irfft2(
@@ -77,7 +77,7 @@ def _picture(channels: int, height: int, width: int, rng: np.random.Generator) -
 
 
 def _hole(height: int, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """H×W: an ellipse and a stroke, about a quarter of the area."""
+    """Return an H×W mask: an ellipse and a stroke, about a quarter of the area."""
     rows, columns = np.mgrid[0:height, 0:width]
     y, x = rng.uniform(0.3, 0.7, 2)
     ellipse = ((rows / height - y) / 0.22) ** 2 + ((columns / width - x) / 0.3) ** 2 <= 1

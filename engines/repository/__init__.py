@@ -1,1 +1,1 @@
-"""The model repository: which versions there are, which are loaded."""
+"""The model repository: the versions that exist, and those that are loaded."""

@@ -1,4 +1,4 @@
-"""What lies in the model repository's folder and what follows from it: reads and decides, loads nothing."""
+"""Lists the version directories of the model repository and decides which to load; loads nothing itself."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A version directory as it was found.
+class VersionFiles:
+    """A version directory as it was listed.
 
-    files: (name, size in bytes, modification time in ns) of each file; another value means other content.
+    files: (name, size in bytes, modification time in ns) of each file; a changed value means changed content.
     """
 
     directory: Path
     files: tuple[tuple[str, int, int], ...]
 
     def settled(self, now_s: float, settle_s: float) -> bool:
-        """Whether no file was written in the last `settle_s` seconds (nor in the future: clocks differ)."""
+        """Return whether no file was written within `settle_s` seconds of now (either side: clocks differ)."""
         return all(abs(now_s - mtime_ns / 1e9) >= settle_s for _, _, mtime_ns in self.files)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the repository made of a version, and of which files."""
+class VersionState:
+    """The state of a version in the repository, and the files that the state was determined from."""
 
     state: State
     files: tuple[tuple[str, int, int], ...]
 
 
-def list_versions(root: Path) -> dict[Key, Listed]:
-    """The version directories under `root` that have a manifest; others are not there yet, or are no models."""
-    found: dict[Key, Listed] = {}
+def list_versions(root: Path) -> dict[Key, VersionFiles]:
+    """Return the version directories under `root` that have a manifest; others are incomplete or not models."""
+    found: dict[Key, VersionFiles] = {}
     for model in _directories(root):
         if not _NAME.match(model.name):
             continue
         for directory in _directories(model):
             if _VERSION.match(directory.name) and (files := _files(directory)):
-                found[Key(model.name, int(directory.name))] = Listed(directory, files)
+                found[Key(model.name, int(directory.name))] = VersionFiles(directory, files)
     return found
 
 
 def why_empty(root: Path) -> str | None:
-    """Why there is no model under `root`, for people; None if there is one, whether or not it can be served."""
+    """Return why there is no model under `root`, for people; None if there is one, servable or not."""
     if list_versions(root):
         return None
     try:
@@ -75,17 +75,19 @@ def why_empty(root: Path) -> str | None:
     return f"no NAME/VERSION/{MANIFEST_FILE} in the folder" if there else "the folder is empty"
 
 
-def unreadable(root: Path, found: Iterable[Key], before: Mapping[Key, Listed]) -> dict[Key, Listed]:
-    """The versions of before that were not found and yet are not gone: they only cannot be read just now.
+def unreadable_versions(
+    root: Path, found: Iterable[Key], before: Mapping[Key, VersionFiles]
+) -> dict[Key, VersionFiles]:
+    """Return the versions of `before` that are missing from `found` only because they cannot be read now.
 
-    A version is gone where its directory is, which nobody can tell while `root` itself is not there.
+    A version is removed when its directory is, which cannot be known while `root` itself is missing.
     """
     missing = set(before) - set(found)
     return {key: before[key] for key in sorted(missing) if not _is_gone(root, before[key].directory)}
 
 
 def read_manifest_of(key: Key, directory: Path) -> Manifest:
-    """The manifest, which must be the one of that name and version.
+    """Read a version's manifest and check its name and version.
 
     Raises:
         ManifestInvalid: it is malformed, or belongs to another model.
@@ -98,15 +100,15 @@ def read_manifest_of(key: Key, directory: Path) -> Manifest:
     return manifest
 
 
-def gone(found: Iterable[Key], known: Iterable[Key]) -> list[Key]:
-    """The versions that were there and are no longer."""
+def removed_versions(found: Iterable[Key], known: Iterable[Key]) -> list[Key]:
+    """Return the known versions that no longer exist."""
     return sorted(set(known) - set(found))
 
 
-def next_to_load(name: str, found: Mapping[Key, Listed], known: Mapping[Key, Known]) -> Key | None:
-    """The version of `name` to load now: the newest that is not known to be broken, unless it is loaded already."""
+def version_to_load(name: str, found: Mapping[Key, VersionFiles], states: Mapping[Key, VersionState]) -> Key | None:
+    """Return the newest version of `name` that is not known to be broken; None if it is loaded already."""
     for key in sorted((key for key in found if key.name == name), reverse=True):
-        now = known.get(key)
+        now = states.get(key)
         if now is None or now.files != found[key].files or now.state == "available":
             return key
         if now.state == "ready":
@@ -139,7 +141,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _files(directory: Path) -> tuple[tuple[str, int, int], ...]:
-    """Empty where there is no manifest (yet)."""
+    """Return (name, size, modification time in ns) of each file; empty without a manifest."""
     try:
         names = sorted(entry.name for entry in directory.iterdir())
     except OSError:
@@ -148,7 +150,7 @@ def _files(directory: Path) -> tuple[tuple[str, int, int], ...]:
     for name in names:
         try:
             stat = (directory / name).stat()
-        except OSError:  # it vanished meanwhile, or is a link to nowhere: no reason to do without the others
+        except OSError:  # it vanished, or is a broken link; the other files still count
             continue
         found.append((name, stat.st_size, stat.st_mtime_ns))
     return tuple(found) if any(name == MANIFEST_FILE for name, _, _ in found) else ()

@@ -1,4 +1,4 @@
-"""What the repository knows of a version, and a loaded engine that is closed by whoever lets go of it last."""
+"""The state of each version in the repository, and the lease counting that closes an engine after its last user."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ import structlog
 from engines.base import Engine
 from engines.errors import EngineOutOfMemory, RetouchError
 from engines.manifest import Manifest
-from engines.repository.listing import Key, Known, Listed, State
+from engines.repository.listing import Key, State, VersionFiles, VersionState
 
 _RETRY_S = 30.0
-"""Until a model that had no room on the device is tried again: the room may be there by then."""
+"""Seconds until a model that found too little device memory is tried again."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """What a lease gives. While it is held, `engine` stays open, and so does `current.engine`."""
+    """The model that a lease gives. While the lease is held, `engine` and `current.engine` stay open."""
 
     manifest: Manifest
     engine: Engine
     _replacement: ServedModel | None = field(default=None, init=False, repr=False)
-    _holder: Holder | None = field(default=None, init=False, repr=False)
+    _lease_counter: LeaseCounter | None = field(default=None, init=False, repr=False)
 
     @property
     def current(self) -> ServedModel:
-        """The model with the engine that took this one's place, if one did: of the same manifest, never closed."""
+        """The model with the newest engine that replaced this one, itself if none did; it has the same manifest."""
         served = self
         while served._replacement is not None:
             served = served._replacement
         return served
 
     def retain(self) -> bool:
-        """Hold the engine for a batch, whether or not those who lease it stay; False when it is closed already.
+        """Keep the engine open for a batch, independently of leases; returns False if it is closed already.
 
-        Each True is matched by a `release`, when nothing computes with the engine any more.
+        Each True is matched by a `release`, once the batch is finished.
         """
-        return self._holder is None or self._holder.retain()
+        return self._lease_counter is None or self._lease_counter.retain()
 
     def release(self) -> None:
-        """Let go of the engine; may close it."""
-        if self._holder is not None:
-            self._holder.release()
+        """Undo one `retain`; may close the engine."""
+        if self._lease_counter is not None:
+            self._lease_counter.release()
 
-    def held_by(self, holder: Holder) -> None:
-        """Count those who `retain` there; a model that nobody holds is never closed."""
-        self._holder = holder
+    def count_with(self, lease_counter: LeaseCounter) -> None:
+        """Set the counter that `retain` uses; without one the engine is never closed."""
+        self._lease_counter = lease_counter
 
-    def replace_by(self, fresh: ServedModel) -> None:
-        """Lead whoever asks for `current` to another; the caller sees to it that its engine stays open."""
+    def set_replacement(self, fresh: ServedModel) -> None:
+        """Make `current` return another model; the caller keeps that model's engine open."""
         self._replacement = fresh
 
 
-class Holder:
-    """Counts the leases of one engine; after `retire` the last one closes it."""
+class LeaseCounter:
+    """Counts the leases of one engine; after `retire` the last one to end closes it."""
 
     def __init__(self, served: ServedModel) -> None:
         self.served = served
         self._lock = Lock()
         self._leases = 0
         self._retired = False
-        self._successor: Holder | None = None
-        served.held_by(self)
+        self._successor: LeaseCounter | None = None
+        served.count_with(self)
 
     def acquire(self) -> bool:
-        """Take a lease; False when the engine is retired already."""
+        """Take a lease; returns False if the engine is retired."""
         with self._lock:
             if self._retired:
                 return False
@@ -80,7 +80,7 @@ class Holder:
             return True
 
     def retain(self) -> bool:
-        """Take a lease beside others, which a retired engine may have too; False when it is closed."""
+        """Take a lease even of a retired engine, if others still keep it open; returns False if it is closed."""
         with self._lock:
             if self._retired and self._leases == 0:
                 return False
@@ -88,7 +88,7 @@ class Holder:
             return True
 
     def release(self) -> None:
-        """Give a lease back; may close the engine."""
+        """End a lease; may close the engine."""
         with self._lock:
             self._leases -= 1
             last = self._retired and self._leases == 0
@@ -97,31 +97,31 @@ class Holder:
             if self._successor is not None:
                 self._successor.release()
 
-    def retire(self, successor: Holder | None = None) -> None:
-        """No more leases; closes the engine now or after the last one. Twice is allowed.
+    def retire(self, successor: LeaseCounter | None = None) -> None:
+        """Refuse new leases and close the engine, now or after its last lease; a second call does nothing.
 
         Args:
-            successor: what those who still have a lease may use instead: it is leased for as long as they have theirs.
+            successor: the replacement offered to the remaining leases; it is leased for as long as they last.
         """
         with self._lock:
             idle = not self._retired and self._leases == 0
             self._retired = True
             if successor is not None and self._leases and self._successor is None and successor.acquire():
                 self._successor = successor
-                self.served.replace_by(successor.served)
+                self.served.set_replacement(successor.served)
         if idle:
             self._close()
 
     def _close(self) -> None:
         try:
             self.served.engine.close()
-        except Exception:  # a runtime that fails to free must not fail a request that is already answered
+        except Exception:  # a failure to free memory must not fail a request that is already answered
             _log.exception("engine did not close", model=self.served.manifest.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a scan did to one version: `loaded`, `refused` (see reason), `available` (set aside), `removed`."""
+    """A change that a scan made to a version: `loaded`, `refused` (see reason), `available` (unloaded) or `removed`."""
 
     kind: Literal["loaded", "refused", "available", "removed"]
     key: Key
@@ -130,7 +130,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """One version as people see it; `manifest` is None where it cannot be read, `engine` where none is loaded."""
+    """The status of one version for people; `manifest` is None if it cannot be read, `engine` if none is loaded."""
 
     name: str
     version: int
@@ -144,36 +144,36 @@ class ModelStatus:
 
 @dataclass(slots=True)
 class Entry:
-    """A version directory. All but `loading` changes under the repository's lock only."""
+    """The repository's record of a version directory; all but `loading` is guarded by the repository's lock."""
 
     key: Key
-    listed: Listed
+    version_files: VersionFiles
     state: State
     manifest: Manifest | None = None
     reason: str = ""
-    holder: Holder | None = None
+    lease_counter: LeaseCounter | None = None
     retry_at: float = math.inf
-    """When files that were refused may be tried again, by the repository's clock; never, if the fault is theirs."""
+    """When refused files may be tried again, in seconds since the epoch; infinity if the files are at fault."""
     loading: Lock = field(default_factory=Lock)
     """Held while an engine is being opened, so that two leases do not open two."""
 
-    def accept(self, listed: Listed, manifest: Manifest) -> None:
-        """Note that these files can be served."""
-        self.listed, self.manifest, self.reason, self.retry_at = listed, manifest, "", math.inf
+    def accept(self, version_files: VersionFiles, manifest: Manifest) -> None:
+        """Record that these files can be served."""
+        self.version_files, self.manifest, self.reason, self.retry_at = version_files, manifest, "", math.inf
 
-    def refuse(self, listed: Listed, error: RetouchError, now: float) -> None:
-        """Note why these files cannot be served; a device without room is no fault of theirs. A loaded engine stays."""
-        self.listed, self.reason = listed, str(error)
+    def refuse(self, version_files: VersionFiles, error: RetouchError, now: float) -> None:
+        """Record why these files cannot be served; a loaded engine stays. Too little device memory is retried later."""
+        self.version_files, self.reason = version_files, str(error)
         self.retry_at = now + _RETRY_S if isinstance(error, EngineOutOfMemory) else math.inf
-        if self.holder is None:
+        if self.lease_counter is None:
             self.state = "refused"
 
-    def known(self, now: float) -> Known:
-        """What decides whether to load it: once it may be tried again, it is as if its files were others."""
-        return Known(self.state, self.listed.files if now < self.retry_at else ())
+    def version_state(self, now: float) -> VersionState:
+        """Return the state that decides whether to load it; once it may be retried, its files count as changed."""
+        return VersionState(self.state, self.version_files.files if now < self.retry_at else ())
 
     def status(self) -> ModelStatus:
-        engine = self.holder.served.engine if self.holder else None
+        engine = self.lease_counter.served.engine if self.lease_counter else None
         return ModelStatus(
             name=self.key.name,
             version=self.key.version,
@@ -189,14 +189,14 @@ class Entry:
 def why_not_found(
     name: str, version: int | None, entries: Mapping[Key, Entry], there: Iterable[Key], root: Path
 ) -> str:
-    """Why a request for this model gets none: what is refused of it, and which models there are.
+    """Explain why a model cannot be served: its refused versions, and the models that are available.
 
     Args:
-        name: the model that was asked for.
-        version: the version that was asked for; None for the newest.
-        entries: what the repository knows of each version.
-        there: the versions in its folder.
-        root: that folder.
+        name: the requested model.
+        version: the requested version; None for the newest.
+        entries: the repository's record of each version.
+        there: the versions in the folder.
+        root: the folder.
     """
     asked = name if version is None else f"{name}/{version}"
     refused = [

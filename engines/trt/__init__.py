@@ -1,1 +1,1 @@
-"""TensorRT and TensorRT-RTX."""
+"""Building and running plans with TensorRT and TensorRT-RTX."""

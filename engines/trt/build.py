@@ -1,7 +1,7 @@
-"""From model.onnx to a TensorRT plan; needs no GPU with TensorRT-RTX, and the target's own GPU otherwise.
+"""Builds a TensorRT plan from model.onnx; TensorRT needs the target GPU for this, TensorRT-RTX needs none.
 
-Precision is the graph's (FP16 is decided once, in the ONNX). Strongly typed networks obey it by themselves;
-TensorRT 8.6 is told layer by layer.
+Precision is the graph's (export decides on FP16). Strongly typed networks follow it by themselves; for TensorRT 8.6 the
+type of each layer is set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engines.trt.library import TensorRt
 
 @dataclass(frozen=True, slots=True)
 class ComputeCapability:
-    """A generation of NVIDIA GPUs, as in `8.9`."""
+    """The compute capability of an NVIDIA GPU, as in `8.9`."""
 
     major: int
     minor: int
@@ -31,10 +31,10 @@ class ComputeCapability:
 
     @classmethod
     def parse(cls, text: str) -> ComputeCapability:
-        """From `8.9`, `12.0` or `SM89`.
+        """Parse `8.9`, `12.0` or `SM89`.
 
         Raises:
-            EngineUnavailable: it is none of these.
+            EngineUnavailable: the text has another form.
         """
         if match := re.fullmatch(r"(?:(\d+)\.(\d)|sm_?(\d+)(\d))", text.strip().lower()):
             major, minor = (group for group in match.groups() if group is not None)
@@ -44,13 +44,13 @@ class ComputeCapability:
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How plans are built.
+    """The options of a build.
 
-    max_batch: largest batch that the service sends; the model's own limit applies too.
-    targets: the GPUs that the plan is for; none for the one that is here. Only TensorRT-RTX builds for others.
+    max_batch: the largest batch that the service sends; the model's own limit applies too.
+    targets: the GPUs that the plan is for; none for the GPU of this host. Only TensorRT-RTX builds for others.
     version_compatible: the plan also runs on later TensorRT versions (slower).
     hardware_compatible: the plan also runs on other GPUs, Ampere and later (slower).
-    level: of optimisation, 0 (soonest built) to 5, in the versions that have it.
+    level: builder optimisation level, 0 (fastest build) to 5, in versions that have it.
     """
 
     max_batch: int = 8
@@ -61,33 +61,33 @@ class BuildOptions:
 
 
 class Profile(NamedTuple):
-    """The batches, from the least to the most, that a part of the plan takes; it is optimised for the most."""
+    """A TensorRT optimisation profile: the smallest and the largest batch; kernels are tuned for the largest."""
 
     least: BatchShape
     most: BatchShape
 
     def holds(self, shape: BatchShape) -> bool:
-        """Whether a batch of that shape runs on this profile."""
+        """Return whether a batch of that shape runs on this profile."""
         return all(least <= size <= most for least, size, most in zip(self.least, shape, self.most, strict=True))
 
 
 class Plan(NamedTuple):
-    """A serialised engine, and the timing cache that made the next build of its kind faster."""
+    """A serialised engine, and the timing cache that speeds up the next build on the same GPU."""
 
     data: bytes
     timing_cache: bytes
 
 
 def profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
-    """Two for each bucket: a lone sample, and the batches; both are hot, and they want different kernels.
+    """Return two profiles for each tile size: one row, and batches; both are frequent and need different kernels.
 
-    Where a row has several samples, more of them: the rows of a batch are as many fewer, and a profile for the most
+    A model with several samples per row has more profiles, with fewer rows the more samples: one profile for the most
     of both would take eight times the memory.
 
     Args:
-        manifest: which buckets there are, and the model's own largest batch.
-        max_batch: the service's.
-        spanning: two for all buckets together, optimised for the largest.
+        manifest: the model's tile sizes and largest batch.
+        max_batch: the service's largest batch.
+        spanning: make two profiles that span all tile sizes, tuned for the largest.
     """
     most = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
@@ -110,20 +110,20 @@ def build_plan(
     """Build the plan of a model; takes seconds (RTX) to minutes.
 
     Args:
-        library: the TensorRT that will run it, too: a plan belongs to its version.
+        library: the TensorRT that will also run the plan: a plan belongs to one version.
         directory: the model's version directory.
         manifest: its manifest.
-        options: how to build.
-        timing_cache: of an earlier build on the same GPU; empty for none.
+        options: the options of the build.
+        timing_cache: from an earlier build on the same GPU; empty for none.
 
     Raises:
-        EngineUnavailable: the graph has an operator that cannot be parsed (named), the options are not to be had
-            with this library, or the build failed.
+        EngineUnavailable: the graph has an operator that cannot be parsed (it is named), this library does not
+            support the options, or the build failed.
     """
     try:
         builder = library.module.Builder(library.logger)
-    except TypeError as error:  # what the bindings raise where the library finds no GPU
-        raise EngineUnavailable(f"{library.name} cannot build here{_because(library)}") from error
+    except TypeError as error:  # the bindings raise TypeError where the library finds no GPU
+        raise EngineUnavailable(f"{library.name} cannot build here{_error_suffix(library)}") from error
     network = parse_network(library, builder, directory / ONNX_FILE, manifest)
     config = _configure(library, builder, options)
     cache = _set_timing_cache(library, config, timing_cache)
@@ -133,27 +133,27 @@ def build_plan(
         pin_types(library.module, network)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_because(library)}")
+        raise EngineUnavailable(f"{library.name} cannot build {manifest.key}{_error_suffix(library)}")
     return Plan(bytes(plan), bytes(cache.serialize()) if cache is not None else b"")
 
 
 def parse_network(library: TensorRt, builder: Any, path: Path, manifest: Manifest) -> Any:
-    """The network of a graph.
+    """Parse a graph into a TensorRT network.
 
     Raises:
         EngineUnavailable: an operator cannot be parsed; the message names it and its node.
     """
     network = builder.create_network(library.network_flags())
     parser = library.module.OnnxParser(network, library.logger)
-    if hasattr(parser, "set_flag"):  # 8.6.0 cannot be told: there instance norm is a plugin, which needs cuDNN
+    if hasattr(parser, "set_flag"):  # without this flag (8.6.0) instance norm is a plugin that needs cuDNN
         parser.set_flag(library.module.OnnxParserFlag.NATIVE_INSTANCENORM)
     library.take_errors()
     if not parser.parse_from_file(str(path)):
         reasons = [_parser_error(parser.get_error(index)) for index in range(parser.num_errors)]
-        heard = " ".join(library.take_errors())
-        if named := re.search(r"node number \d+ \[(\w+)", heard):  # how 8.6 names the operator
+        logged = " ".join(library.take_errors())
+        if named := re.search(r"node number \d+ \[(\w+)", logged):  # 8.6 names the operator in its log only
             reasons.insert(0, f"operator {named[1]}")
-        raise EngineUnavailable(f"{library.name} cannot parse {manifest.key}: {'; '.join(reasons) or heard}")
+        raise EngineUnavailable(f"{library.name} cannot parse {manifest.key}: {'; '.join(reasons) or logged}")
     return network
 
 
@@ -165,10 +165,10 @@ def _configure(library: TensorRt, builder: Any, options: BuildOptions) -> Any:
     flags = []
     if not library.is_strongly_typed:
         flags += ["FP16", "OBEY_PRECISION_CONSTRAINTS"]
-        # cuDNN and cuBLAS tactics are left out: neither library then needs to be on the host
+        # without cuDNN and cuBLAS tactics, neither library has to be on the host
         wanted = (trt.TacticSource.EDGE_MASK_CONVOLUTIONS, trt.TacticSource.JIT_CONVOLUTIONS)
         config.set_tactic_sources(sum(1 << int(source) for source in wanted))
-        # several contexts, one for each shape, on one profile; later versions always allow that
+        # lets several contexts, one for each shape, share a profile; later versions always allow that
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if options.version_compatible:
         flags.append("VERSION_COMPATIBLE")
@@ -195,10 +195,10 @@ def _set_targets(library: TensorRt, config: Any, targets: tuple[ComputeCapabilit
 
 
 def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> Any:
-    if library.is_rtx:  # compiles where it runs: there is nothing to time
+    if library.is_rtx:  # RTX compiles on the target, so there are no timings
         return None
     cache = config.create_timing_cache(timing_cache)
-    if cache is None or not config.set_timing_cache(cache, False):  # damaged, or of another GPU or version
+    if cache is None or not config.set_timing_cache(cache, False):  # the cache is damaged, or of another GPU or version
         cache = config.create_timing_cache(b"")
         config.set_timing_cache(cache, False)
     return cache
@@ -215,11 +215,11 @@ def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
 def _parser_error(error: Any) -> str:
     if hasattr(error, "node_operator") and error.node_operator():
         return f"operator {error.node_operator()} (node {error.node_name() or error.node()}): {error.desc()}"
-    # an operator that is known and cannot be had like that is named by the function that refused it
+    # for a known operator in an unsupported form, only the failing import function names it
     named = re.fullmatch(r"import([A-Z]\w*)", error.func()) if hasattr(error, "func") else None
     return f"operator {named[1]}: {error.desc()}" if named else str(error.desc())
 
 
-def _because(library: TensorRt) -> str:
+def _error_suffix(library: TensorRt) -> str:
     errors = library.take_errors()
     return f": {'; '.join(errors)[:500]}" if errors else ""

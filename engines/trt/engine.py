@@ -1,6 +1,6 @@
-"""TensorRT and TensorRT-RTX on an NVIDIA GPU: plans from a fingerprinted cache or built now, gated by parity.
+"""The TensorRT engine: plans from a cache or built now, checked by the parity gate.
 
-Device memory for every input and the output is taken once, for the largest batch of the largest bucket.
+Device memory for the inputs and the output is allocated once, for the largest batch of the largest tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import structlog
 
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda, Stream
-from engines.cuda.device_io import DeviceIo
+from engines.cuda.io_buffers import IoBuffers
 from engines.errors import EngineDead, EngineError, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.manifest import Manifest
@@ -30,19 +30,19 @@ _log = structlog.get_logger(__name__)
 
 
 class TrtEngine(Engine):
-    """A plan and the memory it runs on.
+    """A loaded plan with its device memory.
 
     Args:
         directory: the model's version directory.
         manifest: its manifest.
         library: the TensorRT to use.
-        cuda: the device; this engine makes its own stream on it.
-        cache_dir: where plans, timing caches and verdicts are kept; made when needed.
-        options: how a plan is built that is not in the cache.
+        cuda: the device; the engine makes a stream of its own on it.
+        cache_dir: folder for plans, timing caches and parity results; made when needed.
+        options: the build options of a plan that is not in the cache.
 
     Raises:
         EngineUnavailable: the plan can neither be loaded nor built here.
-        EngineOutOfMemory: there is no room for it.
+        EngineOutOfMemory: the device has too little free memory.
         ParityTooLow: the outputs are too far from ONNX Runtime's, or not finite.
     """
 
@@ -72,7 +72,7 @@ class TrtEngine(Engine):
             self._stream: Stream = self._resources.enter_context(closing(cuda.stream()))
             self.most = largest_batch(manifest, options.max_batch)
             self.most_rows = most_rows(manifest, options.max_batch)
-            self._io = self._resources.enter_context(closing(DeviceIo(cuda, manifest, self.most)))
+            self._io = self._resources.enter_context(closing(IoBuffers(cuda, manifest, self.most)))
             verdicts = DecisionCache(cache_dir / "precision")
             self.note = require_parity(self, directory, self._facts, verdicts, self.most_rows)
         except BaseException:
@@ -81,19 +81,19 @@ class TrtEngine(Engine):
 
     @property
     def addresses(self) -> dict[str, int]:
-        """Device memory of every input and of `output`, for a pipeline that fills and reads it itself."""
+        """Device addresses of every input and of `output`, for a pipeline that fills and reads the memory itself."""
         return self._io.addresses
 
     def use_graphs(self, on: bool) -> None:
-        """Launch each shape as one CUDA graph (as from the start), or kernel by kernel."""
+        """Choose whether each shape is launched as one CUDA graph (the default) or kernel by kernel."""
         self._runtime.use_graphs = on
 
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
-        """Compute what lies in device memory, on that stream, without waiting for it.
+        """Queue the computation of the batch in device memory on that stream, without waiting.
 
         Raises:
-            EngineFailed: the shape is in no profile, or TensorRT refuses it.
-            EngineOutOfMemory: TensorRT has no room for it.
+            EngineFailed: no profile covers the shape, or TensorRT refuses it.
+            EngineOutOfMemory: the device has too little free memory.
         """
         self._runtime.enqueue(shape, self._io.addresses, stream)
 
@@ -114,11 +114,11 @@ class TrtEngine(Engine):
         self._closed = True
         try:
             self._resources.close()
-        except EngineError as error:  # a lost context cannot free its memory, and need not
+        except EngineError as error:  # a lost context cannot free its memory; the process ends anyway
             _log.warning("GPU memory not freed", model=self.manifest.key, reason=str(error))
 
     def _load(self, source: PlanSource) -> TrtRuntime:
-        """The plan from the cache if the runtime takes it, else a new one."""
+        """Load the cached plan, or build a new one if there is none or the runtime refuses it."""
         if (plan := source.cached()) is not None:
             try:
                 return self._open(source, plan)

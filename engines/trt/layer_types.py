@@ -1,7 +1,7 @@
-"""The graph's FP16 and FP32 in a weakly typed network: TensorRT 8.6 is told the type of every layer.
+"""Sets each layer's type (FP16 or FP32, as in the graph) in a network of TensorRT 8.6, which is weakly typed.
 
-Until it is built, such a network calls every tensor FP32 that no cast has typed, so the types are worked out here from
-the casts and the constants on, as ONNX has them: all float operands of an operator are of one type.
+Before it is built, such a network reports FP32 for every tensor that no cast has typed. So the types are derived here
+from casts and constants by ONNX's rule: all float operands of an operator have the same type.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def pin_types(trt: Any, network: Any) -> int:
-    """Make a network compute and keep each tensor in the graph's type; returns the layers that were pinned.
+    """Set the type of every float layer to the graph's; returns the number of layers that were set.
 
     Args:
-        trt: the bindings.
-        network: as parsed from ONNX.
+        trt: the TensorRT bindings.
+        network: the network parsed from ONNX.
     """
     untyped = _untyped_layers(trt)
     pinned = 0
@@ -30,7 +30,7 @@ def pin_types(trt: Any, network: Any) -> int:
 
 
 def float_layers(trt: Any, network: Any) -> Iterator[tuple[Any, Any]]:
-    """Every layer whose outputs are all FP16 or FP32, with that type; in the graph's order."""
+    """Yield every layer whose outputs are all FP16 or FP32, with that type; in the graph's order."""
     floats = (trt.DataType.FLOAT, trt.DataType.HALF)
     kinds: dict[str, Any] = {}
     constants: set[str] = set()
@@ -52,11 +52,11 @@ def float_layers(trt: Any, network: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _typed_layers(trt: Any) -> set[Any]:
-    """Layers that say themselves what they give."""
+    """Return the kinds of layer that state their own output type."""
     return {trt.LayerType.CAST, trt.LayerType.CONSTANT}
 
 
 def _untyped_layers(trt: Any) -> set[Any]:
-    """Layers that move or hold values and whose type follows from their neighbours; pinning these is an error."""
+    """Return the kinds of layer that only move or hold values: their type is inferred and must not be set."""
     kinds = trt.LayerType
     return {kinds.CONSTANT, kinds.SHAPE, kinds.CAST, kinds.SHUFFLE, kinds.CONCATENATION, kinds.SLICE}

@@ -1,4 +1,4 @@
-"""One view of TensorRT 8.6, 10, 11 and TensorRT-RTX: they are one API family, and this file knows where they differ."""
+"""One interface to TensorRT 8.6, 10, 11 and TensorRT-RTX; their differences are handled in this file."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _KEPT_MESSAGES = 20
 
 _log = structlog.get_logger(__name__)
 
-# the RTX wheels of PyPI install the bindings under the last name; NVIDIA's own packages under the first two
+# the RTX wheels of PyPI install the bindings under the last name, NVIDIA's own packages under the first two
 MODULES = ("tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRt:
-    """A TensorRT that was found.
+    """An installed TensorRT.
 
     module: its bindings.
-    is_rtx: TensorRT-RTX, whose plans are compiled to machine code where they run.
-    logger: hears everything that the library says; errors are kept for messages.
+    is_rtx: whether it is TensorRT-RTX, which compiles plans to machine code on the GPU that runs them.
+    logger: receives the library's log; keeps errors and warnings for error messages.
     """
 
     module: Any
@@ -36,21 +36,21 @@ class TensorRt:
 
     @property
     def name(self) -> str:
-        """`TensorRT 8.6.0`, `TensorRT-RTX 1.7.1`."""
+        """The library's name and version: `TensorRT 8.6.0`, `TensorRT-RTX 1.7.1`."""
         return f"TensorRT{'-RTX' if self.is_rtx else ''} {'.'.join(map(str, self.version))}"
 
     @property
     def is_strongly_typed(self) -> bool:
-        """Whether networks take every tensor's type from the graph; 8.6 must be told layer by layer."""
+        """Whether a network takes every tensor's type from the graph; in 8.6 each layer's type must be set."""
         return hasattr(self._flags, "STRONGLY_TYPED") or not hasattr(self.module.BuilderFlag, "FP16")
 
     @property
     def builds_slowly(self) -> bool:
-        """Whether every profile costs minutes: 8.6 times each layer's kernels and layouts anew for each."""
+        """Whether every profile takes minutes to build: 8.6 times each layer's kernels and layouts anew for each."""
         return not self.is_strongly_typed
 
     def network_flags(self) -> int:
-        """The flags of a network that is parsed from ONNX; a version that has only one kind may have no flag for it."""
+        """Return the flags for a network parsed from ONNX; versions with one kind of network have no flag."""
         wanted = "STRONGLY_TYPED" if self.is_strongly_typed else "EXPLICIT_BATCH"
         return 1 << int(getattr(self._flags, wanted)) if hasattr(self._flags, wanted) else 0
 
@@ -59,18 +59,18 @@ class TensorRt:
         return self.module.NetworkDefinitionCreationFlag
 
     def take_errors(self) -> list[str]:
-        """What went wrong since the last call: the errors, or the warnings where there is none (8.6 is that mild)."""
-        said = list(self.logger.errors or self.logger.warnings)
+        """Return and clear the errors since the last call, or the warnings if there are none (8.6 logs some so)."""
+        message = list(self.logger.errors or self.logger.warnings)
         self.logger.errors.clear()
         self.logger.warnings.clear()
-        return said
+        return message
 
 
 def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
-    """The first TensorRT that can be imported.
+    """Import the first TensorRT that is installed.
 
     Raises:
-        EngineUnavailable: none is installed, or what is installed does not load; the message says what to install.
+        EngineUnavailable: none is installed, or none loads; the message says what to install.
     """
     reasons = []
     for name in modules:
@@ -78,10 +78,10 @@ def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
             module = importlib.import_module(name)
         except ModuleNotFoundError:
             continue
-        except (ImportError, OSError, RuntimeError) as error:  # a library that it links is missing or too old
+        except (ImportError, OSError, RuntimeError) as error:  # a library that it needs is missing or too old
             reasons.append(f"{name}: {error}")
             continue
-        if not hasattr(module, "OnnxParser"):  # the empty package that PyPI has under this name
+        if not hasattr(module, "OnnxParser"):  # the empty package of this name on PyPI
             reasons.append(f"{name} is a stub without the library")
             continue
         return _describe(module)
@@ -97,7 +97,7 @@ def _describe(module: Any) -> TensorRt:
 
 
 def _make_logger(module: Any) -> Any:
-    """A logger of the library's own base class, which only exists once the library is loaded."""
+    """Make a logger derived from the library's own base class, which exists only once the library is loaded."""
 
     class Logger(module.ILogger):  # type: ignore[misc] # the base is only known at run time
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where plans come from: the cache, or a build that fills it, at the first use or ahead of it."""
+"""Plans of a model: read from the cache, or built and stored there, at the first use or ahead of time."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class PlanSource:
     facts: dict[str, Any]
 
     def cached(self) -> bytes | None:
-        """A plan that was built before, or None."""
+        """Return the plan from the cache, or None."""
         return PlanCache(self.cache_dir / "plans").get(self.facts)
 
     def discard(self) -> None:
-        """Forget the plan, which the runtime refused."""
+        """Remove the plan, which the runtime refused, from the cache."""
         PlanCache(self.cache_dir / "plans").discard(self.facts)
 
     def build(self) -> bytes:
-        """Build the plan and keep it, and what the build measured for the next one.
+        """Build the plan and store it, and its timing cache for the next build.
 
         Raises:
             EngineUnavailable: as `build_plan`.
@@ -56,7 +56,7 @@ class PlanSource:
 
 
 def plan_facts(manifest: Manifest, library: TensorRt, device: Device, options: BuildOptions) -> dict[str, Any]:
-    """What a plan for this device depends on. TensorRT-RTX compiles where it runs: there only the generation counts."""
+    """Return everything that a plan depends on; for TensorRT-RTX the GPU's compute capability, not its name."""
     return {
         "model": manifest.key,
         "onnx": manifest.onnx_sha256,
@@ -80,15 +80,15 @@ def build_ahead(
     cache_dir: Path,
     target: ComputeCapability,
 ) -> bool:
-    """Put the plan for a GPU that need not be here into the cache; False when it is there already.
+    """Build a plan for a GPU of another host into the cache; returns False if it is there already.
 
     Args:
-        library: TensorRT-RTX: the others build for the GPU that is here only.
+        library: TensorRT-RTX: other versions build only for this host's GPU.
         directory: the model's version directory.
         manifest: its manifest.
-        options: as the server will have them; `targets` is set here.
-        cache_dir: the server's.
-        target: the GPU's generation.
+        options: the server's options; `targets` is set here.
+        cache_dir: the server's cache folder.
+        target: the GPU's compute capability.
 
     Raises:
         EngineUnavailable: as `build_plan`.

@@ -1,4 +1,4 @@
-"""A deserialised plan: a context and a CUDA graph for each shape that is used, on shared scratch memory."""
+"""Runs a deserialised plan: one context and one CUDA graph for each shape, on shared scratch memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SCRATCH_AT_LEAST = 256
 
 
 @dataclass(slots=True)
-class _Launch:
-    """How one shape is run: through its context the first time, through its graph from then on."""
+class _ShapeRunner:
+    """The context of one shape, which runs it the first time, and the CUDA graph that runs it afterwards."""
 
     context: Any
     graph: Graph | None = None
@@ -29,25 +29,25 @@ class _Launch:
 
 
 class TrtRuntime:
-    """Runs a plan on device memory that the caller owns.
+    """A loaded plan that runs on device memory of the caller.
 
     Args:
         library: the TensorRT that built the plan.
         cuda: the device.
         plan: the serialised engine.
-        manifest: of its model: what the inputs are.
-        max_batch: that the plan was built with.
-        runtime_cache: what TensorRT-RTX compiled at an earlier start; empty for none.
+        manifest: the model's manifest, which describes the inputs.
+        max_batch: the largest batch that the plan was built for.
+        runtime_cache: machine code that TensorRT-RTX compiled at an earlier start; empty for none.
 
     Raises:
         EngineUnavailable: the plan is damaged, or was built for another GPU or version.
-        EngineOutOfMemory: there is no room for it.
+        EngineOutOfMemory: the device has too little free memory.
     """
 
     max_shapes = 64
-    """Shapes whose context and graph are kept; the least recently used one goes first."""
+    """Shapes that keep a context and a graph; beyond that the least recently used one is dropped."""
     use_graphs = True
-    """False launches kernel by kernel: for measuring what graphs are worth."""
+    """Whether to runner CUDA graphs; False launches kernel by kernel, to measure what graphs save."""
 
     def __init__(
         self,
@@ -62,52 +62,52 @@ class TrtRuntime:
         self._cuda = cuda
         self._manifest = manifest
         self._profiles = profiles(manifest, max_batch, spanning=library.builds_slowly)
-        self._launches: OrderedDict[BatchShape, _Launch] = OrderedDict()
+        self._runners: OrderedDict[BatchShape, _ShapeRunner] = OrderedDict()
         library.take_errors()
         try:
             self._runtime = library.module.Runtime(library.logger)
-        except TypeError as error:  # what the bindings raise where the library finds no GPU
+        except TypeError as error:  # the bindings raise TypeError where the library finds no GPU
             raise EngineUnavailable(f"{library.name} does not start: {'; '.join(library.take_errors())}") from error
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
-            raise _error(EngineUnavailable, f"{library.name} cannot load the plan: ", library.take_errors())
+            raise _error_from_log(EngineUnavailable, f"{library.name} cannot load the plan: ", library.take_errors())
         self._context_config = _context_config(library, self._engine, runtime_cache)
         self._scratch = cuda.device_buffer(max(_scratch_bytes(self._engine), _SCRATCH_AT_LEAST))
 
     def enqueue(self, shape: BatchShape, addresses: Mapping[str, int], stream: Stream) -> None:
-        """Start one batch.
+        """Queue one batch on the stream.
 
         Args:
-            shape: the batch; some profile must hold it.
-            addresses: device memory of every input and of `output`; the same for a shape every time, because the
+            shape: the shape of the batch; a profile must cover it.
+            addresses: device memory of every input and of `output`; the same every time for a shape, because the
                 graph remembers them.
             stream: where the work is queued.
 
         Raises:
-            EngineFailed: no profile holds the shape, or TensorRT refuses it.
-            EngineOutOfMemory: TensorRT has no room for it.
+            EngineFailed: no profile covers the shape, or TensorRT refuses it.
+            EngineOutOfMemory: the device has too little free memory.
         """
-        launch = self._launches.get(shape)
-        if launch is None:
-            launch = self._launches[shape] = _Launch(self._context(shape, addresses, stream))
+        runner = self._runners.get(shape)
+        if runner is None:
+            runner = self._runners[shape] = _ShapeRunner(self._context(shape, addresses, stream))
             self._forget_oldest()
-        self._launches.move_to_end(shape)
-        if launch.graph is not None and self.use_graphs:
-            launch.graph.launch(stream)
+        self._runners.move_to_end(shape)
+        if runner.graph is not None and self.use_graphs:
+            runner.graph.launch(stream)
             return
-        self._execute(launch.context, shape, stream)  # once eagerly: lazy initialisation cannot be captured
-        if launch.capturable and self.use_graphs and launch.graph is None:
-            self._capture(launch, shape, stream)
+        self._execute(runner.context, shape, stream)  # the first run is eager: lazy initialisation cannot be captured
+        if runner.capturable and self.use_graphs and runner.graph is None:
+            self._capture(runner, shape, stream)
 
     def runtime_cache(self) -> bytes:
-        """What TensorRT-RTX compiled, to be kept for the next start; empty with the other libraries."""
+        """Return the code that TensorRT-RTX compiled, to be stored for the next start; empty with other libraries."""
         cache = self._context_config.get_runtime_cache() if self._context_config is not None else None
         return bytes(cache.serialize()) if cache is not None else b""
 
     def close(self) -> None:
-        """Free contexts, graphs and scratch; twice is allowed."""
-        while self._launches:
-            self._forget(next(iter(self._launches)))
+        """Free the contexts, graphs and scratch memory; a second call does nothing."""
+        while self._runners:
+            self._forget(next(iter(self._runners)))
         self._engine = self._runtime = self._context_config = None
         self._scratch.close()
 
@@ -133,43 +133,43 @@ class TrtRuntime:
         if not context.execute_async_v3(int(stream.handle)):
             raise self._failed(shape, "the batch is refused")
 
-    def _capture(self, launch: _Launch, shape: BatchShape, stream: Stream) -> None:
-        """Record the batch as a graph; a shape that cannot be recorded goes on without one."""
-        capturable = getattr(launch.context, "is_stream_capturable", lambda _: True)
+    def _capture(self, runner: _ShapeRunner, shape: BatchShape, stream: Stream) -> None:
+        """Record the batch as a CUDA graph; a shape that cannot be recorded keeps running without one."""
+        capturable = getattr(runner.context, "is_stream_capturable", lambda _: True)
         if not capturable(int(stream.handle)):
-            launch.capturable = False
+            runner.capturable = False
             return
         try:
             with self._cuda.capture(stream) as finish:
-                self._execute(launch.context, shape, stream)
-            launch.graph = finish()
+                self._execute(runner.context, shape, stream)
+            runner.graph = finish()
         except EngineFailed:
-            launch.capturable = False
+            runner.capturable = False
 
     def _forget_oldest(self) -> None:
-        while len(self._launches) > self.max_shapes:
-            self._forget(next(iter(self._launches)))
+        while len(self._runners) > self.max_shapes:
+            self._forget(next(iter(self._runners)))
 
     def _forget(self, shape: BatchShape) -> None:
-        launch = self._launches.pop(shape)
-        if launch.graph is not None:
-            launch.graph.close()
+        runner = self._runners.pop(shape)
+        if runner.graph is not None:
+            runner.graph.close()
 
     def _failed(self, shape: BatchShape, what: str) -> EngineError:
-        said = f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}"
-        return _error(EngineFailed, said, ["", *self._library.take_errors()])
+        message = f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}"
+        return _error_from_log(EngineFailed, message, ["", *self._library.take_errors()])
 
 
-def _error(otherwise: type[EngineError], said: str, heard: list[str]) -> EngineError:
-    """TensorRT only says None or False: whether memory is what is missing is in what its logger heard."""
-    reasons = "; ".join(heard)
+def _error_from_log(otherwise: type[EngineError], message: str, logged: list[str]) -> EngineError:
+    """Make an error from the log: TensorRT returns only None or False, and the log says whether memory ran out."""
+    reasons = "; ".join(logged)
     if re.search("out ?of ?memory", reasons, re.IGNORECASE):
-        return EngineOutOfMemory(f"{said}{reasons[:500]}; use smaller batches or free some GPU memory")
-    return otherwise(f"{said}{reasons[:500]}")
+        return EngineOutOfMemory(f"{message}{reasons[:500]}; use smaller batches or free some GPU memory")
+    return otherwise(f"{message}{reasons[:500]}")
 
 
 def _scratch_bytes(engine: Any) -> int:
-    # 8.6 has the first name only, 10 and later both, RTX the second only
+    # 8.6 has only the first name, 10 and later have both, RTX only the second
     return int(engine.device_memory_size_v2 if hasattr(engine, "device_memory_size_v2") else engine.device_memory_size)
 
 
@@ -181,7 +181,7 @@ def _set_scratch(context: Any, scratch: DeviceBuffer) -> None:
 
 
 def _context_config(library: TensorRt, engine: Any, runtime_cache: bytes) -> Any:
-    """RTX: contexts use caller's memory and share what was compiled; the others need no configuration."""
+    """Configure contexts of TensorRT-RTX: caller's memory and a shared cache of compiled code; None for the others."""
     if not library.is_rtx:
         return None
     config = engine.create_runtime_config()

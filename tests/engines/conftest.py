@@ -1,4 +1,4 @@
-"""Tiny models that obey the tensor contract: a manifest alone, or a manifest with a real ONNX graph."""
+"""Tiny models that follow the tensor contract: a manifest alone, or a manifest with a real ONNX graph."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PublishModel = Callable[..., Path]
 
 @pytest.fixture
 def make_manifest() -> MakeManifest:
-    """A valid manifest; keyword arguments replace fields."""
+    """Return a function that makes a valid manifest; keyword arguments replace fields."""
     return tiny_manifest
 
 
 @pytest.fixture
 def publish(tmp_path: Path) -> PublishModel:
-    """Write a model directory under tmp_path/models; returns the version directory."""
+    """Return a function that writes a model directory under tmp_path/models and returns the version directory."""
 
     def write(manifest: Manifest | None = None, *, onnx_model: bytes | None = None, **fields: Any) -> Path:
         graph = onnx_model if onnx_model is not None else b"no graph"
@@ -49,7 +49,7 @@ def publish(tmp_path: Path) -> PublishModel:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files can be made, and nothing can be written to them."""
+    """Make every write to a new file fail with ENOSPC, as on a full disk."""
     fdopen = os.fdopen
 
     @contextmanager
@@ -64,7 +64,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny_manifest(task: str = "inpaint", **fields: Any) -> Manifest:
-    """The manifest of `conv_graph`; keyword arguments replace fields."""
+    """Make the manifest of `conv_graph`; keyword arguments replace fields."""
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
     if task == "inpaint":
@@ -94,7 +94,7 @@ def tiny_manifest(task: str = "inpaint", **fields: Any) -> Manifest:
 def conv_graph(
     task: str = "inpaint", *, half: bool = False, size: tuple[int, int] | None = None, gain: float = 1.0
 ) -> bytes:
-    """A 3×3 convolution over image and mask, then a sigmoid: sensitive to every input, the same for every sample.
+    """Make a 3×3 convolution over image and mask, then a sigmoid: it depends on every input but not on other samples.
 
     Args:
         task: `inpaint` (image and mask) or `translate` (image).
@@ -133,7 +133,7 @@ SEVERAL_SAMPLES = {
 
 
 def several_samples_graph() -> bytes:
-    """`conv_graph` computed once for each row, and made brighter by the mean of each of the row's latents."""
+    """Make `conv_graph` with several latents for each row: the mean of each latent is added to the row's output."""
     sizes: dict[str, list[str | int]] = {
         "image": ["batch", 3, "height", "width"],
         "mask": ["batch", 1, "height", "width"],
@@ -155,7 +155,7 @@ def several_samples_graph() -> bytes:
 
 
 def conv_weight(task: str = "inpaint", gain: float = 1.0) -> np.ndarray:
-    """The convolution of `conv_graph`, float32 3×C×3×3."""
+    """Return the convolution weights of `conv_graph`, float32 3×C×3×3."""
     channels = 4 if task == "inpaint" else 3
     return (np.random.default_rng(7).normal(0, 0.3, (3, channels, 3, 3)) * gain).astype(np.float32)
 
@@ -166,7 +166,7 @@ def serialised(
     output: onnx.ValueInfoProto,
     weights: dict[str, np.ndarray],
 ) -> bytes:
-    """A checked opset-17 model."""
+    """Serialise nodes as a checked opset-17 model."""
     initialisers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(list(nodes), "tiny", list(inputs), [output], initialisers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -175,5 +175,5 @@ def serialised(
 
 
 def shipped(name: str) -> Path:
-    """The folder of the newest version of a model that ships."""
+    """Return the folder of the newest version of a model that ships with the repository."""
     return max((MODELS / name).iterdir(), key=lambda version: int(version.name))

@@ -1,4 +1,4 @@
-"""What every engine promises, run against all of them."""
+"""The promises of every engine, tested for each of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def open_bound_onnxrt(directory: Path, manifest: Manifest, cache: Path) -> Engin
 
 
 def open_here(name: str) -> Callable[[Path, Manifest, Path], Engine]:
-    """An engine of the GPU that is here, or a skip that says what is missing."""
+    """Return an opener for an engine of this host's GPU, which skips the test with the reason if there is none."""
 
     def open_on_gpu(directory: Path, manifest: Manifest, cache: Path) -> Engine:
         try:
@@ -76,7 +76,7 @@ def precision(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture(scope="session")
 def gpu_cache(tmp_path_factory) -> Path:
-    """Shared by all tests: plans take seconds to build."""
+    """Return an engine cache that all tests share: plans take seconds to build."""
     return tmp_path_factory.mktemp("gpu-cache")
 
 

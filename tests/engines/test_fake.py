@@ -1,4 +1,4 @@
-"""The fake engine computes something recognisable, counts what it ran, and fails as it is told to."""
+"""The fake engine computes a recognisable result, counts what it ran, and injects faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best engine that works is used, and why the better ones were not is said."""
+"""The best engine that works is used, with the reasons why the better ones were not."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_engine_under_the_bar_is_passed_over(directory, options):
 
 
 class FailsItsWarmUp(FakeEngine):
-    """Raises what it is told to at the first batch, and counts how often it is closed."""
+    """An engine that raises a chosen error at the first batch, and counts how often it is closed."""
 
     error: Exception
     closes = 0

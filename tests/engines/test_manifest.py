@@ -1,4 +1,4 @@
-"""A manifest is believed only when every field is what the schema says."""
+"""A manifest is accepted only if every field matches the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's failures come out in the project's own words."""
+"""ONNX Runtime's failures are raised as this project's errors."""
 
 from __future__ import annotations
 

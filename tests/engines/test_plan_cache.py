@@ -1,4 +1,4 @@
-"""A plan comes back whole and for exactly what it was built for, or not at all."""
+"""A plan is read back whole and only for the facts that it was built for."""
 
 from __future__ import annotations
 

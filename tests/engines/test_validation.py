@@ -1,4 +1,4 @@
-"""What people wrote wrongly is told in plain words, with what they probably meant."""
+"""Invalid values are reported in plain words, with the name that was probably meant."""
 
 from __future__ import annotations
 

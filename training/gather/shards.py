@@ -15,10 +15,10 @@ _END = 20 * _BLOCK
 class ShardWriter:
     """Writes `NAME-000.tar`, `NAME-001.tar`, … into a directory; a context manager."""
 
-    def __init__(self, directory: Path, name: str, most_bytes: int) -> None:
+    def __init__(self, directory: Path, name: str, max_bytes: int) -> None:
         self._directory = directory
         self._name = name
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._tar: tarfile.TarFile | None = None
         self._size = 0
         self.paths: list[Path] = []

@@ -1,4 +1,4 @@
-"""OpenVINO computes in bf16 only where that is near enough, and remembers what it found."""
+"""OpenVINO computes in bf16 only where the outputs pass the model's bar, and stores that decision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_bf16_is_used_where_the_bar_holds(publish, tmp_path):
         probe_feeds(engine.manifest),
     )
     assert verdict.passes(40)
-    assert not verdict.passes(90)  # it does compute in bf16: fp32 is far nearer
+    assert not verdict.passes(90)  # it does compute in bf16: fp32 would be far closer
 
 
 @needs_bf16
@@ -208,7 +208,9 @@ def test_batch_that_fails_on_a_lane_leaves_it_free_and_the_other_computing(publi
 
 
 def doubling_graph():
-    """Adds a picture's upper 16 rows to it, which no graph with free sizes is refused for before it computes others."""
+    """Make a graph that adds a picture's upper 16 rows to the picture: with another size it fails only while it
+    computes.
+    """
     channels = {"image": 3, "mask": 1, "output": 3}
     image, mask, output = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count, "height", "width"])

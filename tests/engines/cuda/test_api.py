@@ -1,4 +1,4 @@
-"""CUDA's objects do what they say in order."""
+"""The CUDA objects do what they say, in stream order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs are noticed by the kernel's device files."""
+"""GPUs are detected by the kernel's device files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled program keeps the engine contract; tested on the processor with torch's own interpreter as backend."""
+"""The inductor engine keeps the engine contract; tested on the CPU with torch's eager interpreter as backend."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").Tor
 
 
 class Net(torch.nn.Module):
-    """What `conv_graph` computes."""
+    """The computation of `conv_graph` in torch."""
 
     def __init__(self, gain: float = 1.0) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_outputs_are_those_of_the_graph_at_every_batch(directory, tmp_path):
 
 
 class SeveralSamples(Net):
-    """What `several_samples_graph` computes."""
+    """The computation of `several_samples_graph` in torch."""
 
     def forward(self, image: Any, mask: Any, latent: Any) -> Any:  # type: ignore[override] # another model
         rows = torch.nn.functional.conv2d(torch.cat([image, mask], 1), self.weight, padding=1)
@@ -118,7 +118,7 @@ def test_several_samples_of_each_row_are_those_of_the_graph(publish, tmp_path):
 
 
 def batches_of(engine: InductorEngine, side: int) -> list[int]:
-    """The batch sizes that were compiled for a tile."""
+    """Return the batch sizes that were compiled for a tile size."""
     return sorted(shape.batch for shape in engine._shapes if (shape.height, shape.width) == (side, side))
 
 
@@ -127,7 +127,7 @@ def test_batches_are_padded_to_few_sizes_so_that_few_are_compiled(directory, tmp
     for batch in (1, 2, 3, 4, 5, 6):
         engine.infer(feed_of(engine.manifest, batch))
     assert batches_of(engine, 16) == [1, 2, 4, 6]
-    assert batches_of(engine, 32) == [1]  # of the parity gate
+    assert batches_of(engine, 32) == [1]  # compiled for the parity gate
 
 
 def test_outputs_of_one_batch_do_not_leak_into_the_next(directory, tmp_path):
@@ -215,7 +215,7 @@ def test_nothing_compiled_keeps_nothing(directory, tmp_path, monkeypatch):
 
 
 class FakeGpuTorch:
-    """torch with a GPU that is the processor."""
+    """The torch module with a GPU that is really the CPU."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -260,7 +260,7 @@ class FakeGpuTorch:
 
 
 class FakeGraph(TorchDispatchMode):
-    """Every operation that ran while it was recorded, on the same memory."""
+    """A CUDA graph that records every operation and runs them again on the same memory."""
 
     def __init__(self, owner: FakeGpuTorch) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ def test_on_a_gpu_each_shape_is_recorded_once_and_then_replayed(gpu, directory, 
 
 
 def memory(engine: InductorEngine, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The start of the engine's memory of a tensor, as whoever has only the address sees it."""
+    """View the start of the engine's memory of a tensor, as a pipeline that has only the address does."""
     count = int(np.prod(shape))
     return np.ctypeslib.as_array((ctypes.c_float * count).from_address(engine.addresses[name])).reshape(shape)
 

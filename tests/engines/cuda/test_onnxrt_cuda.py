@@ -1,4 +1,4 @@
-"""ONNX Runtime on a GPU: bound memory is tested on the CPU's provider, and everything that can be missing by name."""
+"""ONNX Runtime on a GPU: memory binding is tested with the CPU provider, and each missing part is named."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_size_that_the_graph_does_not_take_fails_the_batch_only(publish, tmp_pat
 def test_memory_of_a_shape_is_bound_once(publish, tmp_path):
     engine = open_bound(publish(onnx_model=conv_graph()), tmp_path)
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
-    bound = engine._bound[BatchShape(1, 16, 16), True]
+    binding = engine._bindings[BatchShape(1, 16, 16), True]
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
-    assert engine._bound[BatchShape(1, 16, 16), True] is bound
+    assert engine._bindings[BatchShape(1, 16, 16), True] is binding
 
 
 def test_parity_is_in_the_note_and_remembered_by_what_it_depends_on(publish, tmp_path):
@@ -141,17 +141,17 @@ def test_closed_engine_gives_everything_back(publish, tmp_path):
 
 
 class FailingSession:
-    """A session whose runs fail as ONNX Runtime's do."""
+    """A session whose runs fail with ONNX Runtime's messages."""
 
-    def __init__(self, session: Any, said: str) -> None:
-        self.io_binding, self._said = session.io_binding, said
+    def __init__(self, session: Any, message: str) -> None:
+        self.io_binding, self._said = session.io_binding, message
 
     def run_with_iobinding(self, *_: Any) -> None:
         raise RuntimeError(self._said)
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "raised"),
+    ("message", "status", "raised"),
     [
         ("bfc_arena.cc: Failed to allocate memory for requested buffer of size 9", None, EngineOutOfMemory),
         ("CUDNN_STATUS_BAD_PARAM", None, EngineFailed),
@@ -159,16 +159,16 @@ class FailingSession:
     ],
     ids=["memory", "batch", "context"],
 )
-def test_errors_say_what_can_be_done(publish, tmp_path, said, status, raised):
+def test_errors_say_what_can_be_done(publish, tmp_path, message, status, raised):
     device = FakeRuntime()
     engine = open_bound(publish(onnx_model=conv_graph()), tmp_path, cuda=Cuda(device))
     engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))
-    session, engine._session = engine._session, FailingSession(engine._session, said)
+    session, engine._session = engine._session, FailingSession(engine._session, message)
     stream = Cuda(device).stream()
-    engine._on_gpu = True  # else the stream is waited for before the run
+    engine._on_gpu = True  # otherwise the stream is waited for before the run
     if status is not None:
         device.fail["cudaStreamSynchronize"] = status
-    with pytest.raises(raised, match="context is lost" if status else said):
+    with pytest.raises(raised, match="context is lost" if status else message):
         engine.enqueue(BatchShape(1, 16, 16), stream)
     engine._session, engine._on_gpu = session, False
     assert engine.infer(blank_feed(engine.manifest, BatchShape(1, 16, 16)))["output"].shape == (1, 3, 16, 16)
@@ -180,7 +180,7 @@ def test_graphs_can_be_left_out(publish, tmp_path):
     wanted = engine.infer(feed)["output"].copy()
     engine.use_graphs(False)
     np.testing.assert_array_equal(engine.infer(feed)["output"], wanted)
-    graphs = [bound.options.get_run_config_entry("gpu_graph_id") for bound in engine._bound.values()]
+    graphs = [binding.options.get_run_config_entry("gpu_graph_id") for binding in engine._bindings.values()]
     assert graphs[-1] == "-1"
     assert "-1" not in graphs[:-1]
 

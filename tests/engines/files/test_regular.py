@@ -1,4 +1,4 @@
-"""What somebody else put there is read without waiting for anybody, and not without end."""
+"""Untrusted files are read without blocking and only up to a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engines.errors import ManifestInvalid, ModelCorrupt
-from engines.files.regular import odd_entries, open_regular, read_regular
+from engines.files.regular import irregular_entries, open_regular, read_regular
 from engines.load import EngineOptions, choose, verify_onnx
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, read_manifest
 from engines.plan_cache import PlanCache
@@ -31,7 +31,7 @@ def waiting(path: Path) -> None:
 def unix_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         here = Path.cwd()
-        os.chdir(path.parent)  # the whole path may be longer than such an address may be
+        os.chdir(path.parent)  # the whole path may be longer than a socket address may be
         try:
             bound.bind(path.name)
         finally:
@@ -49,7 +49,7 @@ Make = Callable[[Path], None]
 @pytest.mark.parametrize("make", [*ODD, folder])
 def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "file")
-    with pytest.raises(OSError):  # noqa: PT011 -- which one depends on what it is
+    with pytest.raises(OSError):  # noqa: PT011 -- the error depends on the kind of file
         open_regular(tmp_path / "file")
 
 
@@ -62,7 +62,7 @@ def test_a_file_is_read_whole_up_to_its_limit_also_through_a_link(tmp_path: Path
 
 
 def test_a_file_that_tells_no_size_is_not_read_to_its_end() -> None:
-    """Those of the kernel are regular by their mode; some never end."""
+    """Files of /proc are regular by their mode but report no size, and some never end."""
     with pytest.raises(OSError, match="grows"):
         read_regular(Path("/proc/self/maps"), 2**20)
 
@@ -73,7 +73,7 @@ def test_odd_entries_are_named_and_links_are_what_they_lead_to(tmp_path: Path) -
     (tmp_path / "e").write_bytes(b"")
     (tmp_path / "f").symlink_to("e")
     (tmp_path / "g").symlink_to("nowhere")
-    assert odd_entries(tmp_path) == ["a", "b", "c"]
+    assert irregular_entries(tmp_path) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("make", ODD)

@@ -1,4 +1,4 @@
-"""Parity is the worst of all inputs, and nothing that is not finite ever passes."""
+"""The worst input decides parity, and an output with NaN or inf never passes."""
 
 from __future__ import annotations
 

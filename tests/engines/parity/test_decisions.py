@@ -1,4 +1,4 @@
-"""A remembered decision is found again, and anything else in its place is as good as nothing."""
+"""A stored decision is found again, and a damaged entry is treated as missing."""
 
 from __future__ import annotations
 

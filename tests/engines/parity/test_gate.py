@@ -1,4 +1,4 @@
-"""A GPU engine is compared in every kind of batch that it has kernels of its own for."""
+"""A GPU engine is compared in every kind of batch for which it has separate kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIXED = {"kind": "fixed", "height": 16, "width": 24}
 
 
 class Watched(OnnxRuntimeEngine):
-    """Notes what it computes, and is wrong in the shapes that it is told to be wrong in."""
+    """An engine that records the shapes it computes and gives wrong outputs for one of them."""
 
     def __init__(self, directory: Path, wrong: BatchShape | None = None) -> None:
         super().__init__(directory, read_manifest(directory), threads=1)

@@ -1,4 +1,4 @@
-"""What lies in the models folder, and why nothing does."""
+"""The listing of the models folder, and the reasons why it has no models."""
 
 from __future__ import annotations
 

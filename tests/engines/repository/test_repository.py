@@ -1,4 +1,4 @@
-"""The model repository follows its folder without a restart, and never lets a bad version stop a good one."""
+"""The model repository follows its folder without a restart, and a bad version never stops a good one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LATER_S = 3600.0
 
 
 class Workshop:
-    """Opens fake engines, remembers them, and fails for the versions it is told to."""
+    """Opens fake engines, records them, and fails for chosen versions."""
 
     def __init__(self) -> None:
         self.opened: list[CountsCloses] = []
@@ -70,7 +70,7 @@ def states(repository: ModelRepository) -> dict[str, str]:
 
 
 def leased(repository: ModelRepository, name: str, version: int | None = None) -> Manifest:
-    """The manifest of what a lease gives."""
+    """Return the manifest of the model that a lease gives."""
     with repository.lease(name, version) as served:
         return served.manifest
 
@@ -562,7 +562,7 @@ def test_what_is_loaded_serves_on_while_its_folder_may_not_be_read(
 
 
 def hide(monkeypatch: pytest.MonkeyPatch, folder: Path, listable: bool) -> None:
-    """Refuse to read what is in a folder, though perhaps not its names, as `chmod` does for everybody but root."""
+    """Make a folder unreadable, though its names may stay listable, as `chmod` does for users other than root."""
     stat, iterdir = Path.stat, Path.iterdir
 
     def refuse(path: Path) -> None:

@@ -1,9 +1,9 @@
-"""An engine is closed exactly once, by whoever lets go of it last."""
+"""An engine is closed exactly once, when its last lease ends."""
 
 from __future__ import annotations
 
 from engines.fake import FakeEngine
-from engines.repository.versions import Holder, ServedModel
+from engines.repository.versions import LeaseCounter, ServedModel
 
 
 class CountsCloses(FakeEngine):
@@ -15,77 +15,86 @@ class CountsCloses(FakeEngine):
 
 def test_retired_engine_is_closed_by_the_last_lease_and_leased_no_more(make_manifest):
     engine = CountsCloses(make_manifest())
-    holder = Holder(ServedModel(engine.manifest, engine))
-    assert holder.acquire()
-    assert holder.acquire()
-    holder.retire()
-    assert not holder.acquire()
-    holder.release()
+    lease_counter = LeaseCounter(ServedModel(engine.manifest, engine))
+    assert lease_counter.acquire()
+    assert lease_counter.acquire()
+    lease_counter.retire()
+    assert not lease_counter.acquire()
+    lease_counter.release()
     assert engine.closes == 0
-    holder.release()
+    lease_counter.release()
     assert engine.closes == 1
 
 
 def test_idle_engine_is_closed_when_it_is_retired_and_only_once(make_manifest):
     engine = CountsCloses(make_manifest())
-    holder = Holder(ServedModel(engine.manifest, engine))
-    holder.retire()
-    holder.retire()
+    lease_counter = LeaseCounter(ServedModel(engine.manifest, engine))
+    lease_counter.retire()
+    lease_counter.retire()
     assert engine.closes == 1
 
 
 def test_engine_that_was_used_before_is_closed_when_it_is_retired(make_manifest):
     engine = CountsCloses(make_manifest())
-    holder = Holder(ServedModel(engine.manifest, engine))
-    assert holder.acquire()
-    holder.release()
-    holder.retire()
+    lease_counter = LeaseCounter(ServedModel(engine.manifest, engine))
+    assert lease_counter.acquire()
+    lease_counter.release()
+    lease_counter.retire()
     assert engine.closes == 1
 
 
 def test_successor_is_leased_for_as_long_as_the_retired_engine_is(make_manifest):
     old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
-    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
-    assert holder.acquire()
-    assert holder.acquire()
-    holder.retire(successor)
+    lease_counter, successor = (
+        LeaseCounter(ServedModel(old.manifest, old)),
+        LeaseCounter(ServedModel(fresh.manifest, fresh)),
+    )
+    assert lease_counter.acquire()
+    assert lease_counter.acquire()
+    lease_counter.retire(successor)
     successor.retire()
-    holder.release()
-    assert (holder.served.current.engine, old.closes, fresh.closes) == (fresh, 0, 0)
-    holder.release()
+    lease_counter.release()
+    assert (lease_counter.served.current.engine, old.closes, fresh.closes) == (fresh, 0, 0)
+    lease_counter.release()
     assert (old.closes, fresh.closes) == (1, 1)
 
 
 def test_successor_that_is_retired_already_is_not_handed_out(make_manifest):
     old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
-    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
-    assert holder.acquire()
+    lease_counter, successor = (
+        LeaseCounter(ServedModel(old.manifest, old)),
+        LeaseCounter(ServedModel(fresh.manifest, fresh)),
+    )
+    assert lease_counter.acquire()
     successor.retire()
-    holder.retire(successor)
-    assert holder.served.current.engine is old
-    holder.release()
+    lease_counter.retire(successor)
+    assert lease_counter.served.current.engine is old
+    lease_counter.release()
     assert (old.closes, fresh.closes) == (1, 1)
 
 
 def test_idle_engine_needs_no_successor(make_manifest):
     old, fresh = CountsCloses(make_manifest()), CountsCloses(make_manifest())
-    holder, successor = Holder(ServedModel(old.manifest, old)), Holder(ServedModel(fresh.manifest, fresh))
-    holder.retire(successor)
+    lease_counter, successor = (
+        LeaseCounter(ServedModel(old.manifest, old)),
+        LeaseCounter(ServedModel(fresh.manifest, fresh)),
+    )
+    lease_counter.retire(successor)
     successor.retire()
     assert (old.closes, fresh.closes) == (1, 1)
 
 
 def test_engine_that_is_retained_outlives_its_leases_and_its_retirement(make_manifest):
     engine = CountsCloses(make_manifest())
-    holder = Holder(ServedModel(engine.manifest, engine))
-    assert holder.acquire()
-    holder.retire()
-    assert holder.served.retain()
-    holder.release()
+    lease_counter = LeaseCounter(ServedModel(engine.manifest, engine))
+    assert lease_counter.acquire()
+    lease_counter.retire()
+    assert lease_counter.served.retain()
+    lease_counter.release()
     assert engine.closes == 0
-    holder.served.release()
+    lease_counter.served.release()
     assert engine.closes == 1
-    assert not holder.served.retain()
+    assert not lease_counter.served.retain()
 
 
 def test_model_that_nobody_holds_can_be_retained_and_is_never_closed(make_manifest):

@@ -1,4 +1,4 @@
-"""Whatever the terminal's width, no word of a table is cut."""
+"""No word of a table is cut, whatever the terminal's width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans are really built: the TensorRT-RTX wheels parse and build on a machine without a GPU."""
+"""Real builds: the TensorRT-RTX wheels parse and build on a machine without a GPU."""
 
 from __future__ import annotations
 

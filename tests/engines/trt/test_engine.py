@@ -1,4 +1,4 @@
-"""The TensorRT engine against a device in host memory: plans, caches, parity, copies, graphs and their failures."""
+"""The TensorRT engine on a fake device in host memory: plans, caches, parity, copies, graphs and their failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES = ["8.6", "10", "rtx"]
 
 
 class Bench:
-    """One host: a device, a TensorRT and a cache folder."""
+    """A host: a fake device, a fake TensorRT and a cache folder."""
 
     def __init__(self, cache: Path, style: str = "10") -> None:
         self.device = FakeRuntime()
@@ -348,7 +348,7 @@ def test_only_so_many_shapes_keep_their_graphs(ten, directory):
     engine._runtime.max_shapes = 2
     for batch in (1, 2, 3, 4, 1):
         engine.infer(feed_of(engine, batch))
-    assert len(engine._runtime._launches) == 2
+    assert len(engine._runtime._runners) == 2
     assert len(ten.device.graphs) == 2
 
 

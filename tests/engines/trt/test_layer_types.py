@@ -1,4 +1,4 @@
-"""The types of a graph are found again in a network that calls everything FP32; real networks of TensorRT-RTX."""
+"""The types of a graph are derived again in a network that reports FP32 everywhere; real TensorRT-RTX networks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def library() -> TensorRt:
 
 
 class Untyped:
-    """A layer as TensorRT 8.6 shows it: FP32 wherever no cast and no constant says otherwise."""
+    """A layer as TensorRT 8.6 shows it: FP32 wherever no cast and no constant sets another type."""
 
     def __init__(self, layer: Any, trt: Any) -> None:
         self.type, self.name = layer.type, layer.name
@@ -67,7 +67,7 @@ class UntypedNetwork:
 
 
 def as_8_6(library: TensorRt, directory: Path) -> tuple[UntypedNetwork, Any]:
-    """The network of a model, and what keeps it alive."""
+    """Return the network of a model as TensorRT 8.6 shows it, and the objects that must stay alive with it."""
     builder = library.module.Builder(library.logger)
     network = parse_network(library, builder, directory / "model.onnx", read_manifest(directory))
     return UntypedNetwork(network, library.module), (builder, network)

@@ -1,4 +1,4 @@
-"""Plans are built ahead for GPUs that are not here, and found again by the engine that runs on one."""
+"""Plans are built ahead of time for GPUs of other hosts, and found by the engine that runs on one."""
 
 from __future__ import annotations
 

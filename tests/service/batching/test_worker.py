@@ -15,7 +15,7 @@ from engines.base import Feed
 from engines.errors import DeviceLost, EngineDead, EngineFailed
 from engines.fake import FakeEngine, Fault, Hang, NotANumber, Raise
 from engines.manifest import Manifest
-from engines.repository.versions import Holder, ServedModel
+from engines.repository.versions import LeaseCounter, ServedModel
 from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.worker import DeviceWorker, Supervisor
 from service.core.errors import InferenceFailed, NotReady
@@ -204,7 +204,7 @@ async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_
     release = threading.Event()
     bench.faults.append(Hang(release))
     engine = ClosesAloud(manifest, bench.engine._fault)
-    holder = Holder(ServedModel(manifest, engine))
+    holder = LeaseCounter(ServedModel(manifest, engine))
     bench.model = holder.served
     assert holder.acquire()
     bench.worker.start()
@@ -222,7 +222,7 @@ async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_
 
 async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(bench: Bench, manifest: Manifest) -> None:
     engine = ClosesAloud(manifest, bench.engine._fault)
-    holder = Holder(ServedModel(manifest, engine))
+    holder = LeaseCounter(ServedModel(manifest, engine))
     fresh, bench.model = bench.model, holder.served
     gone = asyncio.create_task(bench.submit())
     await asyncio.sleep(0)
@@ -238,7 +238,7 @@ async def test_a_hung_batch_keeps_its_engine_open_until_it_returns(bench: Bench,
     release = threading.Event()
     bench.faults.append(Hang(release))
     engine = ClosesAloud(manifest, bench.engine._fault)
-    holder = Holder(ServedModel(manifest, engine))
+    holder = LeaseCounter(ServedModel(manifest, engine))
     assert holder.acquire()
     bench.model = holder.served
     supervisor = supervise(bench, [], hang_timeout_s=0.05)

@@ -4,8 +4,8 @@ import tarfile
 from training.gather.shards import ShardWriter
 
 
-def _write(folder, files, most_bytes):
-    with ShardWriter(folder, "photos", most_bytes) as writer:
+def _write(folder, files, max_bytes):
+    with ShardWriter(folder, "photos", max_bytes) as writer:
         for name, data in files.items():
             writer.add(name, data)
     return writer.paths

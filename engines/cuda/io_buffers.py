@@ -1,4 +1,4 @@
-"""An engine's own memory on a GPU: every input and the output, once, for the largest batch that it takes."""
+"""GPU memory for an engine's inputs and output, allocated once for the largest batch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from engines.manifest import Manifest, TensorSpec
 from engines.tensors import tensor_shape
 
 
-class DeviceIo:
-    """Device memory at addresses that stay, dense, and page-locked memory to fill and read it through.
+class IoBuffers:
+    """Device buffers at fixed addresses for the inputs and the output, and page-locked host buffers for copies.
 
     Args:
         cuda: the device.
-        manifest: of the model.
-        most: the largest batch.
+        manifest: the model's manifest.
+        most: the shape of the largest batch.
 
     Raises:
-        EngineOutOfMemory: there is no room for it.
+        EngineOutOfMemory: the device has too little free memory.
     """
 
     def __init__(self, cuda: Cuda, manifest: Manifest, most: BatchShape) -> None:
@@ -44,17 +44,17 @@ class DeviceIo:
 
         Args:
             feed: host arrays that obey the manifest.
-            shape: of the feed.
+            shape: the shape of the feed.
             stream: where the copies are queued.
-            enqueue: queues the work between them on the same stream.
+            enqueue: queues the computation on the same stream, between the copies.
 
         Returns:
             The output in page-locked memory, which the next batch overwrites.
 
         Raises:
-            EngineFailed: the batch is larger than the memory.
+            EngineFailed: the batch does not fit into the buffers.
         """
-        self._cuda.use()  # the thread that loads an engine is not the one that runs it
+        self._cuda.use()  # the thread that loads an engine is another than the one that runs it
         output_shape = tensor_shape(self._manifest.output, shape)
         self._require_fit("output", output_shape, self._manifest.output.dtype)
         for name, array in feed.items():
@@ -70,7 +70,7 @@ class DeviceIo:
         return output
 
     def close(self) -> None:
-        """Free the memory; twice is allowed."""
+        """Free the memory; a second call does nothing."""
         self._resources.close()
 
     def _require_fit(self, name: str, shape: tuple[int, ...], dtype: str) -> None:

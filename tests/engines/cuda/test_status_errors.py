@@ -1,4 +1,4 @@
-"""CUDA's errors come out by what can be done about them."""
+"""CUDA status codes become errors by what can be done about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic file writes: a reader finds the old content or the new, never a part."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Put the content in the file's place, and make the folder when needed.
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the file's content atomically; makes the folder when needed.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there, and nothing else.
+        OSError: it cannot be written; the old content is unchanged and no temporary file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")

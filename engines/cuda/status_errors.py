@@ -1,4 +1,4 @@
-"""What the statuses of the CUDA runtime mean, in our own words.
+"""Translates status codes of the CUDA runtime into this project's errors.
 
 Names and meanings: CUDA Runtime API, cudaError_t.
 """
@@ -18,7 +18,7 @@ _MISSING = frozenset(
         "cudaErrorInvalidDevice",
     }
 )
-# after these every later call fails too: the context is lost
+# after these the context is lost, and every later call fails
 _FATAL = frozenset(
     {
         "cudaErrorIllegalAddress",
@@ -40,13 +40,13 @@ _FATAL = frozenset(
 )
 
 
-def error_of(function: str, status: str) -> EngineError:
-    """The error that a status other than success means; `status` by the name the runtime gives it."""
-    said = f"{function}: {status}"
+def error_for_status(function: str, status: str) -> EngineError:
+    """Return the error for a status other than success; `status` is its name in cudaError_t."""
+    message = f"{function}: {status}"
     if status == "cudaErrorMemoryAllocation":
-        return EngineOutOfMemory(f"the GPU is out of memory ({said}); use smaller batches or free some")
+        return EngineOutOfMemory(f"the GPU is out of memory ({message}); use smaller batches or free some")
     if status in _MISSING:
-        return EngineUnavailable(f"no usable NVIDIA GPU ({said}); see nvidia-smi")
+        return EngineUnavailable(f"no usable NVIDIA GPU ({message}); see nvidia-smi")
     if status in _FATAL:
-        return DeviceLost(f"the GPU context is lost ({said}); start the process again")
-    return EngineFailed(f"CUDA refused ({said})")
+        return DeviceLost(f"the GPU context is lost ({message}); start the process again")
+    return EngineFailed(f"CUDA refused ({message})")
