@@ -30,8 +30,11 @@ from engines.validation import faults
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
+MOST_SAMPLES = 8
+"""The most latents that a model with the dimension `samples` takes for one row, and so the most results of a request;
+engines are built up to it."""
 _MOST_BYTES = 2**20
-"""Of a manifest; those of the families here have some thousands."""
+"""The largest manifest that is read; those of the families here have some thousand bytes."""
 
 Task = Literal["inpaint", "translate", "generate"]
 Precision = Literal["fp16", "fp32"]

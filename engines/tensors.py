@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from engines.base import BatchShape
-from engines.manifest import Manifest, TensorSpec
-
-MOST_SAMPLES = 8
-"""Of one row, that a request may ask for."""
+from engines.manifest import MOST_SAMPLES, Manifest, TensorSpec
 
 
 def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:

@@ -19,9 +19,12 @@ from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from service.admission.admission import Admission
 from service.batching.backend import Leased, Models, Submits
+from service.core.call import Call, Timings
 from service.core.errors import InvalidOption, NotFound, NotReady
-from service.core.items import Call, Computed, Encoded, ImageFormat, Reply, Sample, Timings
 from service.core.order import Order
+from service.core.pictures import ImageFormat
+from service.core.reply import Encoded, Reply
+from service.core.samples import Computed, Sample
 from service.core.schemas import GenerateOptions, InpaintOptions, Options, TranslateOptions
 from service.core.settings import Settings
 from service.imaging import latents, tasks

@@ -25,7 +25,8 @@ from engines.repository.listing import why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import House, OwnHouse
 from service.batching.batcher import Batcher, BatchPolicy, Entry
-from service.batching.worker import BatchTraces, DeviceWorker, Supervisor
+from service.batching.supervisor import Supervisor
+from service.batching.worker import BatchTraces, DeviceWorker
 from service.core.settings import Settings
 from service.devices.contract import Device, RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.admission.memory_budget import Budget
 from service.admission.memory_shares import Claim
-from service.core.items import Call, Timings
+from service.core.call import Call, Timings
 from service.imaging.tasks import Weight
 from service.telemetry.metrics import Metrics
 

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
+from service.core.call import Timings
 from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
-from service.core.items import Bool2D, Crop, ImageFormat, Picture, Sample, Size, Timings
+from service.core.pictures import Bool2D, ImageFormat, Picture, Size
+from service.core.samples import Crop, Sample
 from service.core.schemas import GenerateOptions, InpaintOptions, TranslateOptions
 from service.imaging import colours, crops, masks, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps

@@ -12,9 +12,10 @@ from pathlib import Path
 import structlog
 
 from service.admission.admission import Admission
+from service.core.call import Call
 from service.core.errors import ServiceError
-from service.core.items import Call, Reply
 from service.core.order import Order
+from service.core.reply import Reply
 from service.core.settings import Settings
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.name_lookup import Names

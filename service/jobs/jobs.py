@@ -19,9 +19,9 @@ import structlog
 
 from service.admission.admission import Admission, Ask
 from service.admission.deadline import answer
+from service.core.call import Call
 from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import JobStatus
 from service.jobs import table

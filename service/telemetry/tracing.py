@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from service.core.items import Computed
+from service.core.samples import Computed
 from service.core.settings import Settings, SettingsInvalid
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from engines.manifest import Task
 from service.admission.admission import Ask
 from service.admission.deadline import answer
 from service.app import Service
+from service.core.call import Call
 from service.core.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.jobs.assembly import destinations_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.loop_turns import EACH_ROUND, Turns
 from service.imaging.pool.parallel_steps import SideBySide, in_turn

@@ -20,7 +20,7 @@ from engines.repository.versions import ModelStatus
 from service.admission.retry_book import Book
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
 from service.processes.front_end.engine_client import EngineLink, Facts, Order, RemoteModel

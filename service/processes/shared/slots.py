@@ -26,7 +26,8 @@ from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.errors import ServiceError
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.devices.memory_layout import Part, Placing
 
 PAGE = 4096

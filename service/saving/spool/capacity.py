@@ -1,6 +1,6 @@
 """The waiting room of results that are not on disk yet: how much it holds, and when a refused client should return.
 
-`Spool` decides and does nothing else: no locks, no threads, no clock. service/saving/store.py guards it.
+`Spool` decides and does nothing else: no locks, no threads, no clock. `Backlog` guards it.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest
+from service.core.call import Timings
 from service.core.errors import InvalidImage, InvalidOption, TooLarge
-from service.core.items import Timings
 from service.core.schemas import InpaintOptions
 from service.imaging import tasks
 from service.imaging.files import codec

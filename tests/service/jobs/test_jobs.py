@@ -16,9 +16,9 @@ from uuid import uuid4
 import pytest
 
 from service.admission.admission import Admission, Ask
+from service.core.call import Call
 from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.jobs import table

@@ -19,7 +19,8 @@ from engines.errors import EngineDead, EngineFailed, ModelNotFound
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from tests.serving.waiting import until
 
 PairOf = Callable[..., Any]
