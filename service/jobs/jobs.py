@@ -28,7 +28,7 @@ from service.jobs import table
 from service.jobs.request_files import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import Database
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from service.ledger.database import Database
 from service.lifecycle.background import running
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import KeptResponses
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
 _log = structlog.get_logger(__name__)

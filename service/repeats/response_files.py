@@ -11,7 +11,7 @@ from pathlib import Path
 
 from starlette.responses import Response
 
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 
 
 class KeptResponses:

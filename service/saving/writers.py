@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from service.saving.backlog import Backlog
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.finding import ResultFinder
 from service.saving.results import SaveObserver
 from service.saving.spool.capacity import Backoff
-from service.saving.spool.trust import SpoolTrust
+from service.saving.trust import SpoolTrust
 from service.saving.write_queue import Waiting
 from service.telemetry.profiler_ranges import stage_range
 
