@@ -20,6 +20,9 @@ from engines.errors import EngineDead, EngineFailed
 from engines.feeds import batch_shape
 from engines.manifest import FixedSize, Manifest
 
+FAULT_FILE = "fake_fault"
+"""In the cache of engines: tells the fake engine's next batch to raise, die, hang or give NaN. See `FaultFile`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Raise:
@@ -61,7 +64,7 @@ class FaultFile:
         try:
             word = self.path.read_text().strip()
             self.path.unlink()  # of two processes that read it, one takes it
-        except FileNotFoundError:
+        except OSError:  # there is none, or another process has taken it
             return None
         faults: dict[str, Fault] = {
             "raise": Raise(EngineFailed("a fault on purpose")),

@@ -36,6 +36,10 @@ _ORPHANED_AFTER_S = 600.0
 """Much longer than a process takes from writing a request down to entering its job, also on a slow disk."""
 
 
+KEPT_S = 3600.0
+"""How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobLimits:
     """max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""

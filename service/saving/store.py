@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 
 from service.saving.backlog import Backlog
-from service.saving.local_disk.disk_state import DiskState
 from service.saving.finding import ResultFinder
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.trust import Left, SpoolTrust
 from service.saving.storage.contract import Storage
+from service.saving.trust import Left, SpoolTrust
 from service.saving.writers import Writers
 
 _log = structlog.get_logger(__name__)

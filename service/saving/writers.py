@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from service.saving.backlog import Backlog
-from service.saving.local_disk.disk_state import DiskState
 from service.saving.finding import ResultFinder
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.results import SaveObserver
 from service.saving.spool.capacity import Backoff
 from service.saving.trust import SpoolTrust

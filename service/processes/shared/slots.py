@@ -216,7 +216,7 @@ class Arena:
         if nbytes > self.memory.nbytes:
             raise ServiceError(
                 f"a tile of {nbytes / 2**20:.1f} MiB does not fit into {self.memory.nbytes / 2**20:.0f} MiB of slots; "
-                "raise --slots-mb"
+                "the model's tiles are too large for --workers"
             )
         if not self._waiting and (slot := self._cut(nbytes)) is not None:
             return slot
