@@ -76,6 +76,9 @@ chaos: .venv/.dev ## faults on purpose, in one process and with several: nobody 
 soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: nothing may grow
 	$(BIN)/python -m benchmarks.load.soak --minutes $(SOAK_MINUTES) --json docs/pictures/soak.json --plot docs/pictures/soak.png
 
+settings: .venv/.serve ## docs/settings.md, from the settings themselves
+	$(BIN)/python -m retouch.commands.settings_table > docs/settings.md
+
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --extra export --extra dev \

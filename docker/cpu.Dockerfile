@@ -62,7 +62,6 @@ ENV PATH=/opt/retouch/bin:$PATH \
     MPLCONFIGDIR=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     RETOUCH_HOST=0.0.0.0 \
-    RETOUCH_LOG_FORMAT=json \
     RETOUCH_MODELS_DIR=/models \
     RETOUCH_RESULTS_DIR=/results \
     RETOUCH_ENGINE_CACHE_DIR=/cache

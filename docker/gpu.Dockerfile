@@ -77,7 +77,6 @@ ENV PATH=/opt/retouch/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility,video \
     RETOUCH_HOST=0.0.0.0 \
-    RETOUCH_LOG_FORMAT=json \
     RETOUCH_MODELS_DIR=/models \
     RETOUCH_RESULTS_DIR=/results \
     RETOUCH_ENGINE_CACHE_DIR=/cache

@@ -20,6 +20,9 @@ from engines.errors import EngineDead, EngineFailed
 from engines.feeds import batch_shape
 from engines.manifest import FixedSize, Manifest
 
+FAULT_FILE = "fake_fault"
+"""In the cache of engines: tells the fake engine's next batch to raise, die, hang or give NaN. See `FaultFile`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Raise:

@@ -30,6 +30,9 @@ from engines.validation import faults
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
 CARD_FILE = "card.md"
+MOST_SAMPLES = 8
+"""The most latents that a model with the dimension `samples` takes for one row, and so the most results of a request;
+engines are built up to it."""
 _MAX_BYTES = 2**20
 """The largest manifest in bytes; real ones have a few thousand."""
 

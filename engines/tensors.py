@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from engines.base import BatchShape
-from engines.manifest import Manifest, TensorSpec
-
-MOST_SAMPLES = 8
-"""The most samples that a request may ask for; a row of a batch can have that many."""
+from engines.manifest import MOST_SAMPLES, Manifest, TensorSpec
 
 
 def largest_batch(manifest: Manifest, max_batch: int) -> BatchShape:

@@ -24,20 +24,20 @@ from service.admission.service_rate import Pace
 from service.auth.clients import Clients
 from service.batching.backend import Models, OpenRoom, Room
 from service.batching.local_backend import open_engine_room
-from service.core.items import Call, Reply
+from service.core.call import Call
 from service.core.order import Order
+from service.core.reply import Reply
 from service.core.settings import Settings
 from service.imaging.pool.work import CodecWork
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import Names
 from service.lifecycle.background import cancelled, first_of
-from service.lifecycle.cores import usable_cores
 from service.lifecycle.drain import Drain
 from service.lifecycle.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
-from service.lifecycle.interpreter import switch_often
-from service.lifecycle.memory import keep_freed_memory
+from service.lifecycle.host import keep_freed_memory, switch_often, usable_cores
 from service.pipeline import Pipeline
+from service.preflight import shared_ledger
 from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
@@ -45,7 +45,6 @@ from service.saving.assembly import open_store
 from service.saving.reader import ResultReader
 from service.saving.spool.process_folder import Owner
 from service.saving.store import ResultStore
-from service.shared_ledger import shared_ledger
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import RequestTracer, open_request_tracer
 

@@ -20,9 +20,11 @@ from service.admission.admission import Admission
 from service.admission.memory_budget import Budget
 from service.admission.memory_shares import Claim
 from service.batching.backend import Leased, Models, Submits
+from service.core.call import Call, Timings
 from service.core.errors import InvalidOption, NotFound, NotReady
-from service.core.items import Call, Computed, Encoded, Reply, Sample, Timings
 from service.core.order import Order
+from service.core.reply import Encoded, Reply
+from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.imaging import latents
 from service.imaging.files import codec

@@ -1,16 +1,23 @@
-"""What every start does before anything is served: what cannot work is said now, and not with the first request."""
+"""What every start does before anything is served, so that what cannot work fails now and not with the first request.
+
+It also knows the ledger with the tables of all rooms that write to it: one file beside the results.
+"""
 
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.core.settings import Settings
+from service.jobs import table as jobs_table
+from service.jobs import webhook_table
 from service.jobs.webhook_signing import read_secrets
+from service.ledger.database import LEDGER_FILE, Database
+from service.repeats import cache_table, idempotency_table
 from service.saving.assembly import open_storage
-from service.shared_ledger import shared_ledger
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
 
@@ -44,3 +51,14 @@ def _raise_open_files_limit() -> None:
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
+    """The ledger that the settings choose, with the tables of all rooms. `with` opens it; see `Database.__enter__`.
+
+    Args:
+        settings: its file lies in `results_dir`.
+        on_failed: called, on any thread, when the ledger could not be used.
+    """
+    schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
+    return Database(settings.results_dir / LEDGER_FILE, schemas, on_failed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from service.lifecycle.cores import usable_cores
+from service.lifecycle.host import usable_cores
 
 
 @pytest.hookimpl(optionalhook=True)

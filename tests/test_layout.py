@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,39 @@ def test_the_licence_is_named_and_its_text_is_shipped() -> None:
     assert "!LICENSE" in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
 
 
-@pytest.mark.parametrize("path", [p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py"))], ids=str)
-def test_a_file_has_at_most_300_lines_and_no_vague_name(path: Path) -> None:
+def _files(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", _files(*PACKAGES, "benchmarks"), ids=str)
+def test_a_file_has_at_most_300_lines(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 300
-    assert path.stem not in ("utils", "helpers", "common", "misc")
+
+
+@pytest.mark.parametrize("path", _files(*PACKAGES, "benchmarks", "tests"), ids=str)
+def test_the_name_of_a_file_says_what_is_in_it(path: Path) -> None:
+    assert path.stem not in ("utils", "helpers", "common", "misc", "items")
+    assert path.stem not in sys.stdlib_module_names, "a reader takes it for the standard library's"
+
+
+def test_a_folder_has_at_most_14_files() -> None:
+    files = [path for path in _files(*PACKAGES, "benchmarks", "tests") if path.stem != "__init__"]
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in files)
+    assert [found for found in counts.items() if found[1] > 14] == []
+
+
+def test_every_room_has_a_contract_that_a_new_file_breaks() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    guarded = {
+        container
+        for contract in linter["contracts"]
+        if contract["type"] == "layers" and contract.get("exhaustive")
+        for container in contract["containers"]
+    }
+    folders = {path.parent for path in _files(*PACKAGES) if path.stem != "__init__"}
+    rooms = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert set(linter["root_packages"]) == set(PACKAGES)
+    assert sorted(rooms - guarded) == []
 
 
 def test_every_decision_has_a_number_of_its_own() -> None:
@@ -75,6 +104,17 @@ def test_a_class_that_several_tests_need_is_written_once() -> None:
                 name, node.name = node.name, ""
                 places[ast.dump(node)].append(f"{path.relative_to(ROOT)}: {name}")
     assert [written for written in places.values() if len(written) > 1] == []
+
+
+def test_the_client_of_a_server_imports_httpx_and_no_other_third_party() -> None:
+    imported = set()
+    for path in _files("retouch/client"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported |= set(names)
+    ours = {name for name in imported if name.startswith("retouch.client")} | {"engines.errors"}
+    assert {name.partition(".")[0] for name in imported - ours} - sys.stdlib_module_names == {"httpx"}
 
 
 def loaded_by(statement: str) -> set[str]:

@@ -130,7 +130,7 @@ async def opened(plan: Plan, folder: Path) -> AsyncIterator[Run]:
     async with contextlib.AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(faults.s3_server(rclone, folder / "s3")) if rclone else None
         disk = stack.enter_context(faults.small_disk(folder / "disk", 256))
-        settings: dict[str, Any] = {"fake_faults": folder / "fault", "hang_timeout_s": 1, "model_poll_s": 0.5}
+        settings: dict[str, Any] = {"engine_cache_dir": folder / "cache", "hang_timeout_s": 1, "model_poll_s": 0.5}
         settings |= {"workers": plan.workers, "results_dir": (disk or folder) / "results", "body_timeout_s": 10}
         if proxy is not None:
             settings |= {"results_url": "s3://results/chaos", "s3_endpoint": f"http://127.0.0.1:{proxy.port}"}

@@ -70,7 +70,7 @@ def serving(disk: FailingFolder, folder: Path, workers: int) -> Iterator[Server]
     before = {name: os.environ.get(name) for name in disk.environ or {}}
     os.environ.update(disk.environ or {})
     try:
-        with retouch(folder, fake_batch_ms=5.0, log_level="info", log_format="json", **settings) as server:
+        with retouch(folder, fake_batch_ms=5.0, log_level="info", **settings) as server:
             for name in before:
                 del os.environ[name]
             yield server

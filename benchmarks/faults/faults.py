@@ -17,6 +17,7 @@ import psutil
 
 from benchmarks.harness.processes import Server, free_port
 from benchmarks.harness.raw_http import Client, encode
+from engines.fake import FAULT_FILE
 
 Mood = Literal["good", "slow", "failing", "gone"]
 Role = Literal["front end", "engine"]
@@ -37,7 +38,8 @@ class Target:
 
     @property
     def fault_file(self) -> Path:
-        return self.folder / "fault"
+        """As the fake engine looks for it; `folder / "cache"` is the server's `engine_cache_dir`."""
+        return self.folder / "cache" / FAULT_FILE
 
     def client(self) -> Client:
         return self.server.client()

@@ -16,7 +16,8 @@ from engines.cuda.api import open_cuda
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from retouch.bench.pipeline.variants import DEPTH, why_no_overlap
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.devices.contract import Device, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.gpu import GpuDevice, open_gpu_device

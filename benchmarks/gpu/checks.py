@@ -16,7 +16,8 @@ from benchmarks.gpu.bench import Bench, random_samples
 from engines.base import BatchShape
 from engines.cuda.api import Cuda, open_cuda
 from engines.errors import EngineOutOfMemory
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.devices.contract import Tiles
 from service.devices.cpu import CpuDevice
 from service.devices.gpu_cvcuda import GpuPixels, View, load_cvcuda

@@ -15,7 +15,7 @@ from benchmarks.gpu.checks import differs
 from engines.errors import ModelCorrupt
 from engines.load import EngineOptions, choose, open_engine
 from engines.manifest import ONNX_FILE
-from service.core.items import Size
+from service.core.pictures import Size
 from service.devices.cpu import CpuDevice
 
 PROGRAM_FILE = "program.pt2"

@@ -19,7 +19,7 @@ from retouch.bench.pipeline.variants import DEPTH, Variant
 from service.app import open_pipeline
 from service.batching.backend import OpenRoom
 from service.batching.local_backend import open_engine_room
-from service.core.items import Call
+from service.core.call import Call
 from service.core.settings import Settings
 from service.devices.gpu_layout import lay_out
 from service.imaging.files.codec import decode

@@ -12,7 +12,7 @@ from benchmarks.gpu.bench import Bench, engine_alone_s, random_samples
 from engines.base import BatchShape
 from retouch.bench.pipeline.run import Job, measure
 from retouch.bench.pipeline.variants import DEPTH, Variant, variants_for, why_no_overlap
-from service.core.items import Picture, Size
+from service.core.pictures import Picture, Size
 from service.core.settings import Settings
 from service.imaging.files.codec import encode
 

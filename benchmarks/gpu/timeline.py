@@ -37,7 +37,7 @@ def record(arguments: argparse.Namespace) -> None:
     from benchmarks.gpu.bench import random_samples  # noqa: PLC0415
     from engines.load import EngineOptions, open_engine  # noqa: PLC0415
     from engines.manifest import read_manifest  # noqa: PLC0415
-    from service.core.items import Size  # noqa: PLC0415
+    from service.core.pictures import Size  # noqa: PLC0415
     from service.devices.gpu import open_gpu_device  # noqa: PLC0415
 
     manifest = read_manifest(arguments.model)

@@ -6,7 +6,6 @@ set -x
 main() {
   . "$(dirname "$0")/env.sh"
   SECONDS=0
-  export RETOUCH_SLOTS_MB=128  # page-locking touches all of it
   local task="--task translate" heavy=20 most=26 w512=${W512:-16} w256=${W256:-16} wfake=10
   if [ -n "${FAKE:-}" ]; then
     task="" heavy=1 most=2 w512=1 w256=1 wfake=1

@@ -24,7 +24,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from service.core.items import Picture
+from service.core.pictures import Picture
 from service.imaging.files import codec
 from service.imaging.files.png import encode_png
 

@@ -40,15 +40,17 @@ from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
-from service.core.items import Call, Picture, Sample
+from service.core.call import Call
 from service.core.order import Order
+from service.core.pictures import Picture
+from service.core.samples import Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.devices.contract import Computed, Device, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
 from service.imaging.tasks import read_headers, weigh
-from service.lifecycle.memory import keep_freed_memory
+from service.lifecycle.host import keep_freed_memory
 from service.pipeline import Pipeline
 
 BATCH = 32

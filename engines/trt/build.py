@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
-from engines.manifest import ONNX_FILE, Manifest
-from engines.tensors import MOST_SAMPLES, tensor_shape
+from engines.manifest import MOST_SAMPLES, ONNX_FILE, Manifest
+from engines.tensors import tensor_shape
 from engines.trt.layer_types import pin_types
 from engines.trt.library import TensorRt
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engines.errors import RetouchError
-from service.core.settings import KEY_VARIABLES
+
+KEY_VARIABLES = ("RETOUCH_API_KEY", "RETOUCH_API_KEY_FILE")
+"""The key, or a file with it. The server's settings leave both alone: on one machine both may be set."""
 
 
 class KeyFileUnreadable(RetouchError):

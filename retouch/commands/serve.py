@@ -14,6 +14,8 @@ import typer
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+from service.core.retired_settings import RETIRED
+from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
 
 _Config = Annotated[
@@ -48,7 +50,12 @@ def make_serve_command() -> Callable[..., None]:
     parameters = [
         _parameter("config", _Config, None),
         _parameter("print_config", _PrintConfig, False),
-        *(_parameter(name, _annotation(name, field), None) for name, field in Settings.model_fields.items()),
+        *(
+            _parameter(name, _annotation(name, group), None)
+            for group, names in SETTING_GROUPS.items()
+            for name in names
+        ),
+        *(_parameter(name, Annotated[str | None, typer.Option(hidden=True)], None) for name in RETIRED),
     ]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by inspect.signature
     serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -76,10 +83,15 @@ def flag_of(name: str, field: FieldInfo) -> str:
     return f"--{dashed}/--no-{dashed}" if field.annotation is bool else f"--{dashed}"
 
 
-def _annotation(name: str, field: FieldInfo) -> Any:
+def default_of(field: FieldInfo) -> str:
+    """The default of a setting, as TOML writes it."""
+    return _toml_value(to_jsonable_python(field.default))
+
+
+def _annotation(name: str, group: str) -> Any:
+    field = Settings.model_fields[name]
     option = typer.Option(
-        flag_of(name, field),
-        help=f"{field.description} (default {_toml_value(to_jsonable_python(field.default))})",
+        flag_of(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
     )
     kind: Any = field.annotation
     return Annotated[kind | None, option]

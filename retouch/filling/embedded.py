@@ -21,9 +21,10 @@ from retouch.client.http_client import Filled, Task
 from service.admission.deadline import answer
 from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
+from service.core.call import Call
 from service.core.errors import InvalidOption
-from service.core.items import Call, Reply
 from service.core.order import Order
+from service.core.reply import Reply
 from service.core.schemas import OPTIONS
 from service.core.settings import load_settings
 from service.pipeline import Pipeline

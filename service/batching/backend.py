@@ -14,7 +14,7 @@ from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
 from service.admission.admission import House
 from service.core.flow import ANYONE, Flow
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
 

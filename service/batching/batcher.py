@@ -19,7 +19,7 @@ from engines.repository.repository import ServedModel
 from service.admission.fairness import FIRST, FairOrder, Turn
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 
 Key = Hashable
 Rows = Callable[[Engine, Sample, int, int], int]

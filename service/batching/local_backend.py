@@ -19,13 +19,15 @@ import structlog
 from engines.base import BatchShape, Engine, WarmUpShapes, warmed_up
 from engines.cpu.lanes import LaneEngine
 from engines.errors import DeviceLost
+from engines.fake import FAULT_FILE
 from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository.listing import why_empty
 from engines.repository.repository import ModelRepository
 from service.admission.admission import House, OwnHouse
 from service.batching.batcher import Batcher, BatchPolicy, Entry
-from service.batching.worker import BatchTraces, DeviceWorker, Supervisor
+from service.batching.supervisor import Supervisor
+from service.batching.worker import BatchTraces, DeviceWorker
 from service.core.settings import Settings
 from service.devices.contract import Device, RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice
@@ -160,7 +162,7 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
         threads=settings.engine_threads,
         cache_dir=settings.engine_cache_dir,
         fake_batch_s=settings.fake_batch_ms / 1e3,
-        fake_faults=Path(settings.fake_faults) if settings.fake_faults else None,
+        fake_faults=settings.engine_cache_dir / FAULT_FILE,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
     )

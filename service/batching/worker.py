@@ -1,9 +1,8 @@
 """The device worker: one thread that owns the device, launches batches and answers everyone in them.
 
 While one batch computes, the next is launched, as far as the device overlaps. A batch that fails is answered and the
-thread lives on; one that is too large for the memory is halved. A thread that dies or hangs is noticed by `Supervisor`,
-which answers its batches, loads fresh engines and starts another thread; until then the server is not ready. When the
-process has lost the device itself, nothing is started: `Supervisor.device_lost` says so, and the process should end.
+thread lives on; one that is too large for the memory is halved. `Supervisor` (supervisor.py) replaces a thread that
+dies or hangs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from engines.base import Engine
 from engines.errors import DeviceLost, EngineDead, EngineError, EngineOutOfMemory
 from service.batching.batcher import Batcher, Entry, answer_all, fail
 from service.core.errors import InferenceFailed, NotReady, ServiceError
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 from service.devices.contract import Device, Ticket, Tile
 from service.telemetry.redaction import without_folders
 
@@ -28,33 +27,33 @@ log = structlog.get_logger(__name__)
 
 WorkerState = Literal["idle", "busy", "hung", "dead"]
 Outcome = Tile | Exception | None
-"""Of one sample: its tile, why there is none, or None where the output was not finite."""
+"""What became of one sample: its tile, the error that prevented it, or None where the output was not finite."""
 
 
 class BatchObserver(Protocol):
-    """Told of every batch, on the worker's thread."""
+    """Counts computed batches; called on the worker's thread."""
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        """A batch of `size` samples was computed; of what was on its way beside it, it takes only its share."""
+        """Count a batch of `size` samples that took `device_s` seconds, its share of the device's time."""
 
 
 class BatchTraces(Protocol):
     """Makes the spans of batches, on the worker's thread."""
 
     def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
-        """A batch of `size` samples was computed; the `traceparent` of its span."""
+        """Make the span of a computed batch of `size` samples; returns its `traceparent`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A batch between `take` and its answers."""
+    """A batch from the moment it leaves the queue until its samples are answered."""
 
     batch: list[Entry]
     launched_at: float
     ticket: Ticket | None = None
-    """None while it is launched, and once it was collected."""
+    """What the device gave at launch; None before that, and once the batch was collected."""
     share: float = 1.0
-    """Of the device."""
+    """Its share of the device, in (0, 1]: less than 1 where other batches are computed at the same time."""
 
     @property
     def engine(self) -> Engine:
@@ -65,7 +64,7 @@ class _Flight:
         return [entry.sample for entry in self.batch]
 
     def begun_at(self, progress_at: float) -> float:
-        """When it was computed from: of batches one after the other only when the last before it was done."""
+        """When its computation began. Batches that do not share the device begin when the one before has ended."""
         return self.launched_at if self.share < 1 else max(self.launched_at, progress_at)
 
 
@@ -78,11 +77,11 @@ class DeviceWorker:
     observer: BatchObserver
     clock: Callable[[], float]
     traces: BatchTraces | None = None
-    """None where nobody traces."""
+    """None without tracing."""
     device_lost: DeviceLost | None = field(default=None, init=False)
     """Set before the thread ends: a fresh engine would not help."""
     _flights: tuple[_Flight, ...] = field(default=(), init=False)
-    """Oldest first; replaced as a whole, so that the supervisor can read it at any time."""
+    """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
     """When the last batch was finished: the oldest in flight has had the device to itself since then."""
     _given_up: bool = field(default=False, init=False)
@@ -101,7 +100,7 @@ class DeviceWorker:
         self._thread.join(timeout_s)
 
     def state(self, now: float, hang_timeout_s: float) -> WorkerState:
-        """What the thread is doing, by its own work and not by a clock of its own."""
+        """What the thread is doing. `hung`: its oldest batch has run for longer than `hang_timeout_s`."""
         flights, progress_at = self._flights, self._progress_at
         if not self._thread.is_alive():
             return "dead"
@@ -127,7 +126,7 @@ class DeviceWorker:
         except DeviceLost as error:  # as below, but there is nothing to load
             self.device_lost = error
             log.exception("device lost", batches=len(self._flights))
-        except EngineDead:  # what is in flight stays there: the supervisor answers it and loads fresh engines
+        except EngineDead:  # the supervisor answers the batches in flight and loads fresh engines
             log.exception("engine died", batches=len(self._flights))
         finally:
             self._close_device()
@@ -145,12 +144,12 @@ class DeviceWorker:
         return None
 
     def _called_away(self) -> bool:
-        """Whether there is something better to do than to wait for company."""
+        """Whether to stop waiting for another batch: one can be collected, or the thread was given up."""
         return self._given_up or self._done is not None
 
     @property
     def _done(self) -> _Flight | None:
-        """The oldest that can be collected without waiting, if any."""
+        """The oldest batch that can be collected without waiting, if any."""
         return next((flight for flight in self._flights if flight.ticket is not None and flight.ticket.done), None)
 
     def _launch(self, batch: list[Entry]) -> None:
@@ -241,60 +240,3 @@ def _answer_of(outcome: Outcome, queue_s: float, computed: Callable[..., Compute
     if isinstance(outcome, Exception):
         return InferenceFailed(f"the batch failed: {without_folders(str(outcome))}; try again")
     return computed(outcome, queue_s=queue_s)
-
-
-@dataclass(slots=True, eq=False)
-class Supervisor:
-    """Keeps a worker alive. `check` is called often from one thread; `ready` is read by anyone."""
-
-    start_worker: Callable[[], DeviceWorker]
-    reload_engine: Callable[[Entry], None]
-    """Replaces the engine that this entry's model uses; blocking."""
-    clock: Callable[[], float]
-    hang_timeout_s: float
-    restarts: int = 0
-    device_lost: DeviceLost | None = field(default=None, init=False)
-    """Why no worker is started any more: the process has lost the device, and only another process can have it."""
-    worker: DeviceWorker = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.worker = self.start_worker()
-
-    @property
-    def state(self) -> WorkerState:
-        """What the worker is doing now; a moment later it may be something else."""
-        return self.worker.state(self.clock(), self.hang_timeout_s)
-
-    @property
-    def ready(self) -> bool:
-        """Whether the worker is alive and its batch not overdue."""
-        return self.state in ("idle", "busy")
-
-    def beyond_repair(self, state: WorkerState) -> bool:
-        """Whether only another process could go on from that state: the worker hangs, or has lost the device."""
-        return state == "hung" or self.worker.device_lost is not None
-
-    def check(self, state: WorkerState | None = None) -> bool:
-        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow.
-
-        Args:
-            state: as it was read, by a caller that has decided on it already; None reads it now.
-        """
-        state = state or self.state
-        if self.device_lost is not None or state in ("idle", "busy"):
-            return False
-        lost, self.device_lost = self.worker.give_up(), self.worker.device_lost
-        if state == "dead" and not lost and self.worker.batcher.closed:  # it has come to its end
-            return False
-        log.error("worker lost", state=state, batch_size=len(lost))
-        said = f"the device worker {state}; it is being restarted"
-        if self.device_lost is not None:
-            said = "the server lost its GPU and must be started again; ask another replica"
-        fail(lost, NotReady(said, code="worker_lost"))
-        if self.device_lost is not None:
-            return False
-        for entry in {id(entry.model.engine): entry for entry in lost}.values():
-            self.reload_engine(entry)
-        self.worker = self.start_worker()
-        self.restarts += 1
-        return True

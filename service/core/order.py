@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from engines.manifest import Task
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 from service.core.schemas import Options
 
 OptionsT = TypeVar("OptionsT", bound=Options)

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engines.manifest import Manifest, Task
-from engines.tensors import MOST_SAMPLES
+from engines.manifest import MOST_SAMPLES, Manifest, Task
 from service.core.errors import codes_by_status
-from service.core.items import ImageFormat, MaskMode, Strategy
+from service.core.pictures import ImageFormat, MaskMode
+from service.core.samples import Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]

@@ -1,13 +1,16 @@
-"""Every knob of the server. Each has a flag (`--max-batch-size`) and an environment twin (`RETOUCH_MAX_BATCH_SIZE`).
+"""Every setting of the server. Each has a flag (`--max-batch-size`) and a variable (`RETOUCH_MAX_BATCH_SIZE`).
 
-Order: flag, environment, `--config` file (TOML), default. A misspelt or unknown name stops the start.
+Order: flag, environment, `--config` file (TOML), default. A misspelt or unknown name stops the start; one that went in
+this version is accepted with a warning (retired_settings.py).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from engines.choice import EngineChoice
 from engines.errors import RetouchError
 from engines.validation import faults, unknown_name
+from service.core.retired_settings import RETIRED, without_retired
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,8 +29,11 @@ else:
 
 PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
-KEY_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
-"""A client's, and no settings of the server; on one machine both may be set."""
+CLIENT_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
+"""Read by the client and no settings of the server; on one machine both may be set."""
+_MIB_PER_UPLOAD = 4
+_FEWEST_UPLOADS = 64
+_MIB_PER_RESULT = 2
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """What Kubernetes puts into every pod for a Service called retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
 
@@ -49,9 +56,6 @@ class Settings(BaseModel):
     )
     engine_processes: int = Field(
         0, ge=0, le=64, description="with workers: processes that compute; 0 means one for each GPU, one without"
-    )
-    slots_mb: float = Field(
-        256.0, gt=0, description="with workers: memory that each shares with each engine process, in MiB"
     )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
@@ -76,17 +80,16 @@ class Settings(BaseModel):
         3, ge=0, le=5, description="TensorRT's builder optimisation level: less builds sooner, more may run faster"
     )
     fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
-    fake_faults: str = Field("", description="file that tells the fake engine's next batch to raise, die, hang or nan")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="samples in a batch; a model's own limit applies too")
-    max_queue_size: int = Field(256, ge=1, description="requests in the house; one more is refused with 503")
+    max_queue_size: int = Field(256, ge=1, description="admitted requests; one more is refused with 503")
     request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that names none")
     body_timeout_s: float = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
-    max_uploads: int = Field(1024, ge=1, description="requests whose bodies are being read; one more is refused")
-    max_bodies_mb: float = Field(
-        2048.0, gt=0, description="request bodies in memory, read or being read, in MiB; one more is refused"
+    max_memory_mb: float = Field(
+        4096.0,
+        gt=0,
+        description="memory for requests in MiB: half for bodies (more are refused), half for pictures (more wait)",
     )
-    max_decoded_mb: float = Field(2048.0, gt=0, description="decoded pictures in memory, in MiB; more of them wait")
     hang_timeout_s: float = Field(
         60.0, gt=0, description="a batch that runs longer counts as hung and the worker is replaced"
     )
@@ -106,22 +109,14 @@ class Settings(BaseModel):
     s3_endpoint: str = Field("", description="of S3-compatible storage that is not AWS: http(s)://HOST:PORT")
     s3_region: str = Field("", description="empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
     upload_timeout_s: float = Field(30.0, gt=0, description="longest time that one try to send or fetch may take")
-    upload_threads: int = Field(16, ge=1, description="results that are uploaded at once")
     results_max_age_h: float = Field(0.0, ge=0, description="delete stored results that are older, in hours; 0: never")
     results_max_gb: float = Field(0.0, ge=0, description="keep at most that much of them, in GiB; 0: no limit")
-    spool_max_items: int = Field(512, ge=1, description="results waiting to be saved; when full, new work is refused")
-    spool_max_mb: float = Field(1024.0, gt=0, description="the same in MiB")
-    save_threads: int = Field(2, ge=1, description="threads that write results to results_dir: one writes, one syncs")
-    save_group: int = Field(64, ge=1, description="waiting results that a thread makes durable with the same syncs")
-    job_ttl_s: float = Field(3600.0, gt=0, description="how long a finished job can be polled")
-    max_jobs: int = Field(1000, ge=1, description="unfinished jobs, of all processes together; one more is refused")
+    spool_max_items: int = Field(
+        512, ge=1, description="results waiting to be saved, of 2 MiB each on average; when full, new work is refused"
+    )
 
     cache_entries: int = Field(
         0, ge=0, description="saved results that identical requests are answered from; 0 computes every request"
-    )
-    idempotency_ttl_s: float = Field(86_400.0, gt=0, description="how long an Idempotency-Key holds, with its answer")
-    idempotency_wait_s: float = Field(
-        30.0, gt=0, description="longest wait for the answer to an earlier request with the same key; then 409"
     )
 
     webhook_secret_file: str = Field(
@@ -147,9 +142,26 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe line that is logged"
     )
-    log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto is console on a terminal, else json"
-    )
+
+    @property
+    def max_bodies_mb(self) -> float:
+        """Memory for request bodies in MiB, read or being read; one that does not fit is refused."""
+        return self.max_memory_mb / 2
+
+    @property
+    def max_decoded_mb(self) -> float:
+        """Memory for decoded pictures in MiB; one that does not fit waits."""
+        return self.max_memory_mb / 2
+
+    @property
+    def max_uploads(self) -> int:
+        """Requests whose bodies are read at a time; one more is refused."""
+        return max(_FEWEST_UPLOADS, math.ceil(self.max_memory_mb / _MIB_PER_UPLOAD))
+
+    @property
+    def spool_max_mb(self) -> float:
+        """Bytes of the results that wait to be saved, in MiB."""
+        return float(self.spool_max_items * _MIB_PER_RESULT)
 
 
 def load_settings(
@@ -159,11 +171,30 @@ def load_settings(
 ) -> Settings:
     """The settings from flags, environment and config file, in that order.
 
+    Each retired setting among them gives a FutureWarning, which Python prints once.
+
     Raises:
         SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.
     """
-    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
-    expected = {*known, CONFIG_VARIABLE, *KEY_VARIABLES}
+    path = config or (Path(environ[CONFIG_VARIABLE]) if CONFIG_VARIABLE in environ else None)
+    merged: dict[str, Any] = {}
+    for layer in (_read_config(path) if path else {}, _read_environment(environ), flags or {}):
+        try:
+            values, advice = without_retired(layer)
+        except ValueError as error:
+            raise SettingsInvalid(f"settings: {error}") from error
+        merged |= values
+        for line in advice:
+            warnings.warn(line, FutureWarning, stacklevel=2)
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise SettingsInvalid(f"settings: {faults(error, 'setting', Settings.model_fields)}") from error
+
+
+def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    known = {PREFIX + name.upper(): name for name in (*Settings.model_fields, *RETIRED)}
+    expected = {*known, CONFIG_VARIABLE, *CLIENT_VARIABLES}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in expected)
     links = [name for name in unknown if _SERVICE_LINK.fullmatch(name)]
     links += [name for name in known if environ.get(name, "").startswith(("tcp://", "udp://", "sctp://"))]
@@ -173,14 +204,10 @@ def load_settings(
             "set enableServiceLinks: false in the pod's spec"
         )
     if unknown:
-        raise SettingsInvalid(_unknown("environment setting", unknown, known))
-    from_environment = {known[name]: value for name, value in environ.items() if name in known}
-    path = config or (Path(environ[CONFIG_VARIABLE]) if CONFIG_VARIABLE in environ else None)
-    merged = {**(_read_config(path) if path else {}), **from_environment, **(flags or {})}
-    try:
-        return Settings.model_validate(merged)
-    except ValidationError as error:
-        raise SettingsInvalid(f"settings: {faults(error, 'setting', Settings.model_fields)}") from error
+        raise SettingsInvalid(
+            _unknown("environment setting", unknown, [PREFIX + n.upper() for n in Settings.model_fields])
+        )
+    return {known[name]: value for name, value in environ.items() if name in known}
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -188,7 +215,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         values: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsInvalid(f"config file {path}: {error}") from error
-    if unknown := [name for name in values if name not in Settings.model_fields]:
+    if unknown := [name for name in values if name not in Settings.model_fields and name not in RETIRED]:
         raise SettingsInvalid(f"config file {path}: {_unknown('setting', unknown, Settings.model_fields)}")
     return values
 

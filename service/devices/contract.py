@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engines.base import Engine
 from engines.cpu.lanes import LaneEngine
 from engines.errors import EngineUnavailable
-from service.core.items import Sample
+from service.core.samples import Sample
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engines.base import Array, Engine
 from engines.manifest import Manifest, TensorSpec
-from service.core.items import Sample
+from service.core.samples import Sample
 
 Tile = NDArray[np.uint8]
 _TO_UNIT = np.float32(1 / 255)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from engines.base import Engine
 from engines.cpu.lanes import LaneEngine
 from engines.errors import EngineError, EngineFailed
-from service.core.items import Sample
+from service.core.samples import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
 from service.devices.cpu import collate, split
 

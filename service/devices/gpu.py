@@ -18,7 +18,7 @@ from engines.cuda.api import Cuda, Stream, open_cuda
 from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.core.items import Sample
+from service.core.samples import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
 from service.devices.gpu_buffers import Slot, host_array
 from service.devices.gpu_cvcuda import GpuPixels, load_cvcuda

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.core.items import Sample
+from service.core.samples import Sample
 from service.devices.memory_layout import Part, Placing
 
 BINS = 256

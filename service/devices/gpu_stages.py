@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.cuda.api import Cuda, DeviceBuffer, PinnedBuffer, Stream
-from service.core.items import Sample
+from service.core.samples import Sample
 from service.devices.contract import Tile
 from service.devices.gpu_buffers import Slot, device_part, host_array, host_part
 from service.devices.gpu_cvcuda import GpuPixels, View

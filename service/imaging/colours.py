@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.items import Picture
+from service.core.pictures import Picture
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 AB_RANGE = 220.0

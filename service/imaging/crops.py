@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from engines.manifest import FixedSize, SizeRule
-from service.core.items import Bool2D, Box, Crop, Size, Strategy
+from service.core.pictures import Bool2D, Box, Size
+from service.core.samples import Crop, Strategy
 from service.imaging.fixed_hole import crop_onto
 from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
 

@@ -10,7 +10,8 @@ import math
 from typing import NamedTuple
 
 from engines.manifest import FixedSize
-from service.core.items import Box, Crop, Size
+from service.core.pictures import Box, Size
+from service.core.samples import Crop
 
 _ROUNDING = 1e-6
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.items import Bool2D, Box, Size
+from service.core.pictures import Bool2D, Box, Size
 
 Boxes = NDArray[np.intp]
 """N×4: top, left, bottom, right."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
-from service.core.items import Sample
+from service.core.samples import Sample
 
 Tile = NDArray[np.uint8]
 Draw = Callable[[int, int, int], NDArray[np.float32]]

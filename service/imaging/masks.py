@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from service.core.errors import InvalidOption, SizesDiffer
-from service.core.items import Bool2D, Brightness, MaskMode, Size
+from service.core.pictures import Bool2D, Brightness, MaskMode, Size
 
 
 def fit_mask(mask: Bool2D, size: Size, mask_resize: Literal["nearest"] | None) -> Bool2D:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
-from service.core.items import Bool2D, Box, Crop, Picture, Pixels, Size
+from service.core.pictures import Bool2D, Box, Picture, Pixels, Size
+from service.core.samples import Crop
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 FEATHER = 4

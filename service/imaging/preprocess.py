@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from engines.manifest import Manifest
-from service.core.items import Bool2D, Crop, Picture, Pixels, Sample, Size
+from service.core.pictures import Bool2D, Picture, Pixels, Size
+from service.core.samples import Crop, Sample
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 

@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest, Task
+from service.core.call import Timings
 from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
-from service.core.items import Bool2D, Crop, Picture, Sample, Size, Timings
 from service.core.order import Order
+from service.core.pictures import Bool2D, Picture, Size
+from service.core.samples import Crop, Sample
 from service.core.schemas import InpaintOptions
 from service.imaging import colours, crops, masks, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps

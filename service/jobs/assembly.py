@@ -12,11 +12,12 @@ from pathlib import Path
 import structlog
 
 from service.admission.admission import Admission
+from service.core.call import Call
 from service.core.errors import ServiceError
-from service.core.items import Call, Reply
 from service.core.order import Order
+from service.core.reply import Reply
 from service.core.settings import Settings
-from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.jobs import KEPT_S, JobLimits, JobParts, Jobs
 from service.jobs.name_lookup import Names
 from service.jobs.request_files import KeptOrders
 from service.jobs.webhook_sender import Deliverer
@@ -28,6 +29,8 @@ from service.pipeline import Pipeline
 from service.saving.spool.process_folder import Owner
 
 _log = structlog.get_logger(__name__)
+_MOST_UNFINISHED = 1000
+"""Of all processes together: each keeps a request's files on the disk."""
 _LOOK_EVERY_S = 0.5
 _DELIVER_EVERY_S = 0.5
 _FORGET_EVERY = 120
@@ -64,7 +67,7 @@ async def open_jobs(
         new_id=pipeline.new_id,
         **({"on_finished": deliverer.announce} if deliverer else {}),
     )
-    jobs = Jobs(parts, JobLimits(settings.max_jobs, settings.job_ttl_s))
+    jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
     loops = [_look_after(jobs, pipeline.admission, loaded)]
     if deliverer:
         loops.append(_deliver(deliverer))

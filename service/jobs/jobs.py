@@ -19,21 +19,25 @@ import structlog
 
 from service.admission.admission import Admission, Ask
 from service.admission.deadline import answer
+from service.core.call import Call
 from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import JobStatus
 from service.jobs import table
 from service.jobs.request_files import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import Database
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
 log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
 """Much longer than a process takes from writing a request down to entering its job, also on a slow disk."""
+
+
+KEPT_S = 3600.0
+"""How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from engines.manifest import Task
 from service.core.errors import ServiceError
 from service.core.order import Order
 from service.core.schemas import OPTIONS
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 from service.saving.storage.contract import is_result_id
 
 _ORDER = "order.json"

@@ -15,11 +15,15 @@ from service.ledger.database import Database
 from service.lifecycle.background import running
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import KeptResponses
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
 _log = structlog.get_logger(__name__)
 _FORGET_EVERY_S = 60.0
+_KEPT_S = 86_400.0
+"""How long a key holds, with its answer: clients that retry do so within a day."""
+_LONGEST_WAIT_S = 30.0
+"""For the answer to an earlier request with the same key; then 409."""
 
 
 @asynccontextmanager
@@ -28,8 +32,7 @@ async def open_idempotency(
 ) -> AsyncIterator[Idempotency]:
     """The keys of all processes that share the results folder."""
     kept = KeptResponses(settings.results_dir)
-    ttl_s, wait_s = settings.idempotency_ttl_s, settings.idempotency_wait_s
-    idempotency = Idempotency(ledger, kept, disk, owner, time.time, ttl_s, wait_s)
+    idempotency = Idempotency(ledger, kept, disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S)
     async with running(_forget(idempotency)):
         yield idempotency
     await idempotency.close()

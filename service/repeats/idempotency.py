@@ -24,7 +24,7 @@ from service.ledger.database import Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import KeptResponse, KeptResponses
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 
 REPLAYED = "idempotency-replayed"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 
 
 @dataclass(frozen=True, slots=True)

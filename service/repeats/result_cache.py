@@ -18,9 +18,11 @@ from typing import Protocol
 import structlog
 
 from engines.manifest import Manifest
+from service.core.call import Call, Timings
 from service.core.errors import DeadlineExceeded, ServiceError
-from service.core.items import CacheOutcome, Call, Encoded, Reply, Size, Timings
 from service.core.order import Order
+from service.core.pictures import Size
+from service.core.reply import CacheOutcome, Encoded, Reply
 from service.ledger.database import Database
 from service.pipeline import Pipeline
 from service.repeats import cache_table

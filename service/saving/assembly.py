@@ -24,6 +24,12 @@ from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
 RETENTION_LOCK = ".retention.lock"
+_DISK_THREADS = 2
+"""One writes while the other syncs; more wait for the same device."""
+_UPLOAD_THREADS = 16
+"""Results that are uploaded at once: a request to S3 waits for the network, not for a core."""
+_MOST_AT_ONCE = 64
+"""Results that a thread makes durable with the same syncs."""
 _SWEEP_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
 """How soon it is seen that a disk that failed has room again."""
@@ -42,7 +48,7 @@ async def open_store(
     """
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     spool_files = SpoolFiles(owner)
-    threads = settings.upload_threads if settings.results_url else settings.save_threads
+    threads = _UPLOAD_THREADS if settings.results_url else _DISK_THREADS
     storage = open_storage(settings)
     store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
@@ -59,7 +65,7 @@ def open_storage(settings: Settings) -> Storage:
     Raises:
         SettingsInvalid: the directory cannot be written to, or the URL makes no sense.
     """
-    files = ResultFiles(settings.results_dir, most_at_once=settings.save_group)
+    files = ResultFiles(settings.results_dir, most_at_once=_MOST_AT_ONCE)
     files.prepare()
     if not settings.results_url:
         return files

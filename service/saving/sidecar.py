@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.core.items import Call, Reply
+from service.core.call import Call
+from service.core.reply import Reply
 from service.core.schemas import Options
 
 

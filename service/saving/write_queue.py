@@ -1,6 +1,6 @@
 """Which of the waiting results go to the storage together, and when: as many as wait, in order of arrival.
 
-`WriteQueue` decides and does nothing else: no locks, no threads. service/saving/store.py guards it.
+`WriteQueue` decides and does nothing else: no locks, no threads. `Backlog` guards it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from service.saving.spool.segment import Spooled
 
 MOST_BYTES = 64 * 2**20
-"""Of those that are written at once: they are in memory at once."""
+"""The most bytes that are written at once, and so held in memory at once."""
 GATHER_S = 0.1
 """So long a result waits at most for others that are on their way: saved together they cost less, and meanwhile no
 saving thread takes the interpreter from those who compute replies."""
@@ -44,7 +44,7 @@ class WriteQueue:
         return len(self._queue)
 
     def append(self, waiting: Waiting) -> None:
-        """It waits its turn."""
+        """Add a result at the end."""
         self._queue.append(waiting)
 
     def ripe_in_s(self, now: float, coming: int) -> float:

@@ -32,7 +32,7 @@ class _NamedLogger(structlog.WriteLogger):
 
 
 def configure_logs(settings: Settings) -> None:
-    """Write what structlog and the standard library are told to standard error, in one format.
+    """Write what structlog and the standard library log to standard error: coloured text on a terminal, else JSON.
 
     structlog writes by itself: the detour over the standard library's records costs a request more than its routing.
     """
@@ -43,7 +43,7 @@ def configure_logs(settings: Settings) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    console = sys.stderr.isatty()
     rendering: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if console

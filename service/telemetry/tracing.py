@@ -18,7 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from service.core.items import Computed
+from service.core.samples import Computed
 from service.core.settings import Settings, SettingsInvalid
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ from engines.manifest import Task
 from service.admission.admission import Ask
 from service.admission.deadline import answer
 from service.app import Service
+from service.core.call import Call
 from service.core.errors import Cancelled, DeadlineExceeded, InvalidOption, NotReady, ShuttingDown, UploadTimeout
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import OPTIONS
 from service.jobs.assembly import destinations_of
+from service.jobs.jobs import KEPT_S
 from service.repeats.idempotency import fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse
 from service.web.form import Form, read_form, refuse_query
@@ -51,7 +52,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     refuse_query(request.scope["query_string"])
     later = wants_job(joined(request.headers, "prefer"))
     asked_s = asked_timeout_s(single(request.headers, "X-Request-Timeout-Ms"))
-    allowed_s = asked_s or (settings.job_ttl_s if later else settings.request_timeout_s)
+    allowed_s = asked_s or (KEPT_S if later else settings.request_timeout_s)
     flow = Flow(request.state.client.id, asked_priority(single(request.headers, "X-Priority")))
     job_id = request.scope["state"].get("job_id")
     if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:

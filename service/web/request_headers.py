@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 
 from service.core.errors import InvalidOption
 from service.core.flow import NORMAL_PRIORITY, PRIORITY_NAMES
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")

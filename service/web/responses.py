@@ -10,7 +10,7 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from service.core.errors import ServiceError
-from service.core.items import CacheOutcome, Reply
+from service.core.reply import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.jobs.table import Job
 from service.repeats.response_files import KeptResponse

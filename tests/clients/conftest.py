@@ -39,7 +39,7 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(models_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a server runs, that of the checkout's own environment."""
     folder = tmp_path_factory.mktemp("server")
-    command = [ROOT / ".venv/bin/retouch", "serve", "--port=0", "--engine=fake", "--log-format=json"]
+    command = [ROOT / ".venv/bin/retouch", "serve", "--port=0", "--engine=fake"]
     folders = [f"--models-dir={models_dir}", f"--results-dir={folder / 'results'}"]
     log = folder / "log"
     with log.open("wb") as file:

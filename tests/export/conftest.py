@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from engines.errors import EngineUnavailable
-from engines.manifest import Manifest, MultipleSize
-from engines.tensors import MOST_SAMPLES
+from engines.manifest import MOST_SAMPLES, Manifest, MultipleSize
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
 from export.checkpoint import Part, load_strictly, read_checkpoint, sha256_of

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.disk_io import Disk
-from service.saving.storage.syncfs import Changes
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.syncfs import Changes
 
 WRITES = ("create", "append", "write", "write_soon")
 SYNCS = ("sync", "sync_all")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from service.core.errors import ServiceError
-from service.core.items import Picture
+from service.core.pictures import Picture
 from service.imaging.files.codec import decode, decode_mask, encode
 from service.imaging.files.label_maps import decode_ids
 from tests.serving import image_files

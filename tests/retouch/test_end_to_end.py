@@ -28,7 +28,7 @@ HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `retouch serve` with the shipped models' manifests and the fake engine."""
     folder = tmp_path_factory.mktemp("server")
-    arguments = ["serve", "--port", "0", *HERE, "--results-dir", folder / "results", "--log-format", "json"]
+    arguments = ["serve", "--port", "0", *HERE, "--results-dir", folder / "results"]
     with (folder / "log").open("w") as log:  # a file: a pipe that nobody reads would stop the server when it is full
         process = subprocess.Popen(
             [sys.executable, "-m", "retouch", *arguments, "--engine-cache-dir", folder / "cache"], stderr=log

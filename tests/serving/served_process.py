@@ -28,7 +28,6 @@ class ServedProcess:
             "engine": "fake",
             "results_dir": folder / "results",
             "engine_cache_dir": folder / "cache",
-            "log_format": "json",
             **settings,
         }
         self.url = ""

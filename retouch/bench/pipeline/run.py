@@ -18,8 +18,11 @@ from engines.manifest import Manifest, Task
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
 from service.batching.local_backend import any_device, engine_opener, open_engine_room
-from service.core.items import Call, ImageFormat, Reply, Sample
+from service.core.call import Call
 from service.core.order import Order
+from service.core.pictures import ImageFormat
+from service.core.reply import Reply
+from service.core.samples import Sample
 from service.core.schemas import OPTIONS
 from service.core.settings import Settings
 from service.devices.contract import Device, Ticket, Tiles

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from service.core.errors import InvalidImage, InvalidOption
-from service.core.items import Bool2D, Brightness, ImageFormat, MaskMode, Picture, Pixels, Size
+from service.core.pictures import Bool2D, Brightness, ImageFormat, MaskMode, Picture, Pixels, Size
 from service.imaging.files.header import Header, read_header
 from service.imaging.files.icc import embed_in_jpeg, fitting, read_profile
 from service.imaging.files.jpeg import encode_jpeg

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NoReturn
 
 from service.core.errors import InvalidImage, TooLarge, UnsupportedType
-from service.core.items import ImageFormat, Size
+from service.core.pictures import ImageFormat, Size
 from service.imaging.files.containers import PNG_SIGNATURE, Chunk, jpeg_segments, ordered_png_chunks, webp_chunks
 
 Colour = Literal["grey", "rgb", "palette"]

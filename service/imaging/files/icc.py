@@ -6,7 +6,7 @@ import struct
 import zlib
 
 from service.core.errors import InvalidImage
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 from service.imaging.files.containers import jpeg_segments, png_chunks, webp_chunks
 
 MAX_PROFILE_BYTES = 4 << 20

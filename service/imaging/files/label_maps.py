@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.core.errors import InvalidOption, UnsupportedType
-from service.core.items import Crop, Picture, Size
+from service.core.pictures import Picture, Size
+from service.core.samples import Crop
 from service.imaging.files.header import read_header
 from service.imaging.files.png import decode_indices
 

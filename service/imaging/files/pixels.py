@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.items import Pixels
+from service.core.pictures import Pixels
 
 
 def to_8_bits(samples: Pixels) -> NDArray[np.uint8]:

@@ -23,7 +23,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 from service.core.errors import InvalidImage
-from service.core.items import Pixels
+from service.core.pictures import Pixels
 from service.imaging.files.containers import PNG_SIGNATURE, Chunk, png_chunks
 from service.imaging.files.header import Header
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import cv2
 
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.loop_turns import EACH_ROUND, Turns
 from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn

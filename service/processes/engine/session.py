@@ -17,7 +17,7 @@ import structlog
 from service.batching.batcher import Batcher, Entry
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
-from service.core.items import Computed
+from service.core.samples import Computed
 from service.processes.engine.leases import Offers
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Begun, Done, Failed, LetGo, Message, Submit, Wanted, Withdraw

@@ -20,7 +20,7 @@ from engines.repository.versions import ModelStatus
 from service.admission.retry_book import Book
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
 from service.processes.front_end.engine_client import EngineLink, Facts, Order, RemoteModel
@@ -32,6 +32,8 @@ from service.telemetry.metrics import Metrics
 _PATIENCE_S = 30.0
 """How long a request waits for an engine process to come back, if its deadline allows."""
 _BEAT_EVERY_S = 0.25
+SLOTS_BYTES = 256 * 2**20
+"""Memory that a front end shares with each engine process; pages that no tile has touched cost nothing on a CPU."""
 _BEST_STATE_FIRST = ("ready", "available", "refused")
 
 
@@ -238,14 +240,13 @@ class RemoteRoom:
 
     Args:
         assignment: of this front end.
-        settings: all knobs.
+        slots_bytes: memory that it shares with each engine process.
     """
 
-    def __init__(self, assignment: Assignment, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, assignment: Assignment, metrics: Metrics, slots_bytes: int = SLOTS_BYTES) -> None:
         board = Board(assignment.board, assignment.places)
         self.row = board.front_end(assignment.index)
         self.row.clear()
-        slots_bytes = int(settings.slots_mb * 2**20)
         self.links = [
             EngineLink(Path(path), assignment.index, slots_bytes, self.changed) for path in assignment.sockets
         ]
@@ -283,9 +284,11 @@ class RemoteRoom:
 
 
 @asynccontextmanager
-async def open_remote_room(assignment: Assignment, settings: Settings, metrics: Metrics) -> AsyncIterator[RemoteRoom]:
+async def open_remote_room(
+    assignment: Assignment, _settings: Settings, metrics: Metrics, slots_bytes: int = SLOTS_BYTES
+) -> AsyncIterator[RemoteRoom]:
     """A room whose engines are in other processes; it connects to them for as long as it is open."""
-    room = RemoteRoom(assignment, settings, metrics)
+    room = RemoteRoom(assignment, metrics, slots_bytes)
     async with AsyncExitStack() as stack:
         stack.callback(room.row.clear)
         for work in (room.beat(), *(link.keep() for link in room.links)):

@@ -16,7 +16,7 @@ from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
 from service.core.errors import ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Computed, Sample
+from service.core.samples import Computed, Sample
 from service.processes.front_end.pending import Asked, Connection, EngineProcessLost, fail
 from service.processes.shared.channel import Channel, greet
 from service.processes.shared.messages import (

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client import start_http_server
 
 from service.core.settings import Settings, SettingsInvalid
-from service.lifecycle.cores import usable_cores
 from service.lifecycle.hangup import hangup_signals, is_hangup
+from service.lifecycle.host import usable_cores
 from service.preflight import prepare
-from service.processes.launcher.plan import Restarts, devices, divided
+from service.processes.launcher.address import bound, reserve
+from service.processes.launcher.child import Child
+from service.processes.launcher.plan import devices, divided
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signals import Signals
 from service.processes.shared.assignment import Assignment
@@ -33,67 +32,8 @@ from service.processes.shared.status_board import Board, Places, make_board
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
-_START_TIMEOUT_S = 600.0
-"""An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
 _GRACE_S = 20.0
-"""Beyond the drain and its delay."""
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """A place for a process, and the process that has it now."""
-
-    name: str
-    spawn: Callable[[], subprocess.Popen[bytes]]
-    gone: Callable[[int], None]
-    """Told the process id of one that is gone."""
-    beat_at: Callable[[], float]
-    restarts: Restarts = field(default_factory=Restarts)
-    process: subprocess.Popen[bytes] | None = None
-    due_at: float = 0.0
-    started_at: float = 0.0
-
-    @property
-    def running(self) -> bool:
-        return self.process is not None
-
-    def start(self, now: float) -> None:
-        """Start it, or, where the system has nothing to start it with, try again later."""
-        try:
-            self.process, self.started_at = self.spawn(), now
-        except OSError as error:  # the others go on
-            pause_s = self.restarts.pause_s(0.0)
-            self.due_at = now + pause_s
-            _log.error("process not started", process=self.name, reason=str(error), again_in_s=pause_s)
-        else:
-            _log.info("process started", process=self.name, pid=self.process.pid)
-
-    def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self.process is not None:
-            self.process.send_signal(number)
-
-    def reap(self, now: float) -> int | None:
-        """The exit status of a process that has ended since the last look."""
-        if self.process is None or (status := self.process.poll()) is None:
-            return None
-        self.gone(self.process.pid)
-        self.process = None
-        self.due_at = now + self.restarts.pause_s(now - self.started_at)
-        return status
-
-    def silent_s(self, now: float) -> float:
-        """Since when its event loop has not turned; 0 while it starts."""
-        beat_at = self.beat_at()
-        return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)
-
-
-class Address(NamedTuple):
-    """Where front ends listen."""
-
-    family: int
-    where: Any
-    """As `socket.bind` takes it; host and port first."""
+"""How long processes may take to end beyond the drain and its delay."""
 
 
 class Launcher:
@@ -114,7 +54,7 @@ class Launcher:
         self._board_fd = make_board(self._places)
         stack.callback(os.close, self._board_fd)
         self._board = Board(self._board_fd, self._places)
-        self._address = _reserve(settings.host, settings.port, stack)
+        self._address = reserve(settings.host, settings.port, stack)
         self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
         self._engines = [self._child("engine", index) for index in range(engines)]
         self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
@@ -221,7 +161,7 @@ class Launcher:
         return self._spawn("engine", index, self._listeners[index].fileno(), environment, f"cuda:{gpu}" if gpu else "")
 
     def _spawn_front_end(self, index: int) -> subprocess.Popen[bytes]:
-        with _bound(self._address) as listener:
+        with bound(self._address) as listener:
             return self._spawn("front_end", index, listener.fileno(), {"CUDA_VISIBLE_DEVICES": ""}, "")
 
     def _spawn(
@@ -252,32 +192,6 @@ class Launcher:
         with suppress(BrokenPipeError), process.stdin:  # killed at once: seen at the next look
             process.stdin.write(assignment.model_dump_json().encode())
         return process
-
-
-def _reserve(host: str, port: int, stack: ExitStack) -> Address:
-    """The address to listen on, kept for this server until the stack is closed.
-
-    Raises:
-        SettingsInvalid: it is taken, or not of this machine.
-    """
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:  # without SO_REUSEPORT: no other server may share it
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-        kept = stack.enter_context(_bound(Address(family, where)))
-    except OSError as error:
-        raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
-    return Address(family, kept.getsockname())
-
-
-def _bound(address: Address) -> socket.socket:
-    """A socket of our own on that address. It gets connections once it listens, and none when its process is gone."""
-    bound = socket.socket(address.family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind(address.where)
-    return bound
 
 
 def launch(settings: Settings) -> int:

@@ -11,8 +11,8 @@ from engines.cuda.gpu_detection import visible_gpus
 from service.core.settings import Settings
 
 _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
-_DIVIDED = ("max_uploads", "max_bodies_mb", "max_decoded_mb", "spool_max_items", "spool_max_mb")
-"""Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
+_DIVIDED = ("max_memory_mb", "spool_max_items")
+"""Limits of memory and of the spool. `max_queue_size` holds for all front ends together: the status board counts."""
 _LIVED_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 

@@ -26,7 +26,8 @@ from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.errors import ServiceError
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.devices.memory_layout import Part, Placing
 
 PAGE = 4096
@@ -215,7 +216,7 @@ class Arena:
         if nbytes > self.memory.nbytes:
             raise ServiceError(
                 f"a tile of {nbytes / 2**20:.1f} MiB does not fit into {self.memory.nbytes / 2**20:.0f} MiB of slots; "
-                "raise --slots-mb"
+                "the model's tiles are too large for --workers"
             )
         if not self._waiting and (slot := self._cut(nbytes)) is not None:
             return slot

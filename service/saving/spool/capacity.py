@@ -1,6 +1,6 @@
 """The waiting room of results that are not on disk yet: how much it holds, and when a refused client should return.
 
-`Spool` decides and does nothing else: no locks, no threads, no clock. service/saving/store.py guards it.
+`Spool` decides and does nothing else: no locks, no threads, no clock. `Backlog` guards it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Spool:
         if items_over > 0 or bytes_over > 0:
             raise Overloaded(
                 f"{self.items} results ({self.bytes / 2**20:.1f} MiB) wait to be saved and the spool is full; try "
-                "again later, send save=false, or raise spool_max_items and spool_max_mb",
+                "again later, send save=false, or raise spool_max_items",
                 code="spool_full",
                 retry_after_s=self._retry_after_s(items_over, bytes_over, now),
             )

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 from service.saving.spool.other_processes import SUFFIX, Neighbours, opened, segments
 from service.saving.spool.process_folder import Owner
 from service.saving.spool.segment import Record, Segment, Spooled, cross_out, packed, read_body, scan

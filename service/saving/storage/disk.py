@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from service.core.settings import SettingsInvalid
-from service.saving.disk_io import Disk
-from service.saving.disk_state import INCOMING
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import INCOMING
+from service.saving.local_disk.syncfs import changes_of, is_synced_whole, kind_of, syncs_tell_errors
 from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
-from service.saving.storage.syncfs import changes_of, is_synced_whole, kind_of, syncs_tell_errors
 
 
 class ResultFiles(Storage):

@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
 from retouch.commands.serve import flag_of, to_toml
+from service.core.retired_settings import RETIRED
+from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import PREFIX, Settings, load_settings
 
 if sys.version_info >= (3, 11):
@@ -65,12 +67,23 @@ def test_help_lists_every_flag() -> None:
     assert [name for name in NAMES if f"--{name.replace('_', '-')}" not in help_text] == []
 
 
+def test_help_lists_settings_by_group_and_none_that_went() -> None:
+    help_text = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "300"}, color=False).output
+    assert [group for group in SETTING_GROUPS if f" {group} " not in help_text] == []
+    assert [name for name in RETIRED if f"--{name.replace('_', '-')} " in help_text] == []
+
+
+def test_a_flag_that_went_is_accepted_with_advice() -> None:
+    with pytest.warns(FutureWarning, match="save_threads has gone"):
+        assert "save_threads" not in resolved("--save-threads", "4")
+
+
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     config = tmp_path / "retouch.toml"
-    config.write_text("port = 1\nmax_batch_size = 11\nsave_threads = 21\n", "utf-8")
-    environment = {"RETOUCH_MAX_BATCH_SIZE": "12", "RETOUCH_SAVE_THREADS": "22"}
-    values = resolved("--config", str(config), "--save-threads", "23", env=environment)
-    assert (values["port"], values["max_batch_size"], values["save_threads"]) == (1, 12, 23)
+    config.write_text("port = 1\nmax_batch_size = 11\nmax_pixels = 21\n", "utf-8")
+    environment = {"RETOUCH_MAX_BATCH_SIZE": "12", "RETOUCH_MAX_PIXELS": "22"}
+    values = resolved("--config", str(config), "--max-pixels", "23", env=environment)
+    assert (values["port"], values["max_batch_size"], values["max_pixels"]) == (1, 12, 23)
     assert resolved(env={"RETOUCH_CONFIG": str(config)})["port"] == 1
 
 
@@ -107,7 +120,7 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
 
 def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")  # nothing is served: the results cannot be saved
-    options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}", "--log-format=json"]
+    options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}"]
     command = [sys.executable, "-m", "retouch", "serve", *options]
     started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     first = json.loads(started.stderr.splitlines()[0])

@@ -7,7 +7,8 @@ import pytest
 
 from retouch.commands import fill
 from retouch.filling.plan import FillJob, Format, PlanInvalid, pair_images, plan_fills
-from service.core.items import ImageFormat, MaskMode, Strategy
+from service.core.pictures import ImageFormat, MaskMode
+from service.core.samples import Strategy
 
 
 def test_the_flags_offer_what_the_service_takes() -> None:

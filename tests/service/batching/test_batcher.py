@@ -17,7 +17,8 @@ from service.admission.fairness import Turn
 from service.batching.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Computed, Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Computed, Sample
 from tests.fakes.clock import Clock
 
 

@@ -18,7 +18,7 @@ from engines.repository.repository import ModelRepository
 from service.app import open_pipeline
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.local_backend import EngineRoom, open_engine_room
-from service.batching.worker import Supervisor
+from service.batching.supervisor import Supervisor
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
 from tests.fakes.lanes import FakeLaneEngine

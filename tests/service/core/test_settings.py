@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.core.retired_settings import RETIRED
+from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import PREFIX, Settings, SettingsInvalid, load_settings
 
 
@@ -108,3 +112,69 @@ def test_every_setting_describes_itself_and_has_an_environment_twin() -> None:
         value = field.get_default()
         environ = {PREFIX + name.upper(): str(value)}
         assert getattr(load_settings({}, environ), name) == value
+
+
+def test_every_setting_stands_in_one_group() -> None:
+    grouped = [name for names in SETTING_GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(Settings.model_fields)
+
+
+def test_nobody_has_to_read_more_than_45_settings() -> None:
+    assert len(Settings.model_fields) <= 45
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_a_setting_that_went_is_accepted_anywhere_with_advice(name: str, tmp_path: Path) -> None:
+    assert name not in Settings.model_fields
+    config = tmp_path / "retouch.toml"
+    config.write_text(f"{name} = 1\n")
+    advice = f"the setting {name} has gone; remove it: "
+    with pytest.warns(FutureWarning, match=advice):
+        load_settings({name: "1"}, {})
+    with pytest.warns(FutureWarning, match=advice):
+        load_settings({}, {PREFIX + name.upper(): "1"})
+    with pytest.warns(FutureWarning, match=advice):
+        load_settings({}, {}, config)
+
+
+@pytest.mark.parametrize(
+    ("written", "memory_mb"),
+    [
+        ({"max_bodies_mb": 300}, 600),
+        ({"max_decoded_mb": "200"}, 400),
+        ({"max_bodies_mb": 300, "max_decoded_mb": 200}, 400),
+        ({"max_bodies_mb": 300, "max_memory_mb": 5000}, 5000),
+    ],
+)
+def test_a_limit_of_memory_that_went_allows_neither_bodies_nor_pictures_more(
+    written: dict[str, Any], memory_mb: float
+) -> None:
+    with pytest.warns(FutureWarning, match="max_memory_mb"):
+        settings = load_settings(written, {})
+    assert settings.max_memory_mb == memory_mb
+    assert settings.max_bodies_mb == settings.max_decoded_mb == memory_mb / 2
+
+
+def test_a_flag_wins_over_a_setting_that_went_in_the_environment() -> None:
+    with pytest.warns(FutureWarning, match="spool_max_items"):
+        assert load_settings({}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 100
+    with pytest.warns(FutureWarning, match="spool_max_items"):
+        assert load_settings({"spool_max_items": 7}, {"RETOUCH_SPOOL_MAX_MB": "200"}).spool_max_items == 7
+
+
+@pytest.mark.parametrize("value", ["much", "0", "-1", "nan"])
+def test_a_limit_that_went_and_makes_no_sense_stops_the_start(value: str) -> None:
+    with pytest.raises(SettingsInvalid, match="settings: "):
+        load_settings({"max_decoded_mb": value}, {})
+
+
+def test_settings_that_stay_give_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_settings({"port": 1}, {"RETOUCH_MAX_MEMORY_MB": "100"})
+
+
+def test_what_follows_the_memory_is_as_it_was_before_by_default() -> None:
+    settings = Settings()
+    assert (settings.max_bodies_mb, settings.max_decoded_mb, settings.max_uploads) == (2048.0, 2048.0, 1024)
+    assert settings.spool_max_mb == 1024.0

@@ -19,7 +19,8 @@ from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
-from service.core.items import Computed, Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Computed, Sample
 from service.devices.contract import Device, RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice

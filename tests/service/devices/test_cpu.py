@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.devices.cpu import collate, split
 from tests.serving.tensor_specs import instance, label
 

@@ -17,7 +17,8 @@ from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
 from service.core.errors import InferenceFailed
-from service.core.items import Computed, Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Computed, Sample
 from service.devices.contract import SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice

@@ -21,7 +21,8 @@ from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
 from service.batching.batcher import BatchPolicy
 from service.batching.local_backend import warm_up_shapes
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.core.settings import Settings
 from service.devices.contract import Tiles
 from service.devices.cpu import CpuDevice

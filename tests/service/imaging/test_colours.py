@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from service.core.items import Picture
+from service.core.pictures import Picture
 from service.imaging.colours import coloured, lightness
 
 RANDOM = np.random.default_rng(0)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engines.manifest import FixedSize, MultipleSize, SizeRule
-from service.core.items import Box, Crop, Size
+from service.core.pictures import Box, Size
+from service.core.samples import Crop
 from service.imaging import crops
 from service.imaging.crops import MAX_CROPS, MAX_TILES, plan, plan_whole
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.manifest import FixedSize, Manifest
-from service.core.items import Box, Picture, Size
+from service.core.pictures import Box, Picture, Size
 from service.imaging.crops import plan
 from service.imaging.fixed_hole import crop_onto
 from service.imaging.postprocess import paste

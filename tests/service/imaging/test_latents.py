@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from service.imaging.latents import by_sample, draw, with_latents
 from tests.serving.tensor_specs import image, latent, mask, output
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.core.errors import InvalidOption, SizesDiffer
-from service.core.items import Brightness, MaskMode, Size
+from service.core.pictures import Brightness, MaskMode, Size
 from service.imaging.masks import fit_mask, measure_coverage
 
 

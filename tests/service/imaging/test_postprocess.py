@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest, MultipleSize, SizeRule
-from service.core.items import Box, Crop, Picture, Size
+from service.core.pictures import Box, Picture, Size
+from service.core.samples import Crop
 from service.imaging.crops import plan, plan_whole
 from service.imaging.files.codec import decode, decode_mask, encode
 from service.imaging.postprocess import FEATHER, MAX_FEATHER, paste, place, translated

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest, Task
+from service.core.call import Timings
 from service.core.errors import InvalidImage, InvalidOption, TooLarge
-from service.core.items import Timings
 from service.core.order import Order
 from service.core.schemas import OPTIONS, GenerateOptions, InpaintOptions
 from service.imaging import tasks

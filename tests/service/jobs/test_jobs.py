@@ -16,9 +16,9 @@ from uuid import uuid4
 import pytest
 
 from service.admission.admission import Admission, Ask
+from service.core.call import Call
 from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
 from service.core.flow import Flow
-from service.core.items import Call
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.jobs import table
@@ -28,8 +28,8 @@ from service.jobs.request_files import KeptOrders
 from service.jobs.table import Job
 from service.ledger.database import LEDGER_FILE, Database
 from service.lifecycle.background import running
-from service.saving.disk_io import Disk
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 from tests.fakes.clock import Clock
 from tests.fakes.disk import SYNCS, FailingDisk

@@ -57,9 +57,9 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
     """Connected rooms: `async with pair(engines=1, **settings) as pair`."""
 
     @asynccontextmanager
-    async def make(engines: int = 1, **changes: Any) -> AsyncIterator[Pair]:
+    async def make(engines: int = 1, slots_bytes: int = 2**20, **changes: Any) -> AsyncIterator[Pair]:
         settings = Settings.model_validate(
-            {"models_dir": models_dir, "model_poll_s": 0.05, "slots_mb": 1, "engine": "fake", **changes}
+            {"models_dir": models_dir, "model_poll_s": 0.05, "engine": "fake", **changes}
         )
         places = Places(1, engines)
         descriptor = make_board(places)
@@ -104,7 +104,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             for listener in listeners:
                 stack.callback(listener.close)
             stack.callback(os.close, descriptor)
-            front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics()))
+            front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics(), slots_bytes))
             yield Pair(front, board, engine)
 
     return make

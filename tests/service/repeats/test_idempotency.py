@@ -21,8 +21,8 @@ from service.ledger.database import LEDGER_FILE, Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse, KeptResponses
-from service.saving.disk_io import Disk
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import Owner
 from tests.fakes.clock import Clock
 from tests.fakes.disk import FailingDisk

@@ -16,7 +16,7 @@ from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
 from service.ledger.database import LEDGER_FILE
 from service.repeats.result_cache import ResultCache
-from service.saving.disk_state import INCOMING
+from service.saving.local_disk.disk_state import INCOMING
 from tests.serving.tensor_specs import image, latent, mask, output
 from tests.serving.waiting import wait_until
 

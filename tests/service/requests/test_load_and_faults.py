@@ -193,7 +193,7 @@ async def test_a_full_spool_refuses_new_work_and_loses_nothing(
 ) -> None:
     stuck = threading.Event()
     running = serve(spool_max_items=3)
-    disk = running.service.store._storage._disk
+    disk = running.service.store._finder.storage._disk
     write = type(disk).write
 
     def wait_and_write(self: Any, path: Any, data: bytes) -> None:

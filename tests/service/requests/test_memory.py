@@ -62,7 +62,7 @@ def series(client: httpx.Client) -> dict[str, float]:
 
 
 def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve, files: Files) -> None:
-    running = serve(slow(0.4), max_decoded_mb=ROOM_MB)
+    running = serve(slow(0.4), max_memory_mb=2 * ROOM_MB)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         reply = client.post("/v1/inpaint", files=files)
         assert reply.status_code == 200
@@ -75,7 +75,7 @@ def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve
 
 
 def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, files: Files) -> None:
-    running = serve(slow(0.2), max_decoded_mb=ROOM_MB, max_queue_size=6)
+    running = serve(slow(0.2), max_memory_mb=2 * ROOM_MB, max_queue_size=6)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         assert (running.service.admission.inside, running.service.admission.apart) == (6, 6)
         assert client.post("/v1/inpaint", files=files).status_code == 200
@@ -85,7 +85,7 @@ def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, file
 
 
 def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Serve) -> None:
-    running = serve(slow(0.5), max_decoded_mb=ROOM_MB)
+    running = serve(slow(0.5), max_memory_mb=2 * ROOM_MB)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         during = series(client)
         assert during["retouch_memory_waiting"] > 1
@@ -106,7 +106,7 @@ def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Se
 def test_who_cannot_be_served_in_time_is_told_before_that_and_when_to_come_back(
     serve: Serve, headers: dict[str, str], settings: dict[str, float], status: int, code: str
 ) -> None:
-    running = serve(slow(0.7), max_decoded_mb=ROOM_MB, **settings)
+    running = serve(slow(0.7), max_memory_mb=2 * ROOM_MB, **settings)
     with crowd(running, large_files(), 8, headers) as sent, running.client() as client:
         replies = [one.result() for one in sent]
         metrics = series(client)

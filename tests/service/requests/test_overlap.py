@@ -20,9 +20,11 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy, Entry
-from service.batching.worker import DeviceWorker, Supervisor
+from service.batching.supervisor import Supervisor
+from service.batching.worker import DeviceWorker
 from service.core.errors import InferenceFailed, NotReady
-from service.core.items import Computed, Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Computed, Sample
 from service.devices.contract import Device, RoutingDevice, SerialDevice, Tiles
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice

@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 
 from service.core.errors import NotReady, Overloaded, ShuttingDown
 from service.saving import write_queue
-from service.saving.disk_io import Disk
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.results import Clock, StoredResult
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from starlette.datastructures import Headers
 
 from benchmarks.harness.otlp_receiver import OtlpReceiver
-from service.core.items import Computed
+from service.core.samples import Computed
 from service.telemetry.otlp import Exporter, encoded
 from service.telemetry.tracing import BatchTracer, RequestTracer
 

@@ -14,7 +14,7 @@ from opentelemetry.trace import Link, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import Headers
 
-from service.core.items import Computed
+from service.core.samples import Computed
 from service.core.settings import Settings
 from service.telemetry.spans import ids_of
 from service.telemetry.tracing import BatchTracer, RequestTracer, open_batch_tracer, open_request_tracer

@@ -153,7 +153,7 @@ def test_a_failure_is_marked_and_a_refusal_is_traced(serve: Serve, files: Files,
 def test_processes_share_a_trace_and_their_logs_name_it(
     tmp_path: Path, photo: bytes, mask: bytes, collector: OtlpReceiver
 ) -> None:
-    settings = {"workers": 1, "slots_mb": 16, "otlp_endpoint": collector.url}
+    settings = {"workers": 1, "otlp_endpoint": collector.url}
     with ServedProcess(tmp_path, **settings) as server:
         headers = {"traceparent": CALLER}
         response = httpx.post(

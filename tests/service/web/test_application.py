@@ -220,7 +220,7 @@ def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[s
 
 
 def test_bodies_that_are_sent_slowly_take_no_more_memory_than_there_is_for_them(serve: Serve) -> None:
-    running = serve(max_bodies_mb=0.1)
+    running = serve(max_memory_mb=0.2)
     parts = urlsplit(running.url)
     begin = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     begin += b"Content-Length: 1000000\r\n\r\n--b\r\n"

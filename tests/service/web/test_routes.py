@@ -411,7 +411,7 @@ def test_a_trailing_slash_is_another_path_and_no_redirect(serve: Serve) -> None:
 
 
 def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> None:
-    running = serve(max_decoded_mb=0.01)
+    running = serve(max_memory_mb=0.2)
     with running.client() as client, ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
     assert replies == [200] * 16

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engines.manifest import FixedSize, TensorSpec
-from service.core.items import Picture, Size
+from service.core.pictures import Picture, Size
 from service.imaging.crops import plan_whole
 from service.imaging.preprocess import translate_sample
 from training.config import DataConfig

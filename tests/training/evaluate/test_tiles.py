@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engines.manifest import FixedSize, MultipleSize, TensorSpec
-from service.core.items import Picture, Size
+from service.core.pictures import Picture, Size
 from service.imaging import crops, postprocess, preprocess
 from training.evaluate.tiles import hole_tile, lay_out, picture_of_tile, picture_tile
 

@@ -71,7 +71,6 @@ def settings(models_dir: Path, tmp_path: Path) -> Settings:
             "engine": "fake",
             "max_batch_size": 4,
             "codec_threads": 2,
-            "save_threads": 1,
             "engine_cache_dir": tmp_path / "cache",
         }
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from service.core.errors import InvalidImage, InvalidOption, ServiceError, TooLarge
-from service.core.items import Picture, Size
+from service.core.pictures import Picture, Size
 from service.imaging.files.codec import MEDIA_TYPES, check_encodable, decode, decode_mask, encode, measure_brightness
 from tests.serving import image_files as files
 

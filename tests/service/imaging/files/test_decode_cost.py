@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from service.admission.memory_shares import KEPT_FOR_SMALL
-from service.core.items import Size
+from service.core.pictures import Size
 from service.imaging.files.decode_cost import decoded_bytes, effort, is_large
 from service.imaging.files.header import Header, read_header
 from tests.serving import image_files as files

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.errors import InvalidImage, ServiceError, TooLarge, UnsupportedType
-from service.core.items import Size
+from service.core.pictures import Size
 from service.imaging.files.header import Header, read_header
 from tests.serving import image_files as files
 

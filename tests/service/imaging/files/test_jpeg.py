@@ -10,7 +10,7 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from service.core.items import Picture
+from service.core.pictures import Picture
 from service.imaging.files.codec import decode, encode
 from service.imaging.files.jpeg import MOST_STRIPS, encode_jpeg
 from service.imaging.pool.parallel_steps import in_turn

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from service.core.errors import InvalidImage, InvalidOption, ServiceError, TooLarge
-from service.core.items import Box, Crop, Size
+from service.core.pictures import Box, Size
+from service.core.samples import Crop
 from service.imaging.files.label_maps import decode_ids, decode_labels, fitted
 from tests.serving.image_files import chunk, png, saved, small_bits_png
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.core.errors import InvalidImage
-from service.core.items import Size
+from service.core.pictures import Size
 from service.imaging.files.codec import decode
 from service.imaging.files.png import encode_png
 from tests.serving import image_files as files

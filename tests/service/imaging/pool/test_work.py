@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from service.core.items import ImageFormat
+from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.parallel_steps import SideBySide, in_turn
 from service.imaging.pool.work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork

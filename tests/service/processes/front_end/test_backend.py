@@ -19,7 +19,8 @@ from engines.errors import EngineDead, EngineFailed, ModelNotFound
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
-from service.core.items import Sample, Size
+from service.core.pictures import Size
+from service.core.samples import Sample
 from tests.serving.waiting import until
 
 PairOf = Callable[..., Any]
@@ -256,7 +257,7 @@ async def test_who_waits_when_the_room_is_closed_is_told_so(pair: PairOf) -> Non
 
 
 async def test_more_samples_than_slots_are_all_computed(pair: PairOf) -> None:
-    async with pair(slots_mb=0.1) as both, both.engine():
+    async with pair(slots_bytes=100_000) as both, both.engine():
         await until(lambda: both.front.ready)
         with both.front.models.lease("photos") as model:
             done = await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(50)))

@@ -21,7 +21,7 @@ import aiohttp
 import psutil
 import pytest
 
-from service.processes.launcher.launcher import Child
+from service.processes.launcher.child import Child
 from tests.serving.waiting import wait_until
 
 Files = dict[str, tuple[str, bytes, str]]

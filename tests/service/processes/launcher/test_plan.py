@@ -24,7 +24,7 @@ def test_one_that_dies_young_again_and_again_is_started_ever_more_rarely() -> No
 
 
 def test_limits_of_memory_are_divided_among_front_ends_and_the_house_is_not() -> None:
-    whole = Settings(workers=4, max_decoded_mb=2048, spool_max_items=10, max_queue_size=256)
+    whole = Settings(workers=4, max_memory_mb=4096, spool_max_items=10, max_queue_size=256)
     share = divided(whole, cores=16)
     assert (share.max_decoded_mb, share.spool_max_items, share.codec_threads) == (512, 3, 4)
     assert share.max_queue_size == 256

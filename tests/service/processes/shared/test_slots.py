@@ -137,7 +137,7 @@ async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
 async def test_a_tile_that_no_arena_could_hold_is_refused_at_once() -> None:
     arena = Arena(PAGE)
     arena.hand_over()
-    with pytest.raises(ServiceError, match="--slots-mb"):
+    with pytest.raises(ServiceError, match="too large for --workers"):
         await arena.take(2 * PAGE)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 from service.saving.spool import files as spool_files
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SPOOL, Owner

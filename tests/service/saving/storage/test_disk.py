@@ -7,10 +7,10 @@ import pytest
 
 from service.core.errors import ServiceError
 from service.core.settings import SettingsInvalid
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.syncfs import Changes
 from service.saving.storage.contract import is_result_id
 from service.saving.storage.disk import ResultFiles
-from service.saving.storage.syncfs import Changes
 
 ID = "ab" + "0" * 30
 BODY = bytes(range(256)) * 40

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from service.saving.storage.syncfs import Changes, write_all, write_file
+from service.saving.local_disk.syncfs import Changes, write_all, write_file
 
 
 class Disk:

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from service.core.errors import NotReady
-from service.saving.disk_io import Disk
+from service.saving.local_disk.disk import Disk
 
 _log = structlog.get_logger(__name__)
 INCOMING = ".incoming"

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.core.errors import NotReady
-from service.saving.disk_state import INCOMING, DiskState
+from service.saving.local_disk.disk_state import INCOMING, DiskState
 from tests.fakes.clock import Clock
 from tests.fakes.disk import SYNCS, WRITES, FailingDisk, fill, tmpfs
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.core.errors import ServiceError
-from service.saving.disk_state import DiskState
+from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.contract import Storage
 from service.saving.write_queue import Waiting

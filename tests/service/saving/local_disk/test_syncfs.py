@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.storage.syncfs import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors
+from service.saving.local_disk.syncfs import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors
 
 
 def test_what_was_written_is_synced(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""Settings that went in 0.2. They are accepted until the next minor version, with a warning that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RETIRED = {
+    "slots_mb": "it is 256 MiB for each front end and engine process now",
+    "fake_faults": "the fake engine reads ENGINE_CACHE_DIR/fake_fault now",
+    "max_uploads": "it follows max_memory_mb now: one for each 4 MiB, and at least 64",
+    "max_bodies_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
+    "max_decoded_mb": "set max_memory_mb to twice the value, which bodies and decoded pictures share equally",
+    "upload_threads": "16 results are uploaded at once now",
+    "spool_max_mb": "it follows spool_max_items now: 2 MiB for each",
+    "save_threads": "two threads save to a disk now: one writes while the other syncs",
+    "save_group": "up to 64 results are saved with the same syncs now",
+    "job_ttl_s": "a finished job can be polled for an hour now",
+    "max_jobs": "there are at most 1,000 unfinished jobs now",
+    "idempotency_ttl_s": "an Idempotency-Key holds for a day now",
+    "idempotency_wait_s": "the longest wait for the answer to an earlier request is 30 s now",
+    "log_format": "lines are JSON unless standard error is a terminal",
+}
+"""By name: what holds instead, and what to do about it."""
+
+
+def without_retired(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Settings of one source without those that went, and a line of advice for each of them.
+
+    A limit of memory or of the spool is translated into the setting that took its place, unless that is given too.
+
+    Raises:
+        ValueError: a limit that is to be translated is not a positive number.
+    """
+    retired = {name: value for name, value in values.items() if name in RETIRED}
+    kept = {**_translated(retired), **{name: value for name, value in values.items() if name not in RETIRED}}
+    advice = [f"the setting {name} has gone; remove it: {RETIRED[name]}" for name in retired]
+    return kept, advice
+
+
+def _translated(retired: Mapping[str, Any]) -> dict[str, Any]:
+    translated: dict[str, Any] = {}
+    limits = [_positive(name, retired[name]) for name in ("max_bodies_mb", "max_decoded_mb") if name in retired]
+    if limits:
+        translated["max_memory_mb"] = 2 * min(limits)  # neither gets more than it was allowed
+    if "spool_max_mb" in retired:
+        translated["spool_max_items"] = max(1, int(_positive("spool_max_mb", retired["spool_max_mb"]) / 2))
+    return translated
+
+
+def _positive(name: str, value: Any) -> float:
+    number = float(value)
+    if not number > 0:
+        raise ValueError(f"{name}: {value!r} is not greater than 0")
+    return number

@@ -1,0 +1,70 @@
+"""Samples: what a picture becomes for the engine, where its tiles belong, and what the engine made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.core.pictures import Bool2D, Box, Size
+
+Strategy = Literal["auto", "crop", "whole"]
+"""How a picture is cut into tiles: round its holes, as a whole, or as its size suggests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """Where one tile comes from and goes back to: `box` of the picture, scaled and padded into `tile`.
+
+    The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left, or
+    `below` and `right_of` it by that many pixels; the rest of the tile is reflected padding.
+
+    hole: the pixels of the box that this crop fills, H×W of the box; None means all masked ones. Boxes of several
+        crops may overlap, their holes never do.
+    """
+
+    box: Box
+    scaled: Size
+    tile: Size
+    hole: Bool2D | None = field(default=None, compare=False, repr=False)
+    below: int = 0
+    right_of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row of a batch; its pictures stay uint8 until they are on the device.
+
+    arrays: by tensor name. `image` uint8 H×W×C; `mask` uint8 H×W, 1 = fill; `latent` float32 Z, or S×Z;
+        `label` uint8 H×W; `instance` int32 H×W; `reference` float32 C×H×W. H×W = `tile`.
+    samples: S, how many tiles come back; more than 1 only for models that take several latents a row.
+    """
+
+    tile: Size
+    arrays: Mapping[str, NDArray[Any]]
+    samples: int = 1
+    into: NDArray[np.uint8] | None = field(default=None, compare=False, repr=False)
+    """The array that its tile is written into, of the tile's shape; None: the device allocates one."""
+    locked: bool = False
+    """Whether `arrays` and `into` are page-locked memory, which a GPU copies from and to directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What the device worker computed for one sample, and how long it took, in seconds."""
+
+    tile: NDArray[np.uint8]
+    """H×W×C of the sample's tile: the generator's output clamped to [0, 1], times 255, rounded.
+
+    S×H×W×C where the model takes several latents a row.
+    """
+    batch_size: int
+    queue_s: float
+    infer_s: float
+    device_s: float
+    """Its batch's share of the device's time: less than `infer_s` where other batches ran at the same time."""
+    batch: str = ""
+    """The `traceparent` of its batch's span; empty without tracing."""

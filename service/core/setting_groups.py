@@ -1,0 +1,46 @@
+"""The groups that `retouch serve --help` and docs/settings.md list the settings in."""
+
+from __future__ import annotations
+
+SETTING_GROUPS: dict[str, tuple[str, ...]] = {
+    "Network": ("host", "port", "metrics_port", "cors_origins"),
+    "Access": ("keys_file", "allow_anonymous"),
+    "Models and engines": (
+        "models_dir",
+        "model_poll_s",
+        "inpaint_model",
+        "translate_model",
+        "generate_model",
+        "engine",
+        "engine_cache_dir",
+        "trt_level",
+        "fake_batch_ms",
+    ),
+    "Processes and threads": ("workers", "engine_processes", "engine_threads", "codec_threads"),
+    "Limits": (
+        "max_batch_size",
+        "max_queue_size",
+        "max_memory_mb",
+        "max_body_mb",
+        "max_pixels",
+        "request_timeout_s",
+        "body_timeout_s",
+        "hang_timeout_s",
+    ),
+    "Results": (
+        "save",
+        "results_dir",
+        "results_url",
+        "s3_endpoint",
+        "s3_region",
+        "upload_timeout_s",
+        "results_max_age_h",
+        "results_max_gb",
+        "spool_max_items",
+        "cache_entries",
+    ),
+    "Webhooks": ("webhook_secret_file", "webhook_hosts", "webhook_private"),
+    "Shutdown": ("drain_delay_s", "drain_timeout_s"),
+    "Logs and traces": ("log_level", "otlp_endpoint", "trace_ratio"),
+}
+"""Each setting stands in one group."""

@@ -1,0 +1,43 @@
+"""The address that several front ends share (SO_REUSEPORT)."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from service.core.settings import SettingsInvalid
+
+
+class Address(NamedTuple):
+    """The address that all front ends listen on."""
+
+    family: int
+    where: Any
+    """The argument of `socket.bind`; host and port come first."""
+
+
+def reserve(host: str, port: int, stack: ExitStack) -> Address:
+    """The address to listen on, kept for this server until the stack is closed.
+
+    Raises:
+        SettingsInvalid: it is taken, or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:  # without SO_REUSEPORT: no other server may share it
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+        kept = stack.enter_context(bound(Address(family, where)))
+    except OSError as error:
+        raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
+    return Address(family, kept.getsockname())
+
+
+def bound(address: Address) -> socket.socket:
+    """A socket on that address, which others share: it gets connections once it listens, and none once it is closed."""
+    bound = socket.socket(address.family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(address.where)
+    return bound

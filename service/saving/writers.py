@@ -1,0 +1,101 @@
+"""The threads that bring results from the spool to the storage, and what happens when they fail to.
+
+A storage that fails, or is gone, delays results: they are made safe in the spool and tried again, with growing pauses.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import structlog
+
+from service.saving.backlog import Backlog
+from service.saving.finding import ResultFinder
+from service.saving.local_disk.disk_state import DiskState
+from service.saving.results import SaveObserver
+from service.saving.spool.capacity import Backoff
+from service.saving.trust import SpoolTrust
+from service.saving.write_queue import Waiting
+from service.telemetry.profiler_ranges import stage_range
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Writers:
+    """`count` threads. Whatever a save raises, the threads live on and the results are kept."""
+
+    count: int
+    backlog: Backlog
+    finder: ResultFinder
+    trust: SpoolTrust
+    disk: DiskState
+    observer: SaveObserver
+    backoff: Backoff
+    _failures: int = field(default=0, init=False)
+    """Failed tries in a row, of all threads."""
+    _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _threads: list[threading.Thread] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._threads = [
+            threading.Thread(target=self._save_until_closed, name=f"save-{n}", daemon=True) for n in range(self.count)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads to end once the backlog is closed; each for at most `timeout_s` seconds."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(timeout_s)
+
+    def look(self) -> None:
+        """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
+        if self.disk.look():
+            self.backlog.recovered()
+
+    def _save_until_closed(self) -> None:
+        while group := self.backlog.next_group():
+            self._save(group)
+
+    def _save(self, group: list[Waiting]) -> None:
+        try:
+            with stage_range("save", group[0].id):
+                found, lost = self.finder.to_save(group)
+                self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
+                for waiting in group:
+                    self.finder.spool_files.remove(waiting.id)
+        except Exception as error:  # whatever it is, the thread lives on and the results are kept
+            self._keep(group, error)
+        else:
+            self._forget(group, lost)
+
+    def _forget(self, group: list[Waiting], lost: list[str]) -> None:
+        if lost:
+            _log.error("results are lost: somebody deleted them from the spool", results=lost)
+        with self._counting:
+            failures, self._failures = self._failures, 0
+        now = self.backlog.saved(group, len(lost))
+        if failures:
+            _log.info("saving works again", failures=failures)
+        for waiting in group:
+            for tell in filter(None, (self.observer.saved, waiting.on_saved)):
+                tell(now - waiting.since)
+
+    def _keep(self, group: list[Waiting], error: Exception) -> None:
+        with self._counting:
+            self._failures += 1
+            failures = self._failures
+        everyone, recoveries = self.backlog.everyone(), self.backlog.recoveries
+        self.observer.save_failed()
+        if failures == 1:  # one line per streak: a full disk fails thousands of times
+            _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
+        self.trust.secure(group, everyone)
+        if self.finder.storage.on_this_disk and isinstance(error, OSError):
+            self.disk.doubt(max(waiting.size for waiting in group))
+        self.look()
+        self.backlog.retry(group, self.backoff, failures, recoveries)

@@ -1,0 +1,61 @@
+"""The process uses the cores that it may, shares the interpreter quickly and uses freed memory again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from service.lifecycle.host import SWITCH_S, keep_freed_memory, switch_often, usable_cores
+
+PAGES = (1 << 20) // resource.getpagesize()
+
+
+def test_cores_are_those_that_this_process_may_use() -> None:
+    assert usable_cores() == len(os.sched_getaffinity(0))
+
+
+def test_a_process_kept_to_one_core_counts_one() -> None:
+    core = min(os.sched_getaffinity(0))
+    cores = "from service.lifecycle.host import usable_cores; print(usable_cores())"
+    code = f"import os; os.sched_setaffinity(0, {{{core}}}); {cores}"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "1"
+
+
+def test_elsewhere_they_are_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert usable_cores() == 12
+
+
+def test_a_thread_waits_less_than_a_millisecond_for_the_interpreter() -> None:
+    before = sys.getswitchinterval()
+    try:
+        switch_often()
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+        assert SWITCH_S < 1e-3
+    finally:
+        sys.setswitchinterval(before)
+
+
+def faults_of(rounds: int) -> int:
+    """Page faults while arrays of 1 MiB come and go, three at a time."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        arrays = [np.ones(1 << 20, np.uint8) for _ in range(3)]
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_arrays_of_pictures_are_not_mapped_anew_each_time() -> None:
+    assert keep_freed_memory()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(faults_of, 5).result()
+        assert thread.submit(faults_of, 50).result() < 50 * PAGES / 4
