@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,18 @@ def test_the_licence_is_named_and_its_text_is_shipped() -> None:
     assert "!LICENSE" in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
 
 
-@pytest.mark.parametrize("path", [p for name in PACKAGES for p in sorted((ROOT / name).rglob("*.py"))], ids=str)
+FILES = [path for name in (*PACKAGES, "benchmarks", "tests") for path in sorted((ROOT / name).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
 def test_a_file_has_at_most_300_lines_and_no_vague_name(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 300
     assert path.stem not in ("utils", "helpers", "common", "misc")
+
+
+def test_a_folder_has_at_most_14_files() -> None:
+    files = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    assert [str(folder) for folder, number in files.items() if number > 14] == []
 
 
 def test_every_decision_has_a_number_of_its_own() -> None:
