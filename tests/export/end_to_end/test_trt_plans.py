@@ -12,6 +12,8 @@ from engines.errors import EngineUnavailable
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan
 from export.generators import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 ADA = BuildOptions(targets=(ComputeCapability(8, 9),))
 
 

@@ -16,6 +16,8 @@ from tests.service.conftest import Running, Serve
 from tests.serving import image_files
 from tests.serving.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 Files = dict[str, tuple[str, bytes, str]]
 SIDE = 2000
 ROOM_MB = 30.0

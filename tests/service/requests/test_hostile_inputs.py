@@ -19,6 +19,8 @@ import pytest
 from tests.serving.bad_request import IMAGE_PART, MASK_PART, BadRequest, with_parts
 from tests.serving.bad_requests import cases
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[..., Any]
 CASES = cases()
 BOMB = next(case for case in CASES if case.name == "image: bomb of 169 megapixels")
@@ -74,7 +76,6 @@ def test_a_bomb_is_refused_in_less_than_50_ms(serve: Serve) -> None:
     assert min(times_s) < 0.05
 
 
-@pytest.mark.slow
 def test_a_thousand_bad_requests_leave_less_than_50_mb_behind(serve: Serve) -> None:
     running, requests = serve(), [case.raw() for case in CASES]
     for request in requests:

@@ -16,6 +16,8 @@ import pytest
 
 from tests.service.web.server_process import Files, post, process, ready
 
+pytestmark = pytest.mark.slow
+
 
 def read_until(terminal: int, word: bytes) -> None:
     """Read what is written there until the word comes."""

@@ -15,6 +15,8 @@ import pytest
 
 from tests.service.web.server_process import Answer, Files, post, process, ready
 
+pytestmark = pytest.mark.slow
+
 
 async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: int) -> list[asyncio.Task[Answer]]:
     """Requests of which so many are in the server now; a busy machine answers some before the last one has come in."""

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from tests.service.web.server_process import Files, process, ready
+
+pytestmark = pytest.mark.slow
 
 LOSES_IT_WHILE_LOADING = """
 import sys

@@ -16,10 +16,13 @@ from pathlib import Path
 
 import aiohttp
 import psutil
+import pytest
 
 from service.processes.launcher.launcher import Child
 from tests.service.processes.launcher.real_processes import Files, Server, form, in_flight, ready, sample_of
 from tests.serving.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass

@@ -14,6 +14,8 @@ import pytest
 from tests.service.processes.launcher.real_processes import Files, Server, form, in_flight, ready
 from tests.serving.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
