@@ -54,17 +54,24 @@ def test_the_licence_is_named_and_its_text_is_shipped() -> None:
     assert "!LICENSE" in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
 
 
-FILES = [path for name in (*PACKAGES, "benchmarks", "tests") for path in sorted((ROOT / name).rglob("*.py"))]
+def files_of(*folders: str) -> list[Path]:
+    return [path for name in folders for path in sorted((ROOT / name).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
+@pytest.mark.parametrize("path", files_of(*PACKAGES), ids=str)
 def test_a_file_has_at_most_300_lines_and_no_vague_name(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 300
     assert path.stem not in ("utils", "helpers", "common", "misc")
 
 
+def test_a_file_of_tests_or_benchmarks_has_at_most_300_lines() -> None:
+    lines = {path: len(path.read_text("utf-8").splitlines()) for path in files_of("benchmarks", "tests")}
+    assert {str(path): number for path, number in lines.items() if number > 300} == {}
+
+
 def test_a_folder_has_at_most_14_files() -> None:
-    files = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    found = files_of(*PACKAGES, "benchmarks", "tests")
+    files = Counter(path.parent for path in found if path.name != "__init__.py")
     assert [str(folder) for folder, number in files.items() if number > 14] == []
 
 

@@ -17,7 +17,7 @@ from export.samples import find_pictures, make_samples
 
 pytestmark = pytest.mark.slow
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+MODELS = Path(__file__).resolve().parents[3] / "models"
 DIRECTORIES = sorted(path.parent for path in MODELS.glob("*/*/manifest.json"))
 
 
