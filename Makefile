@@ -17,16 +17,19 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients clean
+.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
 
-test: .venv/.dev ## all tests
-	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS)
+test: .venv/.dev ## the fast tests: at least four fifths of all, in minutes
+	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
-test-310: install-310 ## the tests of what serves under CPython 3.10 without torch, where there is one; slow ones left out
-	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) -m "not gpu and not slow" tests/engines tests/service
+test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
+	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "slow and not gpu"
+
+test-310: install-310 ## the fast tests of what serves under CPython 3.10 without torch, where there is one
+	@test ! -e .venv-310/.test || .venv-310/bin/python -m pytest $(PYTEST_CORES) --durations=10 -m "not gpu and not slow" tests/engines tests/service
 
 test-gpu: $(if $(findstring $(BIN),$(GPU_PYTHONS)),.venv/.dev) ## tests that need an NVIDIA GPU, under each Python; skipped ones say what is missing
 	for python in $(GPU_PYTHONS); do $$python -m pytest -m gpu tests/gpu tests/engines || exit 1; done
@@ -39,13 +42,14 @@ install-310:
 	@if [ -z "$(PYTHON310)" ]; then echo "no CPython 3.10 here: its tests are not run"; \
 	else $(MAKE) .venv-310/.test PYTHON310=$(PYTHON310); fi
 
-check: .venv/.dev ## format, lint, types, import contracts, tests with coverage
+check: .venv/.dev ## format, lint, types, import contracts, all tests with coverage: that of the fast ones alone, and of both
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	rm -f .coverage .coverage.*
-	$(MAKE) test PYTEST_ARGS="--cov --cov-report=term --cov-fail-under=95"
+	$(MAKE) test PYTEST_ARGS="--cov --cov-report= --cov-fail-under=90 --durations=20"
+	$(MAKE) test-slow PYTEST_ARGS="--cov --cov-append --cov-report=term --cov-fail-under=98 --durations=20"
 
 # a checkout of PyPA's advisory database, where pip-audit's service is out of reach: make security ADVISORIES=DIR
 ADVISORIES ?=

@@ -58,7 +58,7 @@ def _files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("path", _files(*PACKAGES, "benchmarks"), ids=str)
+@pytest.mark.parametrize("path", _files(*PACKAGES, "benchmarks", "tests"), ids=str)
 def test_a_file_has_at_most_300_lines(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) <= 300
 

@@ -9,10 +9,11 @@ import pytest
 
 from benchmarks.faults.chaos import Plan, run_chaos
 
+pytestmark = pytest.mark.slow
+
 FAULTS = frozenset({"the engine raises", "the engine dies", "connections are torn", "60 clients hang up", "S3 fails"})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "kinds"),
     [pytest.param(0, FAULTS, id="one process"), pytest.param(2, {"a front end is killed"}, id="front ends")],

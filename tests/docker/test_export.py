@@ -10,6 +10,8 @@ import pytest
 
 from tests.docker.compose_file import DOCKER
 
+pytestmark = pytest.mark.slow
+
 
 def called(tmp_path: Path, *arguments: str) -> tuple[int, list[str]]:
     """The exit status, and the calls of `retouch`."""

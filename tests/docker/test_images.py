@@ -20,6 +20,8 @@ from PIL import Image as Picture
 from tests.docker import containers
 from tests.docker.containers import ROOT, Container, Image, stopped, wait_until
 
+pytestmark = pytest.mark.slow
+
 DATA = ROOT / "tests" / "data"
 NOBODY = 65532
 MAX_BYTES = 900_000_000
@@ -128,7 +130,6 @@ def served(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         process.wait(10)
 
 
-@pytest.mark.slow
 class TestCpuImage:
     def test_it_is_small_and_holds_no_compiler_no_torch_and_nothing_of_nvidia(self, image: Image) -> None:
         assert image.size_bytes <= MAX_BYTES
@@ -200,7 +201,6 @@ class TestCpuImage:
         assert len(list(served.results.rglob("*.png"))) == before + answered.count(200)
 
 
-@pytest.mark.slow
 def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -> None:
     tag = containers.build("localhost/retouch-test:gpu-wheel", "gpu.Dockerfile", "wheel", WHEEL_BASE=base, BASE=base)
     with containers.unpacked(tag) as image:

@@ -18,6 +18,8 @@ from service.lifecycle.drain import FLUSH_AT_LEAST_S
 from service.telemetry.metrics import Metrics
 from tests.docker.compose_file import DOCKER
 
+pytestmark = pytest.mark.slow
+
 FOLDER = DOCKER / "kubernetes"
 LISTED = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
 RESOURCES: list[dict[str, Any]] = [

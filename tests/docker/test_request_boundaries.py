@@ -11,6 +11,8 @@ from benchmarks.requests.owners import Counts, judge
 from benchmarks.requests.proxies import PROXIES
 from benchmarks.requests.variants import Exchange, Request, exchanges
 
+pytestmark = pytest.mark.slow
+
 _ASKED = argparse.Namespace(seed=7, exchanges=120, pause=0.03, at_once=24, clients=3)
 
 installed = [
@@ -21,7 +23,6 @@ installed = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("front", "workers"), [(ALONE, 0), (ALONE, 2)])
 def test_every_client_of_the_server_gets_its_own_replies(front: str, workers: int) -> None:
     counts, connections = measure(front, workers, _ASKED)
@@ -31,7 +32,6 @@ def test_every_client_of_the_server_gets_its_own_replies(front: str, workers: in
     assert counts.honest_connections == _ASKED.clients
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("front", installed)
 def test_every_client_of_a_proxy_with_pooled_connections_gets_its_own_replies(front: str) -> None:
     counts, connections = measure(front, 0, _ASKED)

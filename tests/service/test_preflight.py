@@ -10,6 +10,8 @@ import pytest
 
 from service.ledger.database import LEDGER_FILE
 
+pytestmark = pytest.mark.slow
+
 
 def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
     """The lines that a server says which does not start."""

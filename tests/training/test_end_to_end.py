@@ -18,6 +18,8 @@ from export.pipeline import ExportRequest, export_model
 from tests.serving.served_process import ServedProcess
 from training.__main__ import app
 
+pytestmark = pytest.mark.slow
+
 QUIET = {"log_every": 50, "checkpoint_every": 1000, "sheet_every": 1000, "ema_decay": 0.9}
 
 

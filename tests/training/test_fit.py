@@ -24,6 +24,8 @@ from training.errors import CheckpointMismatch, TrainingDiverged
 from training.fit import Outcome, fit
 from training.loop.runtime import started
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 80
 PHASES = [

@@ -13,6 +13,8 @@ from engines.manifest import read_manifest
 from export.parity import onnx_backend
 from export.pipeline import ExportRequest, export_model
 
+pytestmark = pytest.mark.slow
+
 GOLDENS = [
     ("dcgan_64_tiny", "dcgan", "generate"),
     ("pix2pix_unet_256_batch_tiny", "pix2pix", "translate"),

@@ -15,6 +15,8 @@ from export.onnx_graph import check_graph
 from export.parity import FP16, FP32, faults, onnx_backend
 from export.samples import find_pictures, make_samples
 
+pytestmark = pytest.mark.slow
+
 MODELS = Path(__file__).resolve().parents[3] / "models"
 DIRECTORIES = sorted(path.parent for path in MODELS.glob("*/*/manifest.json"))
 

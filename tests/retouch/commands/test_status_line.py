@@ -14,6 +14,8 @@ from rich.console import Console
 
 from retouch.commands.status_line import status_line
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

@@ -3,67 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
-from engines.base import Engine
-from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
-from service.admission.fairness import Turn
-from service.batching.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
+from service.batching.batcher import Batcher, BatchPolicy, answer_all, fail
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
-from service.core.flow import Flow
-from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from tests.fakes.clock import Clock
-
-
-@dataclass(frozen=True)
-class StubManifest:
-    key: str = "photos/1"
-    max_batch: int = 8
-    onnx_sha256: str = ""
-
-
-@dataclass(eq=False)
-class StubEngine:
-    device: str = "cpu"
-
-
-def model(key: str = "photos/1", max_batch: int = 8, device: str = "cpu") -> ServedModel:
-    return ServedModel(cast("Manifest", StubManifest(key, max_batch)), cast("Any", StubEngine(device)))
-
-
-def sample(side: int = 64) -> Sample:
-    return Sample(Size(side, side), {})
-
-
-def computed(batch: list[Entry]) -> list[tuple[Entry, Any]]:
-    return [(entry, Computed(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0, 0.0)) for entry in batch]
-
-
-async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float]) -> list[asyncio.Task[Computed]]:
-    tasks = [asyncio.create_task(batcher.submit(*request)) for request in requests]
-    await asyncio.sleep(0)
-    return tasks
-
-
-@pytest.mark.parametrize(
-    ("waiting", "expected"),
-    [
-        pytest.param([], [], id="nothing waits"),
-        pytest.param(
-            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], ["b", "a"], id="the next turn is first"
-        ),
-        pytest.param([Waiting("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
-    ],
-)
-def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[Waiting], expected: list[str]) -> None:
-    assert BatchPolicy(8).order(waiting) == expected
+from tests.service.batching.entries import StubEngine, computed, model, queued, sample
 
 
 @pytest.mark.parametrize(("server", "of_model", "size"), [(8, 32, 8), (8, 4, 4)])
@@ -196,7 +144,7 @@ async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacemen
     batcher, dead = Batcher(BatchPolicy(8), Clock(0.0)), model()
     fresh = ServedModel(dead.manifest, cast("Any", StubEngine()))
     tasks = await queued(batcher, (sample(), dead, 1.0), (sample(), dead, 1.0))
-    dead.replace_by(fresh)
+    dead.set_replacement(fresh)
     tasks += await queued(batcher, (sample(), fresh, 1.0))
     batch = batcher.take(0)
     assert batch is not None
@@ -237,85 +185,3 @@ async def test_its_state_prints_itself() -> None:
     batcher.close()
     assert repr(batcher) == "<Batcher [0 queued in 0 queues, closed]>"
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
-    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
-    three, one = Sample(Size(64, 64), {}, samples=3), sample()
-    tasks = await queued(batcher, *((row, served, 9.0) for row in (three, one, three, three)))
-    sizes = []
-    for _ in range(3):
-        batch = batcher.take()
-        assert batch is not None
-        sizes.append([entry.sample.samples for entry in batch])
-        answer_all(computed(batch))
-    assert sizes == [[3, 3], [1], [3]], "eight pictures are the most"
-    await asyncio.gather(*tasks)
-    assert BatchPolicy(4).size(32, samples=8) == 1, "a row is never divided"
-
-
-async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_another() -> None:
-    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
-    crowd = [(sample(), served, 9.0, None, Flow("busy"))] * 100
-    tasks = await queued(batcher, *crowd)
-    first = batcher.take(0)
-    assert first is not None
-    answer_all(computed(first))
-    tasks += await queued(batcher, (sample(128), served, 9.0, None, Flow("quiet")))
-    second = batcher.take(0)
-    third = batcher.take(0)
-    assert second is not None
-    assert third is not None
-    assert sample(128).tile in {entry.sample.tile for entry in (*second, *third)}
-    answer_all([*computed(second), *computed(third)])
-    batcher.close()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_everyone_who_waits() -> None:
-    batcher, served, fresh = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
-    served.replace_by(fresh)
-    tasks = await queued(batcher, *((sample(side), served, 9.0) for side in (64, 64, 128)))
-    asked: list[tuple[object, tuple[int, int], int, int]] = []
-
-    def rows(engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        asked.append((engine, first.tile, most, waiting))
-        return len(asked) - 1
-
-    assert batcher.take(0, rows) is None
-    batch = batcher.take(0, rows)
-    assert batch is not None
-    assert [entry.sample.tile for entry in batch] == [(64, 64)]
-    assert asked == [(fresh.engine, (64, 64), 8, 3)] * 2
-    answer_all(computed(batch))
-    batcher.close()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_that_device() -> None:
-    batcher, busy = Batcher(BatchPolicy(8), Clock(0.0)), True
-    on_cpu, also_on_cpu, on_gpu = model("a/1"), model("b/1"), model("c/1", device="cuda:0")
-    tasks = await queued(batcher, *((sample(), served, 9.0) for served in (on_cpu, also_on_cpu, on_gpu)))
-
-    def rows(engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
-        return 0 if busy and engine is on_cpu.engine else most
-
-    taken = [batcher.take(0, rows), batcher.take(0, rows)]
-    assert taken[1] is None, "the second model of the CPU would overtake the first"
-    busy = False
-    taken = [taken[0], batcher.take(0, rows), batcher.take(0, rows)]
-    assert [batch[0].model for batch in taken if batch] == [on_gpu, on_cpu, also_on_cpu]
-    answer_all(answer for batch in taken if batch for answer in computed(batch))
-    await asyncio.gather(*tasks)
-
-
-async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
-    batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
-    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
-    await asyncio.sleep(0.02)
-    batcher.wake()
-    await asyncio.sleep(0.02)
-    assert not taking.done()
-    news.set()
-    batcher.wake()
-    assert await asyncio.wait_for(taking, 5) is None

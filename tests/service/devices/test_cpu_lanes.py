@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-import time
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from engines.errors import EngineFailed
 from engines.fake import FakeEngine
-from engines.manifest import Manifest
-from engines.repository.versions import ServedModel
-from service.batching.batcher import Batcher, BatchPolicy
-from service.batching.worker import DeviceWorker
-from service.core.errors import InferenceFailed
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
-from service.devices.contract import SerialDevice
-from service.devices.cpu import CpuDevice
+from service.core.samples import Sample
 from service.devices.cpu_lanes import LaneDevice
 from tests.fakes.clock import Clock
 from tests.fakes.lanes import FakeLaneEngine
-from tests.serving.waiting import until
-
-
-@pytest.fixture
-def engine(fake_manifest: Callable[..., Manifest]) -> FakeLaneEngine:
-    return FakeLaneEngine(fake_manifest("facades", "translate"))
-
-
-@pytest.fixture
-def woken() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(0.0)
-
-
-@pytest.fixture
-def device(woken: list[str], clock: Clock) -> LaneDevice:
-    return LaneDevice(SerialDevice(CpuDevice()), lambda: woken.append("woken"), clock)
-
-
-def samples(*values: int) -> list[Sample]:
-    return [Sample(Size(64, 64), {"image": np.full((64, 64, 3), value, np.uint8)}) for value in values]
-
+from tests.service.devices.lanes import samples
 
 ONE = samples(0)[0]
 
@@ -171,136 +134,3 @@ def test_a_lane_is_free_again_after_a_batch_that_failed(device: LaneDevice, engi
     again = device.launch(engine, samples(1, 2))
     engine.compute(0)
     assert len(device.collect(again)) == 2
-
-
-def slow_clock() -> float:
-    """Makes the engine so slow that a batch is one sample."""
-    return 1e3 * time.monotonic()
-
-
-class Bench:
-    """A worker on lanes."""
-
-    def __init__(self, engine: FakeLaneEngine) -> None:
-        self.engine, self.batcher, self.sizes = engine, Batcher(BatchPolicy(8), time.monotonic), list[int]()
-        self.device = LaneDevice(SerialDevice(CpuDevice()), self.batcher.wake, slow_clock)
-        self.worker = DeviceWorker(self.batcher, self.device, self, time.monotonic)
-
-    def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        assert device_s >= 0
-        self.sizes.append(size)
-
-    def submit(self, *values: int) -> list[asyncio.Task[Computed]]:
-        model = ServedModel(self.engine.manifest, self.engine)
-        return [asyncio.create_task(self.batcher.submit(sample, model, 1e12)) for sample in samples(*values)]
-
-    def end(self) -> None:
-        self.batcher.close()
-        self.worker.join(5)
-
-    async def begun(self, lane: int) -> None:
-        await until(lambda: lane in self.engine.begun)
-
-
-@pytest.fixture
-def bench(engine: FakeLaneEngine) -> Bench:
-    return Bench(engine)
-
-
-async def test_a_lane_that_is_done_goes_on_with_who_waits_while_the_other_computes(bench: Bench) -> None:
-    tasks = bench.submit(*range(5))
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(0)
-    for done in (1, 2, 3, 4):  # those on the second lane, while the first of all still computes
-        await bench.begun(1)
-        await asyncio.to_thread(bench.engine.compute, 1)
-        assert (await tasks[done]).tile[0, 0, 0] == 255 - done
-    await asyncio.to_thread(bench.engine.compute, 0)
-    assert (await tasks[0]).tile[0, 0, 0] == 255
-    assert bench.sizes == [1] * 5
-    bench.end()
-
-
-async def test_who_comes_while_one_lane_is_free_is_begun_at_once(bench: Bench) -> None:
-    first = bench.submit(1, 2)
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(0)
-    await bench.begun(1)
-    await asyncio.to_thread(bench.engine.compute, 1)
-    await first[1]
-    later = bench.submit(4)
-    await bench.begun(1)
-    await asyncio.to_thread(bench.engine.compute, 1)
-    assert (await later[0]).tile[0, 0, 0] == 251
-    await asyncio.to_thread(bench.engine.compute, 0)
-    assert (await first[0]).tile[0, 0, 0] == 254
-    bench.end()
-
-
-async def test_a_batch_that_fails_without_a_word_is_answered_all_the_same(bench: Bench) -> None:
-    tasks = bench.submit(1, 2)
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(1)
-    bench.engine.break_down(0)
-    with pytest.raises(InferenceFailed, match="registers"):
-        await tasks[0]
-    await asyncio.to_thread(bench.engine.compute, 1)
-    assert (await tasks[1]).batch_size == 1
-    bench.end()
-
-
-async def test_what_computes_when_the_queue_is_closed_is_answered(bench: Bench) -> None:
-    tasks = bench.submit(1, 2)
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(1)
-    bench.batcher.close()
-    later = threading.Timer(0.05, lambda: [bench.engine.compute(lane) for lane in (1, 0)])
-    later.start()
-    assert len(await asyncio.gather(*tasks)) == 2
-    bench.end()
-    assert bench.worker.state(time.monotonic(), 60) == "dead"
-
-
-async def test_a_lane_that_hangs_is_noticed_though_the_other_goes_on(bench: Bench) -> None:
-    tasks = bench.submit(1, 2)
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(0)
-    begun_at = time.monotonic()
-    while bench.worker.state(time.monotonic(), 0.2) == "busy":
-        assert time.monotonic() < begun_at + 10
-        await bench.begun(1)
-        await asyncio.to_thread(bench.engine.compute, 1)
-        tasks += bench.submit(3)
-        await asyncio.sleep(0.01)
-    assert bench.worker.state(time.monotonic(), 0.2) == "hung"
-    assert bench.worker.state(time.monotonic(), 60) == "busy"
-    bench.engine.break_down(0)
-    await bench.begun(1)
-    bench.engine.break_down(1)
-    await asyncio.gather(*tasks, return_exceptions=True)
-    bench.end()
-
-
-async def test_a_worker_that_was_given_up_takes_nobody_more_and_ends_when_its_lanes_do(bench: Bench) -> None:
-    tasks = bench.submit(1, 2)
-    await asyncio.sleep(0)
-    bench.worker.start()
-    await bench.begun(1)
-    left = bench.worker.give_up()
-    assert len(left) == 2
-    await asyncio.to_thread(bench.engine.compute, 1)
-    later = bench.submit(3)
-    await asyncio.sleep(0.1)
-    assert len(bench.batcher) == 1
-    assert bench.worker.state(time.monotonic(), 60) == "busy", "its engine would be closed under the first lane"
-    await asyncio.to_thread(bench.engine.compute, 0)
-    bench.worker.join(5)
-    assert bench.worker.state(time.monotonic(), 60) == "dead"
-    bench.batcher.close()
-    for task in (*tasks, *later):
-        task.cancel()

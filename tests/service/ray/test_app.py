@@ -1,4 +1,4 @@
-"""Ray Serve with two replicas: the HTTP contract of test_routes.py, and what happens when replicas go.
+"""Ray Serve with two replicas: the HTTP contract of tests/service/web, and what happens when replicas go.
 
 One Ray for the whole module, on loopback, and no more replicas than must be: each process of Ray's takes a second or
 two of a core to start. Whoever takes replicas away leaves what there is to the tests below it.
@@ -21,9 +21,10 @@ import httpx
 import pytest
 import yaml
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray")  # without it there is nothing to be run
 from service.core.settings import Settings, SettingsInvalid  # noqa: E402
-from tests.service.web import test_routes  # noqa: E402 -- nothing to be run without Ray
+from tests.service.web import test_models_and_probes, test_results_and_jobs, test_routes  # noqa: E402 -- see above
+from tests.service.web.replies import poll  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +44,12 @@ _OWN_SERVER = {
     "test_pictures_wait_for_memory_and_each_other": "needs other settings",
 }
 """What of the contract cannot be asked of one deployment that all tests share, and why."""
-_contract = {name: test for name, test in vars(test_routes).items() if name.startswith("test_")}
+_contract = {
+    name: test
+    for module in (test_routes, test_results_and_jobs, test_models_and_probes)
+    for name, test in vars(module).items()
+    if name.startswith("test_")
+}
 assert set(_OWN_SERVER) < set(_contract)
 globals().update({name: test for name, test in _contract.items() if name not in _OWN_SERVER})
 
@@ -144,7 +150,7 @@ def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
         deploy(1, fake_batch_ms=20)
         assert Counter(_outcome(one.result()) for one in asked) == {"200": 80}
         _wait_until(lambda: not set(before) & set(_replicas()))
-        ends = [test_routes.poll(client, job.headers["location"])["status"] for job in jobs]
+        ends = [poll(client, job.headers["location"])["status"] for job in jobs]
     assert ends == ["succeeded"] * 8
 
 

@@ -30,6 +30,8 @@ from export.checkpoint import load_strictly, read_checkpoint, sha256_of  # noqa:
 from export.onnx_graph import OPSET, write_graph  # noqa: E402
 from export.recognition import recognise  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 Serve = Callable[..., Any]
 

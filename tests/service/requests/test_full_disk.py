@@ -12,6 +12,8 @@ from tests.fakes.disk import enlarge, fill, tmpfs
 from tests.serving.served_process import ServedProcess
 from tests.serving.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 Files = dict[str, tuple[str, bytes, str]]
 UNTIL_ROOM_IS_SEEN_S = 5.0
 

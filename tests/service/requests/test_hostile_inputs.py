@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.serving import bad_requests
-from tests.serving.bad_requests import BadRequest
+from tests.serving.bad_request import IMAGE_PART, MASK_PART, BadRequest, with_parts
+from tests.serving.bad_requests import cases
+
+pytestmark = pytest.mark.slow
 
 Serve = Callable[..., Any]
-CASES = bad_requests.cases()
+CASES = cases()
 BOMB = next(case for case in CASES if case.name == "image: bomb of 169 megapixels")
 
 
@@ -59,7 +61,7 @@ def test_every_bad_request_gets_its_documented_answer_and_the_server_lives_on(se
     wrong = {case.name: why for case in CASES if (why := complaints(case, answer(running.url, case.raw())))}
     assert wrong == {}
     assert answer(running.url, BadRequest("alive", 200, None, "/readyz", "GET").raw())[0] == 200
-    good = bad_requests.with_parts("good", 200, None, bad_requests.IMAGE_PART, bad_requests.MASK_PART)
+    good = with_parts("good", 200, None, IMAGE_PART, MASK_PART)
     assert answer(running.url, good.raw())[0] == 200
 
 
@@ -74,7 +76,6 @@ def test_a_bomb_is_refused_in_less_than_50_ms(serve: Serve) -> None:
     assert min(times_s) < 0.05
 
 
-@pytest.mark.slow
 def test_a_thousand_bad_requests_leave_less_than_50_mb_behind(serve: Serve) -> None:
     running, requests = serve(), [case.raw() for case in CASES]
     for request in requests:

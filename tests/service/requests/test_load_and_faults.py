@@ -18,6 +18,8 @@ from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
 from tests.serving.waiting import until
 
+pytestmark = pytest.mark.slow
+
 Files = dict[str, tuple[str, bytes, str]]
 Serve = Callable[..., Any]
 
@@ -71,7 +73,6 @@ async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_co
     assert running.executed - before - 2 <= 10
 
 
-@pytest.mark.slow
 async def test_a_burst_of_2000_is_answered_200_or_503_and_the_service_goes_on(serve: Serve, files: Files) -> None:
     running = serve(slow(0.02), spool_max_items=4096)
     answers: Counter[tuple[int, bool]] = Counter()

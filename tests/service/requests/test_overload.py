@@ -17,6 +17,8 @@ from service.admission.service_rate import Pace
 from service.core.errors import ServiceError
 from service.core.flow import Flow
 
+pytestmark = pytest.mark.slow
+
 FULL = 8
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.serving.served_process import ServedProcess
 
 Files = dict[str, tuple[str, bytes, str]]
-pytestmark = pytest.mark.usefixtures("keys")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keys")]
 
 
 async def ask_until_killed(served: ServedProcess, files: Files, ledger: dict[str, bytes], promises: int) -> None:
@@ -47,7 +47,6 @@ def check_all_there(served: ServedProcess, ledger: dict[str, bytes]) -> None:
             assert http.get(location, headers={"Accept": "application/json"}).json()["bytes"] == len(body)
 
 
-@pytest.mark.slow
 async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_uploads(
     proxy: Any, bucket: Any, files: Files, tmp_path: Path
 ) -> None:
@@ -70,7 +69,6 @@ async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_whil
     assert "test-secret" not in served.log
 
 
-@pytest.mark.slow
 async def test_nothing_that_was_promised_is_lost_when_the_service_is_killed_while_it_saves_to_disk(
     files: Files, tmp_path: Path
 ) -> None:

@@ -5,37 +5,18 @@ from __future__ import annotations
 import base64
 import io
 import socket
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPResponse
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
-Files = dict[str, tuple[str, bytes, str]]
-Serve = Callable[..., Any]
+from tests.service.web.replies import Files, Serve, check_problem
 
 
 def pixels(body: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(body)))
-
-
-def check_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    body: dict[str, Any] = response.json()
-    assert (response.status_code, body["code"]) == (status, code), body
-    assert response.headers["content-type"] == "application/problem+json"
-    assert body["status"] == status
-    assert body["request_id"] == response.headers["x-request-id"]
-    assert body["type"] == f"urn:retouch:problem:{code}"
-    assert body["title"]
-    assert body["detail"]
-    assert body["instance"].startswith("/")
-    return body
 
 
 def test_an_image_and_a_mask_give_a_filled_image_that_is_bit_identical_outside_the_mask(
@@ -155,185 +136,6 @@ def test_several_holes_in_a_large_image_are_all_filled(serve: Serve, strategy: s
     np.testing.assert_array_equal(before[hole == 0], after[hole == 0])
 
 
-def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Files, tmp_path: Path) -> None:
-    running = serve()
-    with running.client() as client:
-        response = client.post("/v1/inpaint", files=files, data={"quality": "80"}, headers={"X-Request-ID": "r1"})
-        location = response.headers["location"]
-        stored = client.get(location)
-        assert stored.content == response.content
-        assert stored.headers["content-type"] == "image/png"
-        sidecar = client.get(location, headers={"Accept": "application/json"}).json()
-        assert sidecar["request_id"] == "r1"
-        assert sidecar["model"] == "photos/1"
-        assert sidecar["options"]["quality"] == 80
-        running.service.store.flush(10)
-        assert client.get(location).content == response.content
-    assert len(list((tmp_path / "results").rglob("*.png"))) == 1
-
-
-def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path: Path) -> None:
-    running = serve()
-    with running.client() as client:
-        response = client.post("/v1/inpaint", files=files, data={"save": "false"})
-        json = client.post(
-            "/v1/inpaint", files=files, data={"save": "no"}, headers={"Accept": "application/json"}
-        ).json()
-    assert "location" not in response.headers
-    assert json["result_url"] is None
-    running.service.store.flush(10)
-    assert list((tmp_path / "results").rglob("*.png")) == []
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/results/none", f"/v1/results/{'0' * 32}", "/v1/results/..%2F..%2Fetc", "/v1/jobs/x"]
-)
-@pytest.mark.parametrize("accept", ["*/*", "application/json"])
-def test_what_was_never_stored_is_not_found(serve: Serve, path: str, accept: str) -> None:
-    with serve().client() as client:
-        check_problem(client.get(path, headers={"Accept": accept}), 404, "not_found")
-
-
-def poll(client: httpx.Client, url: str) -> dict[str, Any]:
-    end = time.monotonic() + 10
-    while True:
-        body: dict[str, Any] = client.get(url).json()
-        if body["status"] not in ("queued", "running"):
-            return body
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
-        direct = client.post("/v1/inpaint", files=files).content
-        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
-        assert accepted.status_code == 202
-        assert accepted.headers["preference-applied"] == "respond-async"
-        job = poll(client, accepted.headers["location"])
-        assert job["status"] == "succeeded"
-        assert client.get(job["result_url"]).content == direct
-
-
-def test_a_job_that_fails_says_why(serve: Serve, mask: bytes) -> None:
-    with serve().client() as client:
-        accepted = client.post(
-            "/v1/inpaint", files={"image": b"GIF89a nonsense", "mask": mask}, headers={"Prefer": "respond-async"}
-        )
-        job = poll(client, accepted.headers["location"])
-    assert job["status"] == "failed"
-    assert job["problem"]["status"] == 415
-
-
-def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Files) -> None:
-    running = serve(fake_batch_ms=0)
-    with running.client() as client:
-        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
-        assert client.delete(accepted.headers["location"]).status_code == 200
-        assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
-    end = time.monotonic() + 5
-    while running.service.admission.inside and time.monotonic() < end:
-        time.sleep(0.01)
-    assert running.service.admission.inside == 0
-
-
-def test_a_job_without_saving_would_have_no_result(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
-        response = client.post("/v1/inpaint", files=files, data={"save": "false"}, headers={"Prefer": "respond-async"})
-        check_problem(response, 422, "job_needs_save")
-
-
-def test_models_are_listed_with_their_manifests(serve: Serve) -> None:
-    with serve().client() as client:
-        models = {model["name"]: model for model in client.get("/v1/models").json()["models"]}
-    assert models["photos"]["state"] == "ready"
-    assert models["photos"]["engine"] == "fake/fp32"
-    assert models["facades"]["manifest"]["task"] == "translate"
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "code"),
-    [
-        ({"model": "nope"}, 404, "model_not_found"),
-        ({"model": "photos/9"}, 404, "model_not_found"),
-        ({"model": "facades"}, 422, "wrong_task"),
-        ({"model": "../etc/passwd"}, 422, "invalid_option"),
-        ({"model": "photos/1"}, 200, None),
-        ({"model": "photos"}, 200, None),
-    ],
-)
-def test_the_model_is_chosen_by_name_and_version(
-    serve: Serve, files: Files, fields: dict[str, str], status: int, code: str | None
-) -> None:
-    with serve().client() as client:
-        response = client.post("/v1/inpaint", files=files, data=fields)
-    if code is None:
-        assert response.status_code == status
-    else:
-        check_problem(response, status, code)
-
-
-def test_a_new_version_is_served_without_a_restart_and_a_broken_one_is_not(
-    serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
-) -> None:
-    with serve().client() as client:
-        assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/1"
-        add_model(models_dir, "photos", "inpaint", version=2)
-        end = time.monotonic() + 10
-        while (used := client.post("/v1/inpaint", files=files).headers["x-model"]) != "photos/2":
-            assert used == "photos/1"
-            assert time.monotonic() < end
-        (models_dir / "photos" / "3").mkdir()
-        (models_dir / "photos" / "3" / "manifest.json").write_text("{}")
-        time.sleep(0.2)
-        assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/2"
-        assert client.post("/v1/inpaint", files=files, data={"model": "photos/1"}).headers["x-model"] == "photos/1"
-
-
-def test_probes_answer(serve: Serve) -> None:
-    with serve().client() as client:
-        assert client.get("/livez").json()["status"] == "ok"
-        assert client.get("/readyz").status_code == 200
-        assert "/v1/inpaint" in client.get("/openapi.json").json()["paths"]
-        assert client.get("/docs").status_code == 200
-
-
-def test_an_empty_repository_is_alive_but_not_ready(serve: Serve, files: Files, tmp_path: Path) -> None:
-    (tmp_path / "none").mkdir()
-    running = serve(models_dir=tmp_path / "none", wait=False)
-    with running.client() as client:
-        assert client.get("/livez").status_code == 200
-        end = time.monotonic() + 5
-        while "loading" in (response := client.get("/readyz")).text and time.monotonic() < end:
-            time.sleep(0.01)
-        assert response.status_code == 503
-        assert "empty" in response.json()["reasons"][0]
-        refused = client.post("/v1/inpaint", files=files)
-        check_problem(refused, 503, "not_ready")
-        assert int(refused.headers["retry-after"]) >= 1
-
-
-def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Files) -> None:
-    running = serve()
-    with running.client() as client:
-        client.post("/v1/inpaint", files=files)
-        client.post("/v1/inpaint", files={"image": b"x"})
-        running.service.store.flush(10)
-        text = client.get("/metrics").text
-    for line in (
-        'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0',
-        'retouch_request_duration_seconds_count{code="400",endpoint="/v1/inpaint",model=""} 1.0',
-        'retouch_stage_duration_seconds_count{stage="infer"} 1.0',
-        'retouch_batch_size_count{device="cpu",model="photos/1"} 1.0',
-        "retouch_save_lag_seconds_count 1.0",
-        "retouch_queue_depth 0.0",
-        "retouch_requests_in_flight 0.0",
-        "retouch_spool_items 0.0",
-        "retouch_ready 1.0",
-    ):
-        assert line in text, line
-
-
 def test_unknown_paths_and_methods_are_problems_too(serve: Serve) -> None:
     with serve().client() as client:
         check_problem(client.get("/v1/nothing"), 404, "not_found")
@@ -358,13 +160,6 @@ def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(serve: Ser
         twice = client.post("/v1/inpaint", files=files, headers=[(name, "9"), (name.lower(), "8")])
         check_problem(twice, 422, "invalid_option")
         assert f"{name} is sent 2 times" in twice.json()["detail"]
-
-
-def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> None:
-    running = serve(metrics_port=free_port)
-    assert "retouch_ready 1.0" in httpx.get(f"http://127.0.0.1:{free_port}/metrics").text
-    with running.client() as client:
-        check_problem(client.get("/metrics"), 404, "not_found")
 
 
 def test_a_body_that_does_not_come_in_time_is_given_up(serve: Serve) -> None:
@@ -398,13 +193,6 @@ def test_caches_are_told_that_the_reply_depends_on_accept(serve: Serve, files: F
         assert "immutable" in stored.headers["cache-control"]
 
 
-@pytest.mark.parametrize("path", ["/livez", "/readyz"])
-def test_probes_answer_head_requests(serve: Serve, path: str) -> None:
-    with serve().client() as client:
-        response = client.head(path)
-    assert (response.status_code, response.content) == (200, b"")
-
-
 def test_a_trailing_slash_is_another_path_and_no_redirect(serve: Serve) -> None:
     with serve().client() as client:
         check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.example"}), 404, "not_found")
@@ -416,15 +204,3 @@ def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> 
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
     assert replies == [200] * 16
     assert running.service.pipeline.decoded.budget.taken == 0
-
-
-def test_a_client_that_has_a_result_already_is_told_so(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
-        location = client.post("/v1/inpaint", files=files).headers["location"]
-        image, sidecar = client.get(location), client.get(location, headers={"Accept": "application/json"})
-        assert image.headers["etag"] != sidecar.headers["etag"]
-        again = client.get(location, headers={"If-None-Match": f'"other", W/{image.headers["etag"]}'})
-        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", image.headers["etag"])
-        assert client.get(location, headers={"If-None-Match": sidecar.headers["etag"]}).status_code == 200
-        gone = f"/v1/results/{'0' * 32}"
-        assert client.get(gone, headers={"If-None-Match": f'"{"0" * 32}"'}).status_code == 404

@@ -16,6 +16,8 @@ from service.imaging.files.decode_cost import decoded_bytes, effort, is_large
 from service.imaging.files.header import Header, read_header
 from tests.serving import image_files as files
 
+pytestmark = pytest.mark.slow
+
 SIDE = 1500
 SLACK = 4 << 20
 """For the interpreter and the decoders' code."""

@@ -1,0 +1,114 @@
+"""Versions that are not the newest: offered, loaded by their first lease, and tried again when there is memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from engines.errors import (
+    EngineOutOfMemory,
+    EngineUnavailable,
+)
+from engines.repository.listing import Key
+from engines.repository.repository import Change, ModelRepository
+from tests.engines.repository.workshop import LATER_S, Workshop, leased, states
+from tests.fakes.clock import Clock
+
+
+def test_older_version_is_loaded_by_its_first_lease_and_stays(repository, workshop, publish):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    assert len(workshop.engines("tiny/1")) == 0
+    for _ in range(2):
+        with repository.lease("tiny", 1) as served:
+            assert served.manifest.version == 1
+        assert repository.scan() == []
+    assert len(workshop.engines("tiny/1")) == 1
+    with repository.lease("tiny") as served:
+        assert served.manifest.version == 2
+
+
+def test_older_version_that_cannot_be_loaded_raises_and_is_refused(repository, workshop, publish):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    workshop.broken["tiny/1"] = EngineUnavailable("out of memory")
+    with pytest.raises(EngineUnavailable, match="out of memory"), repository.lease("tiny", 1):
+        pass
+    assert states(repository) == {"tiny/2": "ready", "tiny/1": "refused"}
+
+
+def test_older_version_whose_files_changed_is_loaded_anew(repository, workshop, publish):
+    publish(version=1)
+    publish(version=2)
+    repository.scan()
+    with repository.lease("tiny", 1):
+        pass
+    publish(version=1, licence="MIT")
+    assert repository.scan() == [Change("available", Key("tiny", 1))]
+    with repository.lease("tiny", 1) as served:
+        assert served.manifest.licence == "MIT"
+    assert [engine.closes for engine in workshop.engines("tiny/1")] == [1, 0]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(time.time() + LATER_S)
+
+
+@pytest.fixture
+def timed(tmp_path: Path, workshop: Workshop, clock: Clock) -> ModelRepository:
+    return ModelRepository(tmp_path / "models", workshop.open, wall_clock=clock)
+
+
+def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed, workshop, publish, clock):
+    publish(version=1)
+    workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
+    assert timed.scan() == [Change("refused", Key("tiny", 1), "the GPU is out of memory")]
+    workshop.broken.clear()
+    clock.now += 29
+    assert timed.scan() == []
+    clock.now += 2
+    assert timed.scan() == [Change("loaded", Key("tiny", 1))]
+    clock.now += LATER_S
+    assert timed.scan() == []
+    assert [status.reason for status in timed.statuses()] == [""]
+
+
+def test_model_that_is_broken_is_not_tried_again_however_long_it_waits(timed, workshop, publish, clock):
+    publish(version=1)
+    workshop.broken["tiny/1"] = EngineUnavailable("no such operator")
+    timed.scan()
+    workshop.broken.clear()
+    clock.now += LATER_S
+    assert timed.scan() == []
+
+
+def test_newest_version_takes_over_from_an_older_one_once_there_is_room(timed, workshop, publish, clock):
+    publish(version=1)
+    publish(version=2)
+    workshop.broken["tiny/2"] = EngineOutOfMemory("the GPU is out of memory")
+    timed.scan()
+    assert states(timed) == {"tiny/1": "ready", "tiny/2": "refused"}
+    clock.now += 31
+    assert [change.kind for change in timed.scan()] == ["refused"]
+    workshop.broken.clear()
+    clock.now += 31
+    assert timed.scan() == [Change("loaded", Key("tiny", 2)), Change("available", Key("tiny", 1))]
+
+
+def test_older_version_that_had_no_room_is_offered_again_a_while_later(timed, workshop, publish, clock):
+    publish(version=1)
+    publish(version=2)
+    timed.scan()
+    workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
+    with pytest.raises(EngineOutOfMemory):
+        leased(timed, "tiny", 1)
+    assert states(timed) == {"tiny/1": "refused", "tiny/2": "ready"}
+    workshop.broken.clear()
+    clock.now += 31
+    assert timed.scan() == [Change("available", Key("tiny", 1))]
+    assert leased(timed, "tiny", 1).version == 1

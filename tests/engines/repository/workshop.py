@@ -1,0 +1,46 @@
+"""A model folder to publish versions in, and a repository that follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from engines.repository.repository import ModelRepository
+
+LATER_S = 3600.0
+
+
+class Workshop:
+    """Opens fake engines, remembers them, and fails for the versions it is told to."""
+
+    def __init__(self) -> None:
+        self.opened: list[CountsCloses] = []
+        self.broken: dict[str, Exception] = {}
+
+    def open(self, _directory: Path, manifest: Manifest) -> FakeEngine:
+        if manifest.key in self.broken:
+            raise self.broken[manifest.key]
+        self.opened.append(CountsCloses(manifest))
+        return self.opened[-1]
+
+    def engines(self, key: str) -> list[FakeEngine]:
+        return [engine for engine in self.opened if engine.manifest.key == key]
+
+
+class CountsCloses(FakeEngine):
+    closes = 0
+
+    def close(self) -> None:
+        self.closes += 1
+        super().close()
+
+
+def states(repository: ModelRepository) -> dict[str, str]:
+    return {f"{status.name}/{status.version}": status.state for status in repository.statuses()}
+
+
+def leased(repository: ModelRepository, name: str, version: int | None = None) -> Manifest:
+    """The manifest of what a lease gives."""
+    with repository.lease(name, version) as served:
+        return served.manifest

@@ -1,0 +1,113 @@
+"""Which requests and whose device the next batch is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from engines.base import Engine
+from service.admission.fairness import Turn
+from service.batching.batcher import Batcher, BatchPolicy, Waiting, answer_all
+from service.core.flow import Flow
+from service.core.pictures import Size
+from service.core.samples import Sample
+from tests.fakes.clock import Clock
+from tests.service.batching.entries import computed, model, queued, sample
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"),
+    [
+        pytest.param([], [], id="nothing waits"),
+        pytest.param(
+            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], ["b", "a"], id="the next turn is first"
+        ),
+        pytest.param([Waiting("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
+    ],
+)
+def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[Waiting], expected: list[str]) -> None:
+    assert BatchPolicy(8).order(waiting) == expected
+
+
+async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
+    three, one = Sample(Size(64, 64), {}, samples=3), sample()
+    tasks = await queued(batcher, *((row, served, 9.0) for row in (three, one, three, three)))
+    sizes = []
+    for _ in range(3):
+        batch = batcher.take()
+        assert batch is not None
+        sizes.append([entry.sample.samples for entry in batch])
+        answer_all(computed(batch))
+    assert sizes == [[3, 3], [1], [3]], "eight pictures are the most"
+    await asyncio.gather(*tasks)
+    assert BatchPolicy(4).size(32, samples=8) == 1, "a row is never divided"
+
+
+async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_another() -> None:
+    batcher, served = Batcher(BatchPolicy(8), Clock(0.0)), model()
+    crowd = [(sample(), served, 9.0, None, Flow("busy"))] * 100
+    tasks = await queued(batcher, *crowd)
+    first = batcher.take(0)
+    assert first is not None
+    answer_all(computed(first))
+    tasks += await queued(batcher, (sample(128), served, 9.0, None, Flow("quiet")))
+    second = batcher.take(0)
+    third = batcher.take(0)
+    assert second is not None
+    assert third is not None
+    assert sample(128).tile in {entry.sample.tile for entry in (*second, *third)}
+    answer_all([*computed(second), *computed(third)])
+    batcher.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_everyone_who_waits() -> None:
+    batcher, served, fresh = Batcher(BatchPolicy(8), Clock(0.0)), model(), model()
+    served.set_replacement(fresh)
+    tasks = await queued(batcher, *((sample(side), served, 9.0) for side in (64, 64, 128)))
+    asked: list[tuple[object, tuple[int, int], int, int]] = []
+
+    def rows(engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        asked.append((engine, first.tile, most, waiting))
+        return len(asked) - 1
+
+    assert batcher.take(0, rows) is None
+    batch = batcher.take(0, rows)
+    assert batch is not None
+    assert [entry.sample.tile for entry in batch] == [(64, 64)]
+    assert asked == [(fresh.engine, (64, 64), 8, 3)] * 2
+    answer_all(computed(batch))
+    batcher.close()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_that_device() -> None:
+    batcher, busy = Batcher(BatchPolicy(8), Clock(0.0)), True
+    on_cpu, also_on_cpu, on_gpu = model("a/1"), model("b/1"), model("c/1", device="cuda:0")
+    tasks = await queued(batcher, *((sample(), served, 9.0) for served in (on_cpu, also_on_cpu, on_gpu)))
+
+    def rows(engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
+        return 0 if busy and engine is on_cpu.engine else most
+
+    taken = [batcher.take(0, rows), batcher.take(0, rows)]
+    assert taken[1] is None, "the second model of the CPU would overtake the first"
+    busy = False
+    taken = [taken[0], batcher.take(0, rows), batcher.take(0, rows)]
+    assert [batch[0].model for batch in taken if batch] == [on_gpu, on_cpu, also_on_cpu]
+    answer_all(answer for batch in taken if batch for answer in computed(batch))
+    await asyncio.gather(*tasks)
+
+
+async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
+    batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
+    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
+    await asyncio.sleep(0.02)
+    batcher.wake()
+    await asyncio.sleep(0.02)
+    assert not taking.done()
+    news.set()
+    batcher.wake()
+    assert await asyncio.wait_for(taking, 5) is None

@@ -1,0 +1,12 @@
+"""A device with two lanes, and a clock to time them by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.core.pictures import Size
+from service.core.samples import Sample
+
+
+def samples(*values: int) -> list[Sample]:
+    return [Sample(Size(64, 64), {"image": np.full((64, 64, 3), value, np.uint8)}) for value in values]

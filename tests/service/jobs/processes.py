@@ -1,0 +1,104 @@
+"""Processes that share a ledger and run jobs, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from service.admission.admission import Admission, Ask
+from service.core.call import Call
+from service.core.flow import Flow
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
+from service.jobs import table
+from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.request_files import KeptOrders
+from service.jobs.table import Job
+from service.ledger.database import LEDGER_FILE, Database
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
+from service.saving.spool.process_folder import Owner
+from tests.fakes.clock import Clock
+
+Run = Callable[[Order, Call], Awaitable[list[str]]]
+
+
+ORDER = Order("inpaint", {"image": b"image", "mask": b"mask"}, InpaintOptions.model_validate({"quality": "80"}))
+
+
+URLS = ["/v1/results/first", "/v1/results/second"]
+
+
+@dataclass
+class Desk:
+    """One process: its jobs, what it was asked to fulfil, and its place in the house."""
+
+    jobs: Jobs
+    owner: Owner
+    admission: Admission
+    clock: Clock
+    disk: DiskState
+    asked: list[tuple[Order, Call]] = field(default_factory=list)
+
+    async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
+        flow = Flow("someone", 7)
+        with ExitStack() as house:
+            place = house.enter_context(self.admission.admit(Ask(allowed_s, flow=flow)))
+            self.admission.arrive(place)
+            on_large = partial(self.admission.set_apart, place)
+            call = Call("request1", self.clock(), self.clock() + allowed_s, flow, on_large=on_large)
+            return await self.jobs.start(ORDER, call, {}, house, job_id)
+
+    async def until(self, job_id: str, *statuses: str) -> Job:
+        for _ in range(2000):
+            job = await self.jobs.get(job_id)
+            if job.status in statuses:
+                return job
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"{job.status} instead of {statuses}")
+
+
+async def succeed(_order: Order, call: Call) -> list[str]:
+    assert call.on_begun is not None
+    call.on_begun()
+    return URLS
+
+
+async def hang(_order: Order, _call: Call) -> list[str]:
+    await asyncio.sleep(3600)
+    return []
+
+
+@asynccontextmanager
+async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
+    """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
+    owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
+    owner.enter()
+    with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
+
+        async def remembering(order: Order, call: Call) -> list[str]:
+            desk.asked.append((order, call))
+            return await run(order, call)
+
+        parts = JobParts(
+            ledger=ledger,
+            kept=KeptOrders(root, disk),
+            disk=state,
+            owner=owner,
+            admission=admission,
+            run=remembering,
+            clock=clock,
+            now=clock,
+            new_id=lambda: uuid4().hex,
+        )
+        desk = Desk(Jobs(parts, JobLimits(max_jobs, 60.0)), owner, admission, clock, state)
+        try:
+            yield desk
+        finally:
+            await desk.jobs.close()
+            owner.leave()

@@ -1,0 +1,168 @@
+"""A job whose process ended is run again by another, once, or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from service.core.call import Call
+from service.core.errors import ShuttingDown
+from service.core.flow import Flow
+from service.core.order import Order
+from service.jobs.assembly import _look_after
+from service.jobs.jobs import Jobs
+from service.lifecycle.background import running
+from tests.service.jobs.processes import ORDER, hang, process
+from tests.serving.waiting import until
+
+
+async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_was_sent(tmp_path: Path) -> None:
+    async with process(tmp_path) as heir:
+        async with process(tmp_path, hang) as dying:
+            job = await dying.start()
+            await until(lambda: bool(dying.asked))
+        assert (await heir.jobs.get(job.id)).finished_at is None
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+        order, call = heir.asked[0]
+        assert order == ORDER
+        assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
+        await until(lambda: not heir.admission.inside)
+
+
+async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_there(tmp_path: Path) -> None:
+    job_id = uuid4().hex
+    async with process(tmp_path, hang) as dying:
+        first = await dying.start(job_id=job_id)
+    async with process(tmp_path) as desk:
+        assert await desk.start(job_id=job_id) == first
+        assert desk.asked == []  # it is taken up as any job of a dead process
+        await desk.jobs.inherit()
+        finished = await desk.until(job_id, "succeeded")
+        assert await desk.start(job_id=job_id) == finished
+        assert [order for order, _ in desk.asked] == [ORDER]
+        await until(lambda: not list((tmp_path / ".jobs").iterdir()))
+
+
+async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(_jobs: Jobs, _job_id: str) -> None:
+        """Neither sees the other's."""
+
+    monkeypatch.setattr(Jobs, "known", nobody)
+    job_id = uuid4().hex
+    async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
+        jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
+        assert jobs[0] == jobs[1]
+        assert len(one.jobs._running) + len(other.jobs._running) == 1
+        assert (tmp_path / ".jobs" / job_id / "order.json").exists()
+        await one.jobs.cancel(job_id)
+        assert (await other.start(job_id=job_id)).status == "cancelled"
+        assert not list((tmp_path / ".jobs").iterdir())
+
+
+async def test_what_a_process_left_that_died_keeping_a_request_is_written_over(tmp_path: Path) -> None:
+    job_id = uuid4().hex
+    (tmp_path / ".jobs" / job_id).mkdir(parents=True)
+    (tmp_path / ".jobs" / job_id / "image").write_bytes(b"im")
+    async with process(tmp_path, hang) as dying:
+        await dying.start(job_id=job_id)
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        await heir.until(job_id, "succeeded")
+        assert [order for order, _ in heir.asked] == [ORDER]
+
+
+async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    for _ in range(2):
+        async with process(tmp_path, hang) as dying:
+            await dying.jobs.inherit()
+            await until(lambda: bool(dying.asked))
+    async with process(tmp_path) as last:
+        await last.jobs.inherit()
+        given_up = await last.until(job.id, "failed")
+        assert last.asked == []
+        assert given_up.problem is not None
+        assert given_up.problem["code"] == "job_crashed"
+
+
+async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    (tmp_path / ".jobs" / job.id / "order.json").unlink()
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        lost = await heir.until(job.id, "failed")
+        assert lost.problem is not None
+        assert lost.problem["code"] == "order_lost"
+
+
+async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next(tmp_path: Path) -> None:
+    async def refuse(_order: Order, _call: Call) -> list[str]:
+        raise ShuttingDown("draining")
+
+    async with process(tmp_path, refuse) as draining:
+        job = await draining.start()
+        await until(lambda: not draining.jobs._running)
+        left = await draining.jobs.get(job.id)
+        assert (left.status, left.attempts) == ("queued", 0)
+    async with process(tmp_path) as draining:
+        draining.admission.draining.set()
+        await draining.jobs.inherit()
+        await until(lambda: not draining.jobs._running)
+        assert draining.asked == []
+    async with process(tmp_path) as heir:
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+
+
+async def test_a_job_that_is_taken_up_waits_for_a_place_in_the_house(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(tmp_path, hang) as dying:
+        job = await dying.start()
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def brief(seconds: float) -> None:
+        if seconds >= 1:
+            slept.append(seconds)
+            heir.admission.max_requests = 8
+            seconds = 0
+        await sleep(seconds)
+
+    async with process(tmp_path) as heir:
+        heir.admission.max_requests = 0
+        monkeypatch.setattr("service.jobs.jobs.asyncio.sleep", brief)
+        await heir.jobs.inherit()
+        await heir.until(job.id, "succeeded")
+        assert slept
+
+
+async def test_a_look_at_other_processes_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(tmp_path, hang) as dead:
+        job = await dead.start()
+        await until(lambda: bool(dead.asked))
+    async with process(tmp_path) as heir:
+        answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.lives
+
+        def lives_or_fails(owner_id: str) -> bool:
+            if answers:
+                raise answers.pop()
+            return lives(owner_id)
+
+        monkeypatch.setattr(heir.owner, "lives", lives_or_fails)
+        loaded = asyncio.Event()
+        loaded.set()
+        async with running(_look_after(heir.jobs, heir.admission, loaded)):
+            await heir.until(job.id, "succeeded")
+    assert not answers

@@ -1,0 +1,102 @@
+"""Signals to a server of several processes: it drains, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.service.processes.launcher.real_processes import Files, Server, form, in_flight, ready
+from tests.serving.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_to_end_finishes_what_is_inside_at_all_front_ends_and_leaves_nothing_behind(
+    start: Callable[..., Server], files: Files, tmp_path: Path, number: signal.Signals
+) -> None:
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
+    await ready(server)
+    processes = server.processes()
+    assert len(processes) == 3
+
+    async def post() -> int:
+        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
+            await reply.read()
+            return reply.status
+
+    tasks = [asyncio.create_task(post()) for _ in range(32)]
+    await in_flight(server, 32)
+    server.launcher.send_signal(number)
+    assert await asyncio.gather(*tasks) == [200] * 32
+    assert await asyncio.to_thread(server.launcher.wait, 30) == 0
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 32
+    assert not [process for process in processes if process.is_running()]
+    assert server.run_directories == []
+
+
+async def test_when_the_launcher_is_killed_its_processes_finish_their_work_and_end(
+    start: Callable[..., Server], files: Files, tmp_path: Path
+) -> None:
+    server = start(fake_batch_ms=1000, max_batch_size=32)  # all are inside until the first, alone, is done
+    await ready(server)
+    processes = server.processes()
+
+    async def post() -> int:
+        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
+            await reply.read()
+            return reply.status
+
+    tasks = [asyncio.create_task(post()) for _ in range(16)]
+    await in_flight(server, 16)
+    server.launcher.kill()
+    assert await asyncio.gather(*tasks) == [200] * 16
+    await asyncio.to_thread(wait_until, lambda: not any(process.is_running() for process in processes), 30)
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 16
+    assert server.run_directories == []
+
+
+async def test_a_hangup_to_all_of_them_loses_no_request(start: Callable[..., Server], files: Files) -> None:
+    """As `pkill -HUP retouch` sends it, or a service manager that signals the whole group."""
+    server = start(fake_batch_ms=1000, max_batch_size=32)
+    await ready(server)
+    processes = server.processes()
+
+    async def post() -> int:
+        async with aiohttp.ClientSession(server.url) as session, session.post("/v1/inpaint", data=form(files)) as reply:
+            await reply.read()
+            return reply.status
+
+    tasks = [asyncio.create_task(post()) for _ in range(16)]
+    await in_flight(server, 16)
+    server.launcher.send_signal(signal.SIGHUP)
+    for process in processes:
+        process.send_signal(signal.SIGHUP)
+    assert await asyncio.gather(*tasks) == [200] * 16
+    assert await asyncio.to_thread(server.launcher.wait, 30) == 0
+
+
+async def test_a_second_signal_cuts_the_drain_short(start: Callable[..., Server]) -> None:
+    server = start(workers=1, drain_delay_s=60)
+    await ready(server, 1)
+    server.launcher.send_signal(signal.SIGTERM)
+    await asyncio.to_thread(wait_until, lambda: server.lines("draining"))
+    assert server.launcher.poll() is None
+    server.launcher.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(server.launcher.wait, 30) == 1
+
+
+def test_a_port_that_is_taken_stops_the_start(start: Callable[..., Server], free_port: int) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", free_port))
+        taken.listen()
+        server = start(port=free_port)
+        assert server.launcher.wait(60) == 2
+    assert "cannot listen" in server.log.read_text()

@@ -1,0 +1,27 @@
+"""One result in a spool, and the segments it is written to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from service.saving.local_disk.disk import Disk
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import SPOOL, Owner
+
+ID, OTHER = f"{1:032x}", f"{2:032x}"
+
+
+BODY = bytes(range(256)) * 400
+
+
+SIDECAR = {"id": ID, "media_type": "image/png"}
+
+
+def spool(root: Path, name: str, disk: Disk | None = None) -> SpoolFiles:
+    files = SpoolFiles(Owner(root, lambda: name), disk)
+    files.open()
+    return files
+
+
+def segments(root: Path, name: str) -> list[Path]:
+    return sorted((root / SPOOL / name).glob("*.log"))

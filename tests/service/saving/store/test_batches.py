@@ -1,0 +1,176 @@
+"""Results are saved in batches: which wait for each other, and what happens to a batch that fails."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.saving import write_queue
+from service.saving.results import StoredResult
+from service.saving.spool.files import SpoolFiles
+from service.saving.storage.disk import ResultFiles
+from tests.service.saving.store.slow_storage import (
+    QUICK,
+    ROOMY,
+    AnHour,
+    Counts,
+    SlowFiles,
+    eventually,
+    open_store,
+    put,
+    result,
+)
+
+
+class SlowCounts(Counts):
+    """Keeps the writer that saved something for a while."""
+
+    def saved(self, lag_s: float) -> None:
+        time.sleep(0.05)
+        super().saved(lag_s)
+
+
+def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError(28, "No space left on device")
+    counts = SlowCounts()
+    with open_store(files, ROOMY, threads=2, observer=counts, backoff=AnHour()) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures == 1)
+        files.error = None
+        put(store, result(2))
+        eventually(lambda: len(counts.lags_s) == 2)
+        time.sleep(0.1)  # the other waits again, behind the one that pauses
+        put(store, result(3))
+        eventually(lambda: store.pending == 0)
+
+
+def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, *(result(number) for number in range(1, 16)))
+        files.gate.set()
+        assert store.flush(30) == 0
+    assert files.groups == [1, 10, 5]
+    assert len(counts.lags_s) == 16
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in range(16))
+    assert list((tmp_path / ".spool").iterdir()) == [], "nothing is left in the spool"
+
+
+def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "GATHER_S", 60.0)
+    files = SlowFiles(tmp_path, most_at_once=10)
+    files.gate.set()
+    with open_store(files, threads=2) as store:
+        coming = store.reserve(5)
+        put(store, result(0), result(1))
+        store.put(coming, result(2))
+        eventually(lambda: store.pending == 0)
+    assert files.groups == [3]
+
+
+@pytest.mark.parametrize("how", ["time", "given back", "flush", "full"])
+def test_a_result_does_not_wait_for_one_that_is_promised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(write_queue, "GATHER_S", 0.05 if how == "time" else 60.0)
+    files = SlowFiles(tmp_path, most_at_once=2)
+    files.gate.set()
+    with open_store(files, threads=2) as store:
+        coming = store.reserve(5)
+        put(store, result(0))
+        if how == "given back":
+            coming.release()
+        elif how == "flush":
+            assert store.flush(20) == 0
+        elif how == "full":
+            put(store, result(1))
+        eventually(lambda: store.pending == 0)
+    assert files.groups == [2 if how == "full" else 1]
+
+
+def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> None:
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts, backoff=QUICK) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, *(result(number) for number in range(1, 4)))
+        files.error = OSError(5, "Input/output error")
+        files.gate.set()
+        eventually(lambda: counts.failures >= 2)
+        files.error = None
+        assert store.flush(30) == 0
+    assert files.groups[:2] == [1, 3]
+    assert set(files.groups[2:]) == {1}
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in range(4))
+
+
+def test_results_do_not_pause_for_one_that_they_failed_with(tmp_path: Path) -> None:
+    files = SlowFiles(tmp_path, most_at_once=10)
+    with open_store(files, threads=1, backoff=AnHour()) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        obstacle = StoredResult("ff" * 16, b"image", "image/png", {})
+        (tmp_path / "ff").write_text("not a folder")
+        put(store, result(1), result(2), obstacle)
+        files.gate.set()
+        eventually(lambda: store.pending == 1)
+        assert ResultFiles(tmp_path).read(result(1).id)
+        (tmp_path / "ff").unlink()
+        assert store.flush(20) == 0
+    assert files.groups[1:5] == [3, 1, 1, 1]
+
+
+def test_results_that_failed_together_are_each_synced_in_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def sync(_: SpoolFiles, result_id: str) -> None:
+        synced.append(result_id)
+        if len(synced) == 1:
+            fail()
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(SpoolFiles, "sync", sync)
+    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    with open_store(files, threads=1, observer=counts, backoff=AnHour()) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, result(1), result(2))
+        monkeypatch.setattr(ResultFiles, "_publish_all", fail)
+        files.gate.set()
+        eventually(lambda: len(synced) >= 2)
+        assert synced[:2] == [result(1).id, result(2).id]
+
+
+def test_a_durable_result_that_left_the_spool_before_a_failure_is_not_called_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove, failures = SpoolFiles.remove, [OSError(30, "Read-only file system")]
+
+    def fail_once(files: SpoolFiles, result_id: str) -> None:
+        if result_id == result(2).id and failures:
+            raise failures.pop()
+        remove(files, result_id)
+
+    monkeypatch.setattr(SpoolFiles, "remove", fail_once)
+    files = SlowFiles(tmp_path, most_at_once=10)
+    with capture_logs() as lines, open_store(files, threads=1, backoff=QUICK) as store:
+        put(store, result(0))
+        eventually(lambda: files.tries == 1)
+        put(store, result(1), result(2))
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert all(store.get(result(number).id) for number in range(3))
+    assert not [line for line in lines if "lost" in line["event"]]
+    assert [line["event"] for line in lines if line["log_level"] == "error"] != []

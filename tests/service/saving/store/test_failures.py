@@ -1,0 +1,130 @@
+"""A storage that fails, pauses or hangs: results are delayed, tried again, and not lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.core.errors import Overloaded
+from service.saving.results import Clock
+from service.saving.spool.capacity import SpoolLimits
+from service.saving.storage.disk import ResultFiles
+from tests.service.saving.store.slow_storage import (
+    QUICK,
+    ROOMY,
+    AnHour,
+    Counts,
+    SlowFiles,
+    eventually,
+    files_directory,
+    open_store,
+    put,
+    result,
+)
+
+
+def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError(28, "No space left on device")
+    counts = Counts()
+    with (
+        capture_logs() as lines,
+        open_store(files, SpoolLimits(3, 1000), observer=counts, backoff=QUICK) as store,
+    ):
+        put(store, result(1), result(2), result(3))
+        eventually(lambda: counts.failures >= 10)
+        assert store.flush(0.01) == 3
+        assert store.get(f"{2:032x}") == (b"image", "image/png")
+        with pytest.raises(Overloaded):
+            store.reserve(5)
+        assert [line["event"] for line in lines] == ["saving failed; the spool keeps results to try again"]
+        assert "No space left" in lines[0]["error"]
+
+        files.error = None
+        assert store.flush(20) == 0
+        eventually(lambda: lines[-1]["event"] == "saving works again")
+        failed, works = (sum(word in line["event"] for line in lines) for word in ("failed", "works"))
+        assert failed == works <= 2  # a writer may have failed just before, and tell of it just after another's success
+        assert len(counts.lags_s) == 3
+    assert all(ResultFiles(files_directory(files)).read(f"{n:032x}") for n in (1, 2, 3))
+
+
+def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = RuntimeError("a bug")
+    with open_store(files, ROOMY, threads=1, backoff=QUICK) as store:
+        put(store, result(1))
+        eventually(lambda: files.tries >= 3)
+        files.error = None
+        assert store.flush(20) == 0
+
+
+def test_flush_does_not_wait_for_the_pause_of_a_failing_disk(files: SlowFiles) -> None:
+    files.gate.set()
+    files.error = OSError("unplugged")
+    counts = Counts()
+    with open_store(files, ROOMY, threads=1, observer=counts, backoff=AnHour(first_s=0.001)) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures == 1)
+        assert store.flush(0.05) == 1
+        assert counts.failures > 1
+        files.error = None
+        assert store.flush(20) == 0
+
+
+def test_flush_returns_what_is_left_when_the_time_is_up(files: SlowFiles) -> None:
+    with open_store(files, ROOMY) as store:
+        put(store, result(1), result(2), result(3))
+        assert store.flush(0.01) == 3
+        files.gate.set()
+        assert store.flush(20) == 0
+
+
+def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> None:
+    times = {"now": 0.0}
+    counts = Counts()
+    with open_store(files, ROOMY, observer=counts, clock=Clock(now=lambda: times["now"])) as store:
+        assert store.oldest_age_s == 0.0
+        put(store, result(1))
+        times["now"] = 2.0
+        put(store, result(2))
+        assert store.oldest_age_s == 2.0
+        times["now"] = 3.0
+        files.gate.set()
+        assert store.flush(20) == 0
+        eventually(lambda: len(counts.lags_s) == 2)
+        assert sorted(counts.lags_s) == [1.0, 3.0]
+        assert store.oldest_age_s == 0.0
+
+
+def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
+    store = open_store(files, ROOMY, threads=1).start()
+    put(store, result(1))
+    eventually(lambda: files.tries == 1)
+    begun = time.monotonic()
+    store.close(timeout_s=0.05)
+    assert time.monotonic() - begun < 5
+
+
+async def test_put_waits_for_no_slow_storage(files: SlowFiles) -> None:
+    with open_store(files, ROOMY, threads=1) as store:
+        begun = time.monotonic()
+        put(store, *(result(n, bytes(1_000_000)) for n in range(20)))
+        assert time.monotonic() - begun < 1
+        body = await asyncio.to_thread(store.get, f"{3:032x}")
+        assert body == (bytes(1_000_000), "image/png")
+        files.gate.set()
+        assert await asyncio.to_thread(store.flush, 20) == 0
+
+
+def test_what_the_end_leaves_and_loses_is_counted(files: SlowFiles) -> None:
+    store = open_store(files, threads=1).start()
+    put(store, result(1), result(2), result(3))
+    eventually(lambda: files.tries == 1)
+    store._spooled.remove(f"{2:032x}")
+    assert store.flush(0.01) == 3
+    assert store.left() == (2, 0, 1)
+    store.close(timeout_s=0.01)

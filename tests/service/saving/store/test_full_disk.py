@@ -1,0 +1,181 @@
+"""What the disk or the spool does not take is refused, and what was promised is kept."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.core.errors import NotReady
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
+from service.saving.spool.capacity import SpoolLimits
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import Owner
+from service.saving.storage.disk import ResultFiles
+from service.saving.store import ResultStore
+from tests.fakes.disk import SYNCS, WRITES, FailingDisk
+from tests.service.saving.store.slow_storage import (
+    QUICK,
+    ROOMY,
+    AnHour,
+    Counts,
+    SlowFiles,
+    eventually,
+    open_store,
+    put,
+    result,
+)
+
+
+def store_on(disk: Disk, root: Path, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
+    """A store all of whose effects are that disk's."""
+    spool_files = SpoolFiles(Owner(root, lambda: uuid4().hex), disk)
+    return ResultStore(ResultFiles(root, disk), spool_files, limits, disk=DiskState(root, disk=disk), **options)
+
+
+class Elsewhere(SlowFiles):
+    """Not on the disk that the spool is on."""
+
+    @property
+    def on_this_disk(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
+def test_a_result_that_the_disk_does_not_take_is_refused_and_so_are_those_after_it(tmp_path: Path, code: int) -> None:
+    disk = FailingDisk()
+    with store_on(disk, tmp_path) as store:
+        put(store, result(1))
+        early = store.reserve(5)
+        disk.fail(code, WRITES)
+        for reservation in (early, store.reserve(5)):
+            with pytest.raises(NotReady) as refused:
+                store.put(reservation, result(2))
+            assert refused.value.code == "storage_unavailable"
+        asked = len(disk.asked)
+        with pytest.raises(NotReady) as refused:
+            store.reserve(5)
+        assert refused.value.code == "storage_unavailable"
+        assert len(disk.asked) == asked, "refused before anything is written"
+        assert store.get(result(2).id) is None
+
+        store.look()
+        assert store.disk.why
+        disk.mend()
+        store.look()
+        put(store, result(2))
+        assert store.flush(20) == 0
+        assert store.left().total == 0
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
+
+
+def test_room_is_given_back_for_what_the_disk_did_not_take_whoever_leaves_first(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with store_on(disk, tmp_path, SpoolLimits(max_items=1, max_bytes=100)) as store:
+        disk.fail(errno.ENOSPC, WRITES)
+        with store.reserve(5) as reservation, pytest.raises(NotReady):
+            store.put(reservation, result(1))
+        disk.mend()
+        store.look()
+        store.reserve(5).release()
+        put(store, result(1))
+
+
+def test_what_cannot_be_saved_where_it_lasts_is_promised_no_more(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with store_on(disk, tmp_path, backoff=AnHour()) as store:
+        disk.fail(errno.EIO, SYNCS)
+        put(store, result(1))
+        eventually(lambda: store.disk.why == "Input/output error")
+        with pytest.raises(NotReady):
+            store.reserve(5)
+        assert store.get(result(1).id) == (b"image", "image/png")
+
+        disk.mend()
+        store.look()
+        eventually(lambda: store.pending == 0)  # without the hour's pause
+        put(store, result(2))
+        assert store.flush(20) == 0
+    assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
+
+
+class NoRoomForSidecars(FailingDisk):
+    """Takes images, and nothing after them, while it fails."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        if path.suffix == ".json":
+            self._ask("sidecar")
+        super().write(path, data)
+
+
+def test_an_image_without_its_sidecar_is_no_result_and_the_spool_has_it_until_both_are_there(tmp_path: Path) -> None:
+    disk = NoRoomForSidecars()
+    disk.fail(errno.ENOSPC, ("sidecar",))
+    counts = Counts()
+    with store_on(disk, tmp_path, observer=counts, backoff=QUICK) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures > 1)
+        assert len(list(tmp_path.glob("??/*.png"))) == 1
+        assert ResultFiles(tmp_path).read(result(1).id) is None
+        assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id), "whoever asks, and after a kill"
+        assert store.left() == (1, 0, 0)
+        disk.mend()
+        assert store.flush(20) == 0
+    assert ResultFiles(tmp_path).read(result(1).id) == (b"image", "image/png")
+
+
+def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> None:
+    disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
+    elsewhere.gate.set()
+    elsewhere.error = OSError(errno.EIO, "unreachable")
+    spool_files = SpoolFiles(Owner(tmp_path, lambda: uuid4().hex), disk)
+    counts = Counts()
+    with ResultStore(elsewhere, spool_files, ROOMY, observer=counts, backoff=QUICK) as store:
+        put(store, result(1))
+        eventually(lambda: counts.failures > 2)
+        put(store, result(2))
+        elsewhere.error = None
+        assert store.flush(20) == 0
+
+
+def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -> None:
+    """While the storage is gone, too: the results are spooled anew when the disk is well, each in another file."""
+    disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
+    elsewhere.gate.set()
+    elsewhere.error = OSError(errno.EIO, "unreachable")
+    owner = Owner(tmp_path, lambda: uuid4().hex)
+    state = DiskState(tmp_path, disk=disk)
+    with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, disk=state, threads=1, backoff=QUICK) as store:
+        disk.fail(errno.EIO, SYNCS)
+        put(store, result(1))
+        eventually(lambda: state.why)
+        (suspect,) = owner.folder.glob("*.log")
+        assert store.left() == (0, 1, 0)
+        suspect.write_bytes(b"")  # as after its pages were dropped
+        assert store.get(result(1).id) == (b"image", "image/png")
+
+        disk.mend()
+        eventually(lambda: not store.look() and store.left() == (1, 0, 0))
+        assert suspect not in owner.folder.glob("*.log")
+        assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id)
+        elsewhere.error = None
+        assert store.flush(20) == 0
+
+
+def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
+    with capture_logs() as lines, open_store(files, threads=1) as store:
+        put(store, result(1))
+        eventually(lambda: files.tries == 1)  # the writer waits with the first in its hands
+        put(store, result(2), result(3))
+        store._spooled.remove(f"{2:032x}")
+        files.gate.set()
+        assert store.flush(20) == 0
+        assert store.get(f"{2:032x}") is None
+        assert store.get(f"{3:032x}") is not None
+        assert store.left() == (0, 0, 1)
+    assert [line["results"] for line in lines] == [[f"{2:032x}"]]

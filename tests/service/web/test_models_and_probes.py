@@ -1,0 +1,117 @@
+"""The list of models, the choice of one, probes and metrics, over a real socket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.web.replies import Files, Serve, check_problem
+
+
+def test_models_are_listed_with_their_manifests(serve: Serve) -> None:
+    with serve().client() as client:
+        models = {model["name"]: model for model in client.get("/v1/models").json()["models"]}
+    assert models["photos"]["state"] == "ready"
+    assert models["photos"]["engine"] == "fake/fp32"
+    assert models["facades"]["manifest"]["task"] == "translate"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"model": "nope"}, 404, "model_not_found"),
+        ({"model": "photos/9"}, 404, "model_not_found"),
+        ({"model": "facades"}, 422, "wrong_task"),
+        ({"model": "../etc/passwd"}, 422, "invalid_option"),
+        ({"model": "photos/1"}, 200, None),
+        ({"model": "photos"}, 200, None),
+    ],
+)
+def test_the_model_is_chosen_by_name_and_version(
+    serve: Serve, files: Files, fields: dict[str, str], status: int, code: str | None
+) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", files=files, data=fields)
+    if code is None:
+        assert response.status_code == status
+    else:
+        check_problem(response, status, code)
+
+
+def test_a_new_version_is_served_without_a_restart_and_a_broken_one_is_not(
+    serve: Serve, files: Files, models_dir: Path, add_model: Callable[..., Path]
+) -> None:
+    with serve().client() as client:
+        assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/1"
+        add_model(models_dir, "photos", "inpaint", version=2)
+        end = time.monotonic() + 10
+        while (used := client.post("/v1/inpaint", files=files).headers["x-model"]) != "photos/2":
+            assert used == "photos/1"
+            assert time.monotonic() < end
+        (models_dir / "photos" / "3").mkdir()
+        (models_dir / "photos" / "3" / "manifest.json").write_text("{}")
+        time.sleep(0.2)
+        assert client.post("/v1/inpaint", files=files).headers["x-model"] == "photos/2"
+        assert client.post("/v1/inpaint", files=files, data={"model": "photos/1"}).headers["x-model"] == "photos/1"
+
+
+def test_probes_answer(serve: Serve) -> None:
+    with serve().client() as client:
+        assert client.get("/livez").json()["status"] == "ok"
+        assert client.get("/readyz").status_code == 200
+        assert "/v1/inpaint" in client.get("/openapi.json").json()["paths"]
+        assert client.get("/docs").status_code == 200
+
+
+def test_an_empty_repository_is_alive_but_not_ready(serve: Serve, files: Files, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    running = serve(models_dir=tmp_path / "none", wait=False)
+    with running.client() as client:
+        assert client.get("/livez").status_code == 200
+        end = time.monotonic() + 5
+        while "loading" in (response := client.get("/readyz")).text and time.monotonic() < end:
+            time.sleep(0.01)
+        assert response.status_code == 503
+        assert "empty" in response.json()["reasons"][0]
+        refused = client.post("/v1/inpaint", files=files)
+        check_problem(refused, 503, "not_ready")
+        assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_metrics_count_requests_stages_batches_and_saves(serve: Serve, files: Files) -> None:
+    running = serve()
+    with running.client() as client:
+        client.post("/v1/inpaint", files=files)
+        client.post("/v1/inpaint", files={"image": b"x"})
+        running.service.store.flush(10)
+        text = client.get("/metrics").text
+    for line in (
+        'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0',
+        'retouch_request_duration_seconds_count{code="400",endpoint="/v1/inpaint",model=""} 1.0',
+        'retouch_stage_duration_seconds_count{stage="infer"} 1.0',
+        'retouch_batch_size_count{device="cpu",model="photos/1"} 1.0',
+        "retouch_save_lag_seconds_count 1.0",
+        "retouch_queue_depth 0.0",
+        "retouch_requests_in_flight 0.0",
+        "retouch_spool_items 0.0",
+        "retouch_ready 1.0",
+    ):
+        assert line in text, line
+
+
+def test_metrics_can_have_a_port_of_their_own(serve: Serve, free_port: int) -> None:
+    running = serve(metrics_port=free_port)
+    assert "retouch_ready 1.0" in httpx.get(f"http://127.0.0.1:{free_port}/metrics").text
+    with running.client() as client:
+        check_problem(client.get("/metrics"), 404, "not_found")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+def test_probes_answer_head_requests(serve: Serve, path: str) -> None:
+    with serve().client() as client:
+        response = client.head(path)
+    assert (response.status_code, response.content) == (200, b"")

@@ -1,0 +1,100 @@
+"""Results that are fetched again and requests that are answered later, over a real socket."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.service.web.replies import Files, Serve, check_problem, poll
+
+
+def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Files, tmp_path: Path) -> None:
+    running = serve()
+    with running.client() as client:
+        response = client.post("/v1/inpaint", files=files, data={"quality": "80"}, headers={"X-Request-ID": "r1"})
+        location = response.headers["location"]
+        stored = client.get(location)
+        assert stored.content == response.content
+        assert stored.headers["content-type"] == "image/png"
+        sidecar = client.get(location, headers={"Accept": "application/json"}).json()
+        assert sidecar["request_id"] == "r1"
+        assert sidecar["model"] == "photos/1"
+        assert sidecar["options"]["quality"] == 80
+        running.service.store.flush(10)
+        assert client.get(location).content == response.content
+    assert len(list((tmp_path / "results").rglob("*.png"))) == 1
+
+
+def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path: Path) -> None:
+    running = serve()
+    with running.client() as client:
+        response = client.post("/v1/inpaint", files=files, data={"save": "false"})
+        json = client.post(
+            "/v1/inpaint", files=files, data={"save": "no"}, headers={"Accept": "application/json"}
+        ).json()
+    assert "location" not in response.headers
+    assert json["result_url"] is None
+    running.service.store.flush(10)
+    assert list((tmp_path / "results").rglob("*.png")) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/results/none", f"/v1/results/{'0' * 32}", "/v1/results/..%2F..%2Fetc", "/v1/jobs/x"]
+)
+@pytest.mark.parametrize("accept", ["*/*", "application/json"])
+def test_what_was_never_stored_is_not_found(serve: Serve, path: str, accept: str) -> None:
+    with serve().client() as client:
+        check_problem(client.get(path, headers={"Accept": accept}), 404, "not_found")
+
+
+def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        direct = client.post("/v1/inpaint", files=files).content
+        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert accepted.status_code == 202
+        assert accepted.headers["preference-applied"] == "respond-async"
+        job = poll(client, accepted.headers["location"])
+        assert job["status"] == "succeeded"
+        assert client.get(job["result_url"]).content == direct
+
+
+def test_a_job_that_fails_says_why(serve: Serve, mask: bytes) -> None:
+    with serve().client() as client:
+        accepted = client.post(
+            "/v1/inpaint", files={"image": b"GIF89a nonsense", "mask": mask}, headers={"Prefer": "respond-async"}
+        )
+        job = poll(client, accepted.headers["location"])
+    assert job["status"] == "failed"
+    assert job["problem"]["status"] == 415
+
+
+def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Files) -> None:
+    running = serve(fake_batch_ms=0)
+    with running.client() as client:
+        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert client.delete(accepted.headers["location"]).status_code == 200
+        assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
+    end = time.monotonic() + 5
+    while running.service.admission.inside and time.monotonic() < end:
+        time.sleep(0.01)
+    assert running.service.admission.inside == 0
+
+
+def test_a_job_without_saving_would_have_no_result(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        response = client.post("/v1/inpaint", files=files, data={"save": "false"}, headers={"Prefer": "respond-async"})
+        check_problem(response, 422, "job_needs_save")
+
+
+def test_a_client_that_has_a_result_already_is_told_so(serve: Serve, files: Files) -> None:
+    with serve().client() as client:
+        location = client.post("/v1/inpaint", files=files).headers["location"]
+        image, sidecar = client.get(location), client.get(location, headers={"Accept": "application/json"})
+        assert image.headers["etag"] != sidecar.headers["etag"]
+        again = client.get(location, headers={"If-None-Match": f'"other", W/{image.headers["etag"]}'})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", image.headers["etag"])
+        assert client.get(location, headers={"If-None-Match": sidecar.headers["etag"]}).status_code == 200
+        gone = f"/v1/results/{'0' * 32}"
+        assert client.get(gone, headers={"If-None-Match": f'"{"0" * 32}"'}).status_code == 404
