@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from engines.errors import ManifestInvalid
 from engines.files.regular import read_regular
+from engines.fill_rules import FillRules
 from engines.validation import faults
 
 MANIFEST_FILE = "manifest.json"
@@ -63,16 +64,19 @@ class TensorSpec(_Frozen):
     )
 
 
-class _HoleLimit(_Frozen):
+class _Inpainted(_Frozen):
     max_hole_radius: int | None = Field(
         default=None,
         ge=16,
-        description="inpainting: radius in tile pixels of the thickest hole that the generator fills well; "
-        "crops round thicker ones are scaled down",
+        description="inpainting: radius in tile pixels of the thickest hole that crops show; thicker ones are scaled "
+        "down. Of strategy `crop`; strategy `auto` does so only where a rule says it",
+    )
+    auto: FillRules | None = Field(
+        default=None, description="inpainting: what strategy `auto` does, as `retouch sweep` measured it"
     )
 
 
-class FixedSize(_HoleLimit):
+class FixedSize(_Inpainted):
     """The graph accepts one tile size only."""
 
     kind: Literal["fixed"] = "fixed"
@@ -98,7 +102,7 @@ class FixedSize(_HoleLimit):
         yield self.height, self.width
 
 
-class MultipleSize(_HoleLimit):
+class MultipleSize(_Inpainted):
     """The graph accepts any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
 
     `fit` says how a whole image is fitted into a tile: padded (and scaled only if it is larger than the largest

@@ -16,6 +16,7 @@ from retouch.commands.fill import generate, inpaint, translate
 from retouch.commands.keys import keys_app
 from retouch.commands.models import models
 from retouch.commands.serve import make_serve_command
+from retouch.sweep.command import sweep
 
 app = typer.Typer(
     name="retouch",
@@ -48,6 +49,7 @@ app.command()(inpaint)
 app.command()(translate)
 app.command()(generate)
 app.command()(export)
+app.command()(sweep)
 app.command()(build)
 app.command()(models)
 app.add_typer(bench_app, name="bench")

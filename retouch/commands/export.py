@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -48,6 +49,13 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
             metavar="models/NAME/VERSION", help="write program.pt2 alone, with this host's torch, into a model"
         ),
     ] = None,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="inpainting: measure on these photographs what strategy auto is to do"),
+    ] = None,
+    lpips_features: Annotated[
+        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep measures by")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
 ) -> None:
     """Turn a checkpoint into models/NAME/VERSION: ONNX graph, manifest, card.
@@ -66,6 +74,8 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         name = name_after(checkpoint[0])
         more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
         typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
+    if sweep is not None and lpips_features is None:
+        raise typer.BadParameter("--sweep measures by LPIPS: name AlexNet's features with --lpips-features")
     _load_torch()
     from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
@@ -83,6 +93,8 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         training_data=training_data,
     )
     exported = _run(request)
+    if sweep is not None and lpips_features is not None:
+        exported = _swept(exported, sweep, lpips_features)
     if as_json:
         typer.echo(exported.manifest.model_dump_json(indent=2))
     else:
@@ -139,6 +151,23 @@ def _run(request: ExportRequest) -> Exported:
 
     with _steps() as notify:
         return export_model(request, notify)
+
+
+def _swept(exported: Exported, pictures: Path, lpips_features: Path) -> Exported:
+    """The published model with measured rules in its manifest; without them it is published too."""
+    from datetime import datetime, timezone  # noqa: PLC0415 (as below)
+    from time import perf_counter  # noqa: PLC0415
+
+    from engines.manifest import read_manifest  # noqa: PLC0415
+    from retouch.sweep import session  # noqa: PLC0415 (loads torch and the service)
+
+    request = session.Request(exported.directory, pictures, lpips_features)
+    with _steps() as notify:
+        notify(f"sweep over {pictures}")
+        swept = session.sweep(request, lambda rows, _: rows, perf_counter, datetime.now(timezone.utc).date())
+    if swept.rules:
+        session.write_rules(exported.directory, swept.rules)
+    return replace(exported, manifest=read_manifest(exported.directory))
 
 
 def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:

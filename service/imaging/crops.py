@@ -1,8 +1,8 @@
 """Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
 
 Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
-model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the model can fill
-(`max_hole_radius` of the manifest). docs/images.md shows the rules.
+model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the chosen way has
+them (service/imaging/fill_way.py). docs/images.md shows the rules.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from engines.manifest import FixedSize, SizeRule
 from service.core.pictures import Bool2D, Box, Size
 from service.core.samples import Crop, Strategy
+from service.imaging.fill_way import choose_way
 from service.imaging.fixed_hole import crop_onto
 from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
 
@@ -58,11 +59,10 @@ class _Group:
 
 
 def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
-    """The crops that fill a mask.
+    """The crops that fill a mask, in the way that `choose_way` says.
 
-    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile, no hole is too
-    thick and crops would not cost `WORTHWHILE` times less; and crops otherwise. A model with a fixed hole always gets
-    crops, placed on it.
+    `auto` takes the whole picture also where that way is crops: if the largest tile holds it, no hole would be scaled
+    down, and crops would not cost `WORTHWHILE` times less. A model with a fixed hole always gets crops, placed on it.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -71,25 +71,24 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     """
     picture, sides = Size(*mask.shape), _sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
-    resized = isinstance(rule, FixedSize) and rule.fit == "resize"
-    if target is None and (strategy == "whole" or (strategy == "auto" and resized)):
+    fits = target is None and _fits(picture, sides)
+    way = choose_way(mask, rule, "crop" if target else strategy)
+    if way.whole:
         return [plan_whole(picture, rule)]
-    whole = plan_whole(picture, rule) if target is None and strategy == "auto" and _fits(picture, sides) else None
-    most = rule.max_hole_radius or math.inf
-    cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # whatever the holes are
-    depths = find_depths(mask) if cheap and rule.max_hole_radius is not None else None
-    if whole is not None and cheap and thickest(depths) <= most:
-        return [whole]
-    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), depths)
-
-    radii = holes.radii.tolist() if rule.max_hole_radius else []
+    whole = plan_whole(picture, rule) if fits and strategy == "auto" else None
+    most = way.max_hole_radius or math.inf
+    if whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides):  # whatever the holes are
+        way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
+        if way.max_hole_radius is None or thickest(way.depths) <= most:
+            return [whole]
+    holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), way.depths)
+    radii = holes.radii.tolist() if way.max_hole_radius else []
 
     def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
         if target is not None and isinstance(rule, FixedSize):
             return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
-        radius = max((radii[number] for number in members), default=0.0) if rule.max_hole_radius else 0.0
-        scale = max(1.0, radius / rule.max_hole_radius) if rule.max_hole_radius else 1.0
-        crop = _crop_round(hole, context, picture, sides, scale)
+        radius = max((radii[number] for number in members), default=0.0) if radii else 0.0
+        crop = _crop_round(hole, context, picture, sides, max(1.0, radius / most))
         return _Group(members, hole, context, _stretched(crop, rule))
 
     groups = _merged(_affordable_groups(holes, sides, most, group_of), group_of)

@@ -71,3 +71,23 @@ def test_samples_go_in_and_come_out_or_neither(make_manifest):
     assert not make_manifest().diverse
     with pytest.raises(ValidationError, match="samples"):
         make_manifest("generate", inputs=[together])
+
+
+def test_a_manifest_of_before_there_were_measured_rules_is_read(publish, make_manifest):
+    directory = publish(make_manifest())
+    path = directory / MANIFEST_FILE
+    written = json.loads(path.read_text())
+    written["size"].pop("auto")
+    path.write_text(json.dumps(written))
+    assert read_manifest(directory) == make_manifest()
+
+
+def test_measured_rules_are_read_and_checked(publish, make_manifest):
+    size = json.loads(make_manifest().model_dump_json())["size"]
+    rules = {"measured": "here", "rules": [{"longest_side": 512, "strategy": "whole"}]}
+    found = read_manifest(edited(publish(make_manifest()), size={**size, "auto": rules}))
+    assert found.size.auto is not None
+    assert found.size.auto.rules[0].strategy == "whole"
+    rules["rules"][0]["strategy"] = "half"
+    with pytest.raises(ManifestInvalid, match=r"size.*strategy"):
+        read_manifest(edited(publish(make_manifest(version=2)), size={**size, "auto": rules}))

@@ -15,7 +15,19 @@ from retouch.__main__ import app
 from service.core.settings import Settings
 from training.__main__ import app as training_app
 
-COMMANDS = ["serve", "inpaint", "translate", "generate", "export", "models", "bench", "build", "doctor", "keys"]
+COMMANDS = [
+    "serve",
+    "inpaint",
+    "translate",
+    "generate",
+    "export",
+    "sweep",
+    "models",
+    "bench",
+    "build",
+    "doctor",
+    "keys",
+]
 HEAVY = {"numpy", "torch", "fastapi", "onnx", "onnxruntime", "openvino", "cv2", "httpx", "aiohttp", "matplotlib"}
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from PIL import Image
 from pydantic import TypeAdapter
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from engines.errors import RetouchError
@@ -16,6 +18,8 @@ from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from retouch.commands.export import SAMPLE_PICTURES, export, name_after, parse_options
+from training.errors import DataMissing
+from training.losses.lpips_distance import Lpips
 
 
 @pytest.fixture
@@ -152,3 +156,22 @@ def test_missing_export_packages_are_named(monkeypatch, run):
 
 def test_sample_pictures_of_a_checkout_are_the_default(pictures_dir):
     assert pictures_dir == SAMPLE_PICTURES
+
+
+def test_a_sweep_needs_the_features_that_it_measures_by(tmp_path, run):
+    result = run("--sweep", str(tmp_path))
+    assert result.exit_code == 2
+    assert "--lpips-features" in result.output
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_sweep_over_pictures_that_are_too_small_leaves_the_published_model(tmp_path, run):
+    state = {key: tensor for key, tensor in Lpips().state_dict().items() if key.startswith("features.")}
+    save_file(state, tmp_path / "alexnet.safetensors")
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    Image.new("RGB", (40, 40)).save(pictures / "small.png")
+    result = run("--sweep", str(pictures), "--lpips-features", str(tmp_path / "alexnet.safetensors"))
+    assert isinstance(result.exception, DataMissing)
+    assert "none of 1 pictures has 256 pixels" in str(result.exception)
+    assert (tmp_path / "models/tiny/1/manifest.json").is_file()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from engines.fill_rules import FillRule, FillRules
 from engines.manifest import FixedSize, MultipleSize, SizeRule
 from service.core.pictures import Box, Size
 from service.core.samples import Crop
@@ -29,6 +30,17 @@ RULES: dict[str, SizeRule] = {
     "stretch": STRETCH,
     "fixed": FIXED,
     "fixed crop": FIXED_CROP,
+    "measured": LIMITED.model_copy(
+        update={
+            "auto": FillRules(
+                measured="in a test",
+                rules=(
+                    FillRule(longest_side=256, radius=24, strategy="whole"),
+                    FillRule(longest_side=1024, strategy="crop", max_hole_radius=32),
+                ),
+            )
+        }
+    ),
     "tiny": MultipleSize(multiple_of=1, sides=(2,)),
 }
 
@@ -109,7 +121,7 @@ def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
     ]
 
 
-def test_a_mask_thicker_than_the_model_fills_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_whose_thickness_decides_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measure, measured = cv2.distanceTransform, []
 
     def counted(*arguments: Any) -> Any:
@@ -117,8 +129,8 @@ def test_a_mask_thicker_than_the_model_fills_is_measured_once(monkeypatch: pytes
         return measure(*arguments)
 
     monkeypatch.setattr(cv2, "distanceTransform", counted)
-    one_tile = MultipleSize(multiple_of=128, sides=(256,), max_hole_radius=32)
-    (crop,) = plan(ellipses((256, 256), (128, 128, 60, 60)), one_tile, "auto")
+    thick = ruled(FillRule(radius=48, strategy="whole"), FillRule(strategy="crop", max_hole_radius=32))
+    (crop,) = plan(ellipses((256, 256), (128, 128, 60, 60)), thick, "auto")
     assert len(measured) == 1
     assert crop.scaled != crop.box.size, "it is scaled down"
 
@@ -221,21 +233,63 @@ def test_a_long_wire_is_filled_at_full_resolution() -> None:
     assert all(crop.scaled == crop.box.size for crop in crops)
 
 
-def test_a_hole_thicker_than_the_model_fills_is_scaled_down_and_its_neighbour_is_not() -> None:
+def test_asked_for_crops_a_hole_too_thick_is_scaled_down_and_its_neighbour_is_not() -> None:
     mask = ellipses((3000, 4000), (2000, 1500, 96, 96), (2200, 1500, 10, 10))
-    crops = plan(mask, LIMITED, "auto")
+    crops = plan(mask, LIMITED, "crop")
     check(mask, crops, LIMITED)
     shrink = sorted(crop.box.size.width / crop.scaled.width for crop in crops)
     assert shrink[0] == 1
     assert shrink[1] == pytest.approx(3, rel=0.05)
-    assert len(plan(mask, PAD, "auto")) == 1
+    (together,) = plan(mask, LIMITED, "auto")
+    assert together.scaled == together.box.size
 
 
-def test_a_small_picture_with_a_hole_too_thick_is_scaled_down_too() -> None:
-    (crop,) = plan(ellipses((500, 500), (250, 250, 100, 100)), LIMITED, "auto")
+def test_a_picture_that_fits_a_tile_is_scaled_down_only_if_crops_are_asked_for() -> None:
+    mask = ellipses((500, 500), (250, 250, 100, 100))
+    for strategy in ("auto", "whole"):
+        (whole,) = plan(mask, LIMITED, strategy)
+        assert whole == Crop(Box(0, 0, 500, 500), Size(500, 500), Size(512, 512))
+    (crop,) = plan(mask, LIMITED, "crop")
     assert crop.scaled.width == pytest.approx(160, abs=8)
-    (whole,) = plan(ellipses((500, 500), (250, 250, 100, 100)), LIMITED, "whole")
-    assert whole.scaled == Size(500, 500)
+
+
+def ruled(*rules: FillRule) -> MultipleSize:
+    """LIMITED with measured rules for `auto`."""
+    return LIMITED.model_copy(update={"auto": FillRules(measured="in a test", rules=rules)})
+
+
+THICK_CROPS = FillRule(longest_side=512, strategy="crop", max_hole_radius=50)
+
+
+def test_a_measured_rule_scales_thick_holes_of_small_pictures_down() -> None:
+    rule = ruled(FillRule(longest_side=512, radius=64, strategy="whole"), THICK_CROPS)
+    (thin,) = plan(ellipses((500, 500), (250, 250, 60, 60)), rule, "auto")
+    (thick,) = plan(ellipses((500, 500), (250, 250, 100, 100)), rule, "auto")
+    assert thin.scaled == Size(500, 500)
+    assert thick.box.size.width / thick.scaled.width == pytest.approx(2, rel=0.05)
+
+
+def test_a_measured_rule_takes_larger_pictures_whole() -> None:
+    mask = ellipses((600, 1000), (500, 300, 40, 40))
+    (whole,) = plan(mask, ruled(FillRule(longest_side=1024, strategy="whole")), "auto")
+    assert whole.scaled == Size(307, 512)
+    (crop,) = plan(mask, PAD, "auto")
+    assert crop.scaled == crop.box.size
+
+
+def test_what_is_asked_for_wins_over_measured_rules() -> None:
+    mask, rule = ellipses((500, 500), (250, 250, 10, 10)), ruled(FillRule(strategy="whole"))
+    (crop,) = plan(mask, rule, "crop")
+    assert crop.tile == Size(256, 256)
+    (whole,) = plan(mask, ruled(FillRule(strategy="crop")), "whole")
+    assert whole.tile == Size(512, 512)
+
+
+def test_a_picture_larger_than_any_rule_is_cropped_as_without_rules() -> None:
+    mask = ellipses((3000, 4000), (2000, 1500, 96, 96), (2200, 1500, 10, 10))
+    rule = ruled(FillRule(longest_side=1024, strategy="whole"))
+    (crop,) = plan(mask, rule, "auto")
+    assert crop.scaled == crop.box.size
 
 
 def test_a_fixed_size_is_resized_whole_unless_crops_are_asked_for() -> None:

@@ -1,0 +1,1 @@
+"""What `auto` is to do for a model: ways to fill, measured on a folder of pictures."""

@@ -1,0 +1,109 @@
+"""What a sweep fills: each picture of a folder in turn, framed to a size, with the next kind and coverage of hole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle, product
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, get_args
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from retouch.sweep.holes import Kind, draw
+from training.data.rgb import to_rgb
+from training.errors import DataMissing
+from training.evaluate.holes import Band, Mask
+
+Pixels = NDArray[np.uint8]
+"""H×W×3, RGB."""
+BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6), Band(0.6, 0.75))
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+
+
+class Case(NamedTuple):
+    """One picture with a hole, and the cell that it counts in: its size, coverage and kind of hole."""
+
+    name: str
+    size: int
+    band: Band
+    kind: Kind
+    truth: Pixels
+    hole: Mask
+
+
+def find_pictures(folder: Path, seed: int) -> list[Path]:
+    """The pictures in a folder and those under it, shuffled by the seed.
+
+    Raises:
+        DataMissing: there are none.
+    """
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    if not found:
+        raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")
+    Random(seed).shuffle(found)  # noqa: S311 -- no secret
+    return found
+
+
+def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, seed: int) -> Iterator[Case]:
+    """`per_cell` cases for each coverage and kind, in rounds over all cells; a picture comes again when all were used.
+
+    Args:
+        paths: pictures; those that are too small are passed over.
+        size: side of square centre crops, or the longer side of whole pictures, in pixels.
+        square: which of the two.
+        per_cell: how many pictures a cell gets.
+        seed: of the holes.
+
+    Raises:
+        DataMissing: no picture is large enough, or one cannot be decoded.
+    """
+    frames = _frames(paths, size, square=square)
+    for index, (band, kind) in enumerate(list(product(BANDS, KINDS)) * per_cell):
+        name, truth = next(frames)
+        random = Random(f"{seed} {size} {index}")  # noqa: S311 -- no secret
+        yield Case(name, size, band, kind, truth, draw(kind, truth.shape[0], truth.shape[1], band, random))
+
+
+def _frames(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple[str, Pixels]]:
+    too_small: set[Path] = set()
+    for path in cycle(paths):
+        framed = frame(_read(path), size, square=square)
+        if framed is not None:
+            yield path.stem, framed
+            continue
+        too_small.add(path)
+        if len(too_small) == len(paths):
+            raise DataMissing(f"none of {len(paths)} pictures has {size} pixels; give larger ones, or smaller --sizes")
+
+
+def frame(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
+    """The square centre crop after the shorter side was scaled down to `size`, or the whole with that longer side.
+
+    None where the picture would have to be enlarged.
+    """
+    height, width = pixels.shape[:2]
+    scale = size / (min(height, width) if square else max(height, width))
+    if scale > 1:
+        return None
+    small: Any = pixels
+    if scale < 1:
+        small = cv2.resize(
+            pixels, (max(1, round(width * scale)), max(1, round(height * scale))), interpolation=cv2.INTER_AREA
+        )
+    if not square:
+        return np.ascontiguousarray(small)
+    top, left = (small.shape[0] - size) // 2, (small.shape[1] - size) // 2
+    return np.ascontiguousarray(small[top : top + size, left : left + size])
+
+
+def _read(path: Path) -> Pixels:
+    try:
+        with Image.open(path) as image:
+            return to_rgb(image)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error

@@ -1,0 +1,82 @@
+"""From a sweep's figures to the rules of `auto`: quality first, time second. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from engines.fill_rules import FillRule
+from retouch.sweep.measuring import Row
+
+DEFAULT = "crops"
+"""What `auto` does without a rule, but for holes that are too thick: it scales nothing down that fits."""
+RADII = (16, 32, 64, 96, 128, 192, 256, 384)
+"""Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
+AS_GOOD = 0.005
+"""A way that is worse by at most this part of the default's mean LPIPS is as good: the cheapest such one is taken."""
+SURE = 2.0
+"""Standard errors by which the mean difference from the default must lie below 0, or of as good, to count: without it a
+way wins by luck on few pictures, and loses on others."""
+LEAST_ROWS = 8
+"""A class of thickness with fewer cases joins the next."""
+
+
+def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
+    """For each size of picture the way by thickness of hole, thin first; classes with the same way are one rule.
+
+    Sizes are upper bounds of the picture's longer side. Pictures larger than the largest size get no rule.
+
+    Args:
+        rows: with figures for every way.
+        ways: the rule that each way would be, by name, the cheapest to explain first.
+    """
+    by_size: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_size[row.longest_side].append(row)
+    rules: list[FillRule] = []
+    for size, own in sorted(by_size.items()):
+        classes = [(bound, best_way(members, ways)) for bound, members in _classes(own)]
+        following = [name for _, name in classes[1:]] + [None]
+        rules += [
+            ways[name].model_copy(update={"longest_side": size, "radius": None if math.isinf(bound) else round(bound)})
+            for (bound, name), after in zip(classes, following, strict=True)
+            if name != after
+        ]
+    return tuple(rules)
+
+
+def best_way(rows: Sequence[Row], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:
+    """The best of the ways that are surely better than the default; where none is, the cheapest that is surely as good.
+
+    All by the LPIPS of the same cases. The default is as good as itself; of several equally cheap ways it is taken, or
+    the first.
+    """
+    limit = AS_GOOD * fmean(row.tried[default].lpips for row in rows)
+    differences = {name: [row.tried[name].lpips - row.tried[default].lpips for row in rows] for name in ways}
+    better = [name for name in ways if _highest(differences[name]) < 0]
+    if better:
+        return min(better, key=lambda name: fmean(differences[name]))
+    good = [default, *(name for name in ways if name != default and _highest(differences[name]) <= limit)]
+    return min(good, key=lambda name: fmean(row.tried[name].pixels for row in rows))
+
+
+def _highest(differences: Sequence[float]) -> float:
+    """What the true mean is surely below; infinity where one value says nothing about it."""
+    if len(differences) < 2:
+        return math.inf
+    return fmean(differences) + SURE * stdev(differences) / math.sqrt(len(differences))
+
+
+def _classes(rows: Sequence[Row]) -> list[tuple[float, list[Row]]]:
+    """Rows by thickness: upper bound and members, at least `LEAST_ROWS` of them where there are so many."""
+    found: list[tuple[float, list[Row]]] = []
+    waiting = sorted(rows, key=lambda row: row.radius)
+    for bound in (*map(float, RADII), math.inf):
+        members = [row for row in waiting if row.radius <= bound]
+        rest = len(waiting) - len(members)
+        if math.isinf(bound) or (len(members) >= LEAST_ROWS and rest >= LEAST_ROWS):
+            found.append((bound, members))
+            waiting = waiting[len(members) :]
+    return found

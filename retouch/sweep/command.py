@@ -1,0 +1,124 @@
+"""`retouch sweep`: what strategy `auto` is to do for a model, measured on a folder of pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engines.choice import EngineChoice
+
+if TYPE_CHECKING:
+    from retouch.sweep.measuring import Row
+    from retouch.sweep.session import Swept
+
+
+def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+    model: Annotated[Path, typer.Argument(help="models/NAME/VERSION")],
+    pictures: Annotated[Path, typer.Argument(help="folder of photographs; folders in it count too")],
+    lpips_features: Annotated[Path, typer.Option(help="AlexNet features (safetensors) for LPIPS")],
+    sizes: Annotated[
+        str,
+        typer.Option(
+            help="pixels, with commas; square crops up to the largest tile, whole pictures of that longer side above; "
+            "by default the smallest and the largest tile, and twice that"
+        ),
+    ] = "",
+    per_cell: Annotated[int, typer.Option(min=1, help="pictures for each size, coverage and kind of hole")] = 8,
+    seed: Annotated[int, typer.Option(help="of the order of the pictures and of the holes")] = 0,
+    write: Annotated[bool, typer.Option("--write", help="put the rules into the model's manifest")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="only what a request may ask for: auto against whole and crop; no rules")
+    ] = False,
+    engine: Annotated[EngineChoice, typer.Option(envvar="RETOUCH_ENGINE", help="what runs the model")] = "auto",
+    threads: Annotated[int, typer.Option(min=0, help="of the engine and of LPIPS; 0: all cores")] = 0,
+    cache_dir: Annotated[
+        Path, typer.Option(envvar="RETOUCH_ENGINE_CACHE_DIR", help="compiled graphs of the engine")
+    ] = Path("cache"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
+) -> None:
+    """Fill holes of four coverages and three kinds in every way, and choose the best way by size and thickness.
+
+    Report on other pictures than the rules were chosen on: run it again on those with --compare.
+    """
+    import time  # noqa: PLC0415 (the command's help should not wait for any of these)
+    from datetime import datetime, timezone  # noqa: PLC0415
+
+    from engines.load import EngineOptions  # noqa: PLC0415
+    from retouch.sweep import session  # noqa: PLC0415 (loads torch)
+
+    if write and compare:
+        raise typer.BadParameter("--compare chooses no rules that --write could write; leave one out")
+    _use_threads(threads)
+    request = session.Request(
+        model=model,
+        pictures=pictures,
+        lpips_features=lpips_features,
+        sizes=parse_sizes(sizes) if sizes else (),
+        per_cell=per_cell,
+        seed=seed,
+        choose=not compare,
+        engine=EngineOptions(engine, threads, cache_dir),
+    )
+    swept = session.sweep(request, _progress, time.perf_counter, datetime.now(timezone.utc).date())
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")
+    _show(swept)
+    if write and swept.rules:
+        session.write_rules(model, swept.rules)
+        typer.echo(f"wrote the rules into {model}")
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """`"256,512"` to `(256, 512)`, ascending.
+
+    Raises:
+        typer.BadParameter: something is no number of at least 32 pixels.
+    """
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) >= 32 for part in parts):
+        raise typer.BadParameter(f"{text!r}: write pixels, 32 or more, with commas, as in 256,512,1024")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _use_threads(threads: int) -> None:
+    if threads:
+        import cv2  # noqa: PLC0415 (loaded only here)
+        import torch  # noqa: PLC0415
+
+        torch.set_num_threads(threads)
+        cv2.setNumThreads(threads)
+
+
+def _progress(rows: Iterator[Row], total: int) -> Iterator[Row]:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import track  # noqa: PLC0415
+
+    yield from track(rows, "filling", total=total, console=Console(stderr=True))
+
+
+def _show(swept: Swept) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    console = Console()
+    ways = list(swept.rows[0].tried)
+    table = Table(title=f"{swept.manifest.key}: mean LPIPS ({swept.report['engine']})")
+    for column in ("size", "kind", "coverage", "pictures", *ways):
+        table.add_column(column, justify="right")
+    for cell in swept.report["cells"]:
+        figures = (f"{cell['ways'][way]['lpips']:.4f}" for way in ways)
+        table.add_row(str(cell["size"]), cell["kind"], cell["coverage"], str(cell["pictures"]), *figures)
+    console.print(table)
+    for size, total in swept.report["totals"].items():
+        console.print(
+            f"{size}: auto is {total['over_all']:.3f} × the better of whole and crop in each cell, "
+            f"{total['worst_cell']:.3f} × in the worst one",
+            highlight=False,
+        )
+    for rule in swept.rules.rules if swept.rules else ():
+        console.print(rule.model_dump_json(exclude_none=True), highlight=False, soft_wrap=True)

@@ -1,0 +1,61 @@
+"""Holes of three kinds that cover an exact part of a picture: strokes, boxes and blobs, as objects are. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.evaluate.holes import Band, Mask, draw_hole
+
+Kind = Literal["strokes", "boxes", "blobs"]
+_WAVES = (1, 2, 3, 5)
+"""Of a blob's outline, in turns round it: uneven, but smooth."""
+
+
+def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
+    """A hole H×W of that kind that covers a part drawn evenly from the band."""
+    if kind == "strokes":
+        return draw_hole(height, width, band, random)
+    distance = _box if kind == "boxes" else _blob
+    return _least(distance, height, width, random, random.uniform(*band))
+
+
+Grid = NDArray[np.float64]
+
+
+def _least(
+    distance: Callable[[Grid, Grid, tuple[int, int], Random], Grid],
+    height: int,
+    width: int,
+    random: Random,
+    part: float,
+) -> Mask:
+    """One to three shapes that grow together until they cover the part."""
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
+    field = np.full((height, width), np.inf)
+    for _ in range(random.choice((1, 1, 2, 3))):
+        y, x = random.uniform(0.2, 0.8) * height, random.uniform(0.2, 0.8) * width
+        np.minimum(field, distance(rows - y, columns - x, (height, width), random), out=field)
+    count = min(max(1, round(part * field.size)), field.size)
+    hole = np.zeros(field.size, np.bool_)
+    hole[np.argsort(field, axis=None, kind="stable")[:count]] = True
+    return hole.reshape(height, width)
+
+
+def _box(rows: Grid, columns: Grid, size: tuple[int, int], random: Random) -> Grid:
+    tall, wide = random.uniform(0.4, 1) * size[0], random.uniform(0.4, 1) * size[1]
+    return np.maximum(np.abs(rows) / tall, np.abs(columns) / wide)
+
+
+def _blob(rows: Grid, columns: Grid, _: tuple[int, int], random: Random) -> Grid:
+    """Distance from the middle, in radii of an uneven outline."""
+    angle, outline = np.arctan2(rows, columns), np.ones(rows.shape)
+    for turns in _WAVES:
+        outline += random.uniform(-0.3, 0.3) / turns * np.cos(turns * angle + random.uniform(0, 2 * math.pi))
+    found: Grid = np.hypot(rows, columns) / (outline * random.uniform(0.5, 1))
+    return found

@@ -1,0 +1,131 @@
+"""Fills cases in several ways, by the service's own stages, and measures each against the truth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from engines.base import Engine
+from retouch.sweep.cases import Case, Pixels
+from retouch.sweep.ways import Way
+from service.core.errors import InferenceFailed
+from service.core.pictures import Bool2D, Picture
+from service.core.samples import Crop
+from service.devices.cpu import CpuDevice
+from service.imaging import crops, postprocess, preprocess
+from service.imaging.holes import find_depths, thickest
+from training.losses.lpips_distance import Lpips
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one way made of a case.
+
+    lpips: of the whole picture. pixels: of all tiles. seconds: planning, filling and pasting, no decoding.
+    """
+
+    lpips: float
+    pixels: int
+    crops: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case: its cell, its measures in pixels of the picture, and what every way made of it."""
+
+    name: str
+    size: int
+    band: str
+    kind: str
+    longest_side: int
+    radius: float
+    coverage: float
+    tried: Mapping[str, Tried]
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return asdict(self)
+
+
+def measure(
+    cases: Iterable[Case], ways: Mapping[str, Way], engine: Engine, lpips: Lpips, now: Callable[[], float]
+) -> Iterator[Row]:
+    """One row for each case. Ways that plan the same crops are filled once and share the figures.
+
+    Raises:
+        EngineFailed, InferenceFailed: the engine cannot fill a case.
+    """
+    for case in cases:
+        made: dict[str, tuple[Pixels, Tried]] = {}
+        by_way = {name: _try(case, way, engine, now, made) for name, way in ways.items()}
+        distances = dict(zip(made, _distances(lpips, [filled for filled, _ in made.values()], case.truth), strict=True))
+        tried = {
+            name: Tried(distances[key], one.pixels, one.crops, round(one.seconds, 4))
+            for name, (key, one) in by_way.items()
+        }
+        radius, coverage = thickest(find_depths(case.hole)), float(case.hole.mean())
+        cell = case.name, case.size, str(case.band), case.kind
+        yield Row(*cell, max(case.hole.shape), round(radius, 1), round(coverage, 4), tried)
+
+
+def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Picture:
+    """The picture with its hole filled from the planned crops, as a request gets it before encoding.
+
+    Raises:
+        EngineFailed: the engine cannot compute it.
+        InferenceFailed: it gave values that are not finite.
+    """
+    tiles = []
+    for crop in plan:
+        sample = preprocess.inpaint_sample(picture, hole, crop, engine.manifest)
+        (tile,) = CpuDevice().compute(engine, [sample])
+        if tile is None:
+            raise InferenceFailed(f"{engine.manifest.key} gave values that are not finite")
+        tiles.append(tile)
+    return postprocess.paste(picture, hole, plan, tiles)
+
+
+def _try(
+    case: Case, way: Way, engine: Engine, now: Callable[[], float], made: dict[str, tuple[Pixels, Tried]]
+) -> tuple[str, Tried]:
+    """What a way costs, and the key under which its picture stands in `made`."""
+    begun = now()
+    plan = crops.plan(case.hole, way.size, way.strategy)
+    planned = now() - begun
+    key = _key(plan, case.hole)
+    if key not in made:
+        begun = now()
+        filled = fill(Picture(case.truth), case.hole, plan, engine).pixels
+        pixels = sum(crop.tile.height * crop.tile.width for crop in plan)
+        made[key] = np.asarray(filled, np.uint8), Tried(0.0, pixels, len(plan), now() - begun)
+    once = made[key][1]
+    return key, Tried(0.0, once.pixels, once.crops, once.seconds + planned)
+
+
+def _key(plan: list[Crop], hole: Bool2D) -> str:
+    """Of what is computed, whatever way it was planned in."""
+    told = hashlib.sha256()
+    for crop in plan:
+        box = crop.box
+        own = hole[box.top : box.bottom, box.left : box.right] if crop.hole is None else crop.hole
+        told.update(repr((box, crop.scaled, crop.tile, crop.below, crop.right_of)).encode())
+        told.update(np.packbits(own).tobytes())
+    return told.hexdigest()
+
+
+def _distances(lpips: Lpips, pictures: list[Pixels], truth: Pixels) -> list[float]:
+    """From each picture to the truth, whose features are computed once."""
+    with torch.inference_mode():
+        found: list[float] = lpips(_tensor(np.stack(pictures)), _tensor(truth[None])).tolist()
+    return found
+
+
+def _tensor(pixels: Pixels) -> torch.Tensor:
+    """N×H×W×3 of 8 bits to N×3×H×W in [-1, 1]."""
+    return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 127.5 - 1

@@ -1,0 +1,56 @@
+"""A sweep's rows as cells and totals, and how far one way is from the better of others. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from retouch.sweep.measuring import Row
+
+SERVED = "strategy=auto"
+FIXED = ("strategy=whole", "strategy=crop")
+
+
+def cells(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One entry for each size, coverage and kind, in the order of the rows: how many, and each way's means."""
+    found: defaultdict[tuple[int, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.size, row.band, row.kind].append(row)
+    return [
+        {"size": size, "coverage": band, "kind": kind, "pictures": len(own), "ways": _means(own)}
+        for (size, band, kind), own in sorted(found.items(), key=lambda item: (item[0][0], item[0][2], item[0][1]))
+    ]
+
+
+def totals(rows: Sequence[Row]) -> dict[str, Any]:
+    """By size, and over all: each way's means, and `auto`'s LPIPS as a part of the better fixed strategy's.
+
+    over_all: the mean of `auto` by the better of the fixed strategies' means of each cell. worst_cell: the largest such
+    part of one cell.
+    """
+    sizes = sorted({row.size for row in rows})
+    parts = {str(size): [row for row in rows if row.size == size] for size in sizes} | {"all": list(rows)}
+    return {name: {"pictures": len(own), "ways": _means(own), **_ratios(own)} for name, own in parts.items()}
+
+
+def _ratios(rows: Sequence[Row]) -> dict[str, float]:
+    by_cell = cells(rows)
+    served = [cell["ways"][SERVED]["lpips"] for cell in by_cell]
+    better = [min(cell["ways"][way]["lpips"] for way in FIXED) for cell in by_cell]
+    return {
+        "over_all": round(sum(served) / sum(better), 4),
+        "worst_cell": round(max(mine / best for mine, best in zip(served, better, strict=True)), 4),
+    }
+
+
+def _means(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    return {
+        way: {
+            "lpips": round(fmean(row.tried[way].lpips for row in rows), 5),
+            "megapixels": round(fmean(row.tried[way].pixels for row in rows) / 1e6, 4),
+            "seconds": round(fmean(row.tried[way].seconds for row in rows), 4),
+        }
+        for way in rows[0].tried
+    }

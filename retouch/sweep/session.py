@@ -1,0 +1,130 @@
+"""One sweep from folder to figures and, where asked for, to the rules in the manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import date
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from engines.errors import ModelError, RetouchError
+from engines.fill_rules import FillRules
+from engines.load import EngineOptions, open_engine
+from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
+from retouch.sweep.cases import BANDS, KINDS, Case, draw_cases, find_pictures
+from retouch.sweep.choosing import choose_rules
+from retouch.sweep.measuring import Row, measure
+from retouch.sweep.report import cells, totals
+from retouch.sweep.ways import as_served, candidates
+from training.losses.lpips_distance import load_lpips
+
+
+class SweepImpossible(RetouchError):
+    """The model has no strategies to compare."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sweep as a person asks for it.
+
+    sizes: pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures; empty
+        for the smallest and the largest tile and twice that.
+    per_cell: pictures for each size, coverage and kind of hole.
+    choose: whether to try all ways and choose rules; otherwise only what a request may ask for is compared.
+    """
+
+    model: Path
+    pictures: Path
+    lpips_features: Path
+    sizes: tuple[int, ...] = ()
+    per_cell: int = 8
+    seed: int = 0
+    choose: bool = True
+    engine: EngineOptions = field(default_factory=EngineOptions)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was found; `rules` is None where none were to be chosen."""
+
+    manifest: Manifest
+    rows: list[Row]
+    rules: FillRules | None
+    report: dict[str, Any]
+
+
+Progress = Callable[[Iterator[Row], int], Iterator[Row]]
+
+
+def sweep(request: Request, progress: Progress, now: Callable[[], float], today: date) -> Swept:
+    """Fill and measure all cases.
+
+    Raises:
+        SweepImpossible: the model does not fill holes, or always fills in the same way.
+        TrainingError, ModelError, EngineError: pictures, features or model cannot be used; the message says why.
+    """
+    manifest = read_manifest(request.model)
+    size = manifest.size
+    if manifest.task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
+        raise SweepImpossible(f"{manifest.key} has one way to work only: there is nothing to sweep")
+    lpips, paths = load_lpips(request.lpips_features), find_pictures(request.pictures, request.seed)
+    ways = as_served(size) | (candidates(size) if request.choose else {})
+    request = replace(request, sizes=request.sizes or default_sizes(size))
+    total = len(request.sizes) * len(BANDS) * len(KINDS) * request.per_cell
+    with closing(open_engine(request.model, manifest, request.engine)) as engine:
+        cases = chain.from_iterable(_cases(request, paths, manifest, side) for side in request.sizes)
+        rows = list(progress(measure(cases, ways, engine, lpips, now), total))
+        engine_name = f"{engine.name} {engine.precision}"
+    rules = None
+    if request.choose:
+        chosen = choose_rules(rows, {name: way.rule for name, way in ways.items() if way.rule})
+        rules = FillRules(measured=_told(request, len(rows), len({row.name for row in rows}), today), rules=chosen)
+    report = {
+        "model": manifest.key,
+        "engine": engine_name,
+        "pictures": request.pictures.name,
+        "totals": totals(rows),
+        "cells": cells(rows),
+        "rules": rules.model_dump(mode="json") if rules else None,
+        "rows": [row.as_json() for row in rows],
+    }
+    return Swept(manifest, rows, rules, report)
+
+
+def write_rules(directory: Path, rules: FillRules) -> None:
+    """Put the rules into a model's manifest; everything else in it stays.
+
+    Raises:
+        ModelError: the manifest cannot be written.
+    """
+    manifest = read_manifest(directory)
+    changed = manifest.model_copy(update={"size": manifest.size.model_copy(update={"auto": rules})})
+    path = directory / MANIFEST_FILE
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(changed.model_dump_json(indent=2) + "\n", "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written ({error.strerror}); is the folder read-only?") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def default_sizes(rule: SizeRule) -> tuple[int, ...]:
+    """The sides of the smallest and of the largest square tile, and a picture twice as long, ascending."""
+    sides = [min(bucket) for bucket in rule.buckets()]
+    return tuple(sorted({min(sides), max(sides), 2 * max(sides)}))
+
+
+def _cases(request: Request, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
+    square = side <= max(max(bucket) for bucket in manifest.size.buckets())
+    return draw_cases(paths, side, square, request.per_cell, request.seed)
+
+
+def _told(request: Request, cases: int, pictures: int, today: date) -> str:
+    sizes = ", ".join(map(str, request.sizes))
+    return f"{cases} holes in {pictures} pictures of {sizes} pixels ({request.pictures.name}), LPIPS AlexNet, {today}"

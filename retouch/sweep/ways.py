@@ -1,0 +1,42 @@
+"""The ways to fill that a sweep compares: each a size rule and a strategy, so that the service itself plans. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engines.fill_rules import FillRule, FillRules
+from engines.manifest import SizeRule
+from service.core.samples import Strategy
+
+LIMITS = (96, 48)
+"""Radii in tile pixels that thicker holes are scaled down to, for a try."""
+
+
+class Way(NamedTuple):
+    """What is planned with, and the rule that would make `auto` do so; None where it is only looked at."""
+
+    size: SizeRule
+    strategy: Strategy
+    rule: FillRule | None
+
+
+def candidates(size: SizeRule) -> dict[str, Way]:
+    """By name, the cheapest to explain first: whole, crops, and crops with a limit to the radius of holes."""
+    rules = {
+        "whole": FillRule(strategy="whole"),
+        "crops": FillRule(strategy="crop"),
+        **{f"crops, radius {limit}": FillRule(strategy="crop", max_hole_radius=limit) for limit in LIMITS},
+    }
+    return {
+        name: Way(size.model_copy(update={"auto": FillRules(measured="a try", rules=(rule,))}), "auto", rule)
+        for name, rule in rules.items()
+    }
+
+
+def as_served(size: SizeRule) -> dict[str, Way]:
+    """What a request may ask for: `strategy=whole`, `crop` and `auto`."""
+    return {
+        "strategy=whole": Way(size, "whole", None),
+        "strategy=crop": Way(size, "crop", None),
+        "strategy=auto": Way(size, "auto", None),
+    }

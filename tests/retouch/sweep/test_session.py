@@ -1,0 +1,121 @@
+"""A short sweep of a real model folder on the fake engine, from pictures to rules that the service then follows."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from engines.errors import ModelError
+from engines.fill_rules import FillRule, FillRules
+from engines.load import EngineOptions
+from engines.manifest import read_manifest
+from retouch.__main__ import app
+from retouch.sweep.session import Request, SweepImpossible, sweep, write_rules
+from tests.retouch.commands.test_doctor import write_model
+from training.losses.lpips_distance import Lpips
+
+
+@pytest.fixture
+def features(tmp_path):
+    torch.manual_seed(0)
+    state = {key: tensor.contiguous() for key, tensor in Lpips().state_dict().items() if key.startswith("features.")}
+    save_file(state, tmp_path / "alexnet.safetensors")
+    return tmp_path / "alexnet.safetensors"
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (130, 160, 3), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    size = {"kind": "multiple", "multiple_of": 32, "sides": [64, 96], "fit": "pad", "max_hole_radius": 16}
+    return write_model(tmp_path / "models", "tiny", "inpaint", size=size)
+
+
+def request_of(model, pictures, features, **changed):
+    given = {"sizes": (64, 128), "per_cell": 1, "engine": EngineOptions(choice="fake")} | changed
+    return Request(model, pictures, features, **given)
+
+
+def run(request):
+    ticks = iter(range(10**6))
+    return sweep(request, lambda rows, _: rows, lambda: float(next(ticks)), date(2026, 1, 2))
+
+
+def test_all_ways_are_measured_and_become_rules(model, pictures, features):
+    found = run(request_of(model, pictures, features))
+    assert len(found.rows) == 2 * 12
+    assert {"whole", "crops", "crops, radius 48", "strategy=auto"} <= set(found.rows[0].tried)
+    assert found.rules.measured == "24 holes in 3 pictures of 64, 128 pixels (pictures), LPIPS AlexNet, 2026-01-02"
+    assert {rule.longest_side for rule in found.rules.rules} == {64, 128}
+    assert json.loads(json.dumps(found.report))["cells"][0]["pictures"] == 1
+
+
+def test_ways_that_plan_the_same_share_their_figures(model, pictures, features):
+    found = run(request_of(model, pictures, features, sizes=(64,)))
+    for row in found.rows:
+        assert row.tried["whole"].lpips == row.tried["strategy=whole"].lpips
+        assert row.tried["whole"].seconds > 0
+
+
+def test_a_comparison_chooses_no_rules(model, pictures, features):
+    found = run(request_of(model, pictures, features, choose=False))
+    assert found.rules is None
+    assert set(found.rows[0].tried) == {"strategy=whole", "strategy=crop", "strategy=auto"}
+    assert found.report["totals"]["all"]["worst_cell"] >= 1
+
+
+def test_a_model_of_one_way_is_refused(tmp_path, pictures, features):
+    model = write_model(
+        tmp_path / "models", "fixed", "inpaint", size={"kind": "fixed", "height": 32, "width": 32, "fit": "resize"}
+    )
+    with pytest.raises(SweepImpossible, match="one way"):
+        run(request_of(model, pictures, features))
+
+
+def test_written_rules_leave_the_rest_of_the_manifest_as_it_was(model):
+    before = read_manifest(model)
+    rules = FillRules(measured="here", rules=(FillRule(longest_side=64, strategy="whole"),))
+    write_rules(model, rules)
+    after = read_manifest(model)
+    assert after.size.auto == rules
+    assert after.model_copy(update={"size": before.size}) == before
+    assert [path.name for path in model.iterdir()] == ["manifest.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(model):
+    rules = FillRules(measured="here", rules=(FillRule(strategy="whole"),))
+    (model / "manifest.json").rename(model / "manifest")
+    with pytest.raises(ModelError, match="manifest"):
+        write_rules(model, rules)
+
+
+def test_the_command_writes_rules_and_figures(model, pictures, features, tmp_path):
+    flags = ["--lpips-features", str(features), "--sizes", "64", "--per-cell", "1", "--engine", "fake", "--write"]
+    result = CliRunner().invoke(app, ["sweep", str(model), str(pictures), *flags, "--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 0, result.output
+    assert "wrote the rules" in result.output
+    written = read_manifest(model).size.auto
+    assert written.model_dump(mode="json") == json.loads((tmp_path / "out.json").read_text())["rules"]
+
+
+@pytest.mark.parametrize("flags", [["--sizes", "big"], ["--sizes", "8"], ["--compare", "--write"]])
+def test_the_command_refuses_what_cannot_be(model, pictures, features, flags):
+    result = CliRunner().invoke(
+        app, ["sweep", str(model), str(pictures), "--lpips-features", str(features), *flags], env={"COLUMNS": "200"}
+    )
+    assert result.exit_code == 2
