@@ -3,9 +3,11 @@
     .venv/bin/python -m benchmarks.host.request_trace [--side 256] [--save] [--json FILE]
 
 Server and client share a process, the engine is the fake one. A profile function on every thread of the server notes
-each call of a function of ours, from the connection to 100 ms after the reply. What the idle server calls (watches) is
-left out, and so are the store's threads, which save behind the reply; they are printed apart. The frames are those that
-are live while the decoder runs: its thread's, and those of the task that waits for the thread.
+each call of a function of ours, properties and comprehensions included, from the connection to 100 ms after the reply.
+What the idle server calls (watches) is left out, and so are the store's threads, which save behind the reply; they are
+printed apart. An arrow marks a file that hands on: it calls another file of ours. The others are asked, and answer by
+themselves. The frames are those that are live while the decoder runs: its thread's, and those of the task that waits
+for the thread.
 
 Exit status 1 where a bar is missed.
 """
@@ -19,6 +21,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,22 +43,26 @@ MOST_FRAMES = 9
 _ROOMS = tuple(str(ROOT / name) + "/" for name in ("service", "engines", "retouch"))
 _EXECUTOR = "concurrent/futures/thread.py"
 _SAVING_THREADS = "save"
-_IDLE_S = 1.5
-"""Longer than the periods of the watches that run ten times a second or twice."""
+_IDLE_S = 3.0
+"""Longer than the periods of the watches but for those that run once a minute."""
 _AFTER_S = 0.1
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of ours that was entered. root: the outermost one of ours on its thread's stack."""
+    """A function of ours that was entered.
+
+    root: the outermost one of ours on its thread's stack. caller: the nearest; None where there is none of ours.
+    """
 
     root: CodeType
     code: CodeType
+    caller: CodeType | None
     thread: str
 
     @property
     def file(self) -> str:
-        return self.code.co_filename.removeprefix(f"{ROOT}/")
+        return _file(self.code)
 
 
 @dataclass
@@ -77,7 +84,8 @@ class Recorder:
         code = frame.f_code
         if code.co_filename.startswith(_ROOMS):
             frames = list(_ours(frame))
-            self.calls.append(Call(frames[-1].f_code, code, threading.current_thread().name))
+            caller = frames[1].f_code if len(frames) > 1 else None
+            self.calls.append(Call(frames[-1].f_code, code, caller, threading.current_thread().name))
             if code is codec.decode.__code__ and not self.way:
                 task = _current_task() or getattr(self._thread, "maker", None)
                 own = [_name(one.f_code) for one in reversed(frames)]
@@ -127,6 +135,8 @@ class Report:
     """files: between socket and reply, in order, with the functions entered. frames: between route and decoder."""
 
     files: dict[str, list[str]]
+    handing_on: set[str]
+    """Those of the files that call another one."""
     behind: list[str]
     """Files that the store's threads enter alone."""
     frames: list[str]
@@ -162,15 +172,19 @@ def trace(side: int, save: bool) -> Report:
 def _report(calls: Sequence[Call], way: list[str]) -> Report:
     files: dict[str, list[str]] = {}
     behind: dict[str, None] = {}
+    handing_on: set[str] = set()
     for call in calls:
         if call.thread.startswith(_SAVING_THREADS):
             behind[call.file] = None
             continue
+        if call.caller is not None and (caller := _file(call.caller)) != call.file:
+            handing_on.add(caller)
         functions = files.setdefault(call.file, [])
         if call.code.co_name not in functions:
             functions.append(call.code.co_name)
     route = way.index(_name(routes.inpaint.__code__))
-    return Report(files, [file for file in behind if file not in files], way[route + 1 : -1])
+    left = [file for file in behind if file not in files]
+    return Report(files, handing_on & set(files), left, way[route + 1 : -1])
 
 
 def _recorded(recorder: Recorder, act: Callable[[], None], for_s: float) -> list[Call]:
@@ -230,15 +244,24 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
+def _file(code: CodeType) -> str:
+    return code.co_filename.removeprefix(f"{ROOT}/")
+
+
 def _name(code: CodeType) -> str:
-    return f"{code.co_filename.removeprefix(f'{ROOT}/')}:{code.co_name}"
+    return f"{_file(code)}:{code.co_name}"
 
 
 def print_report(report: Report) -> None:
     """Both lists as Markdown, each with its bar."""
-    print(f"Files from socket to reply: {len(report.files)} (at most {MOST_FILES})\n")
+    print(
+        f"Files from socket to reply: {len(report.files)} (at most {MOST_FILES}), {len(report.handing_on)} hand on.\n"
+    )
+    rooms = Counter(file.rpartition("/")[0] for file in report.files)
+    print(f"By room: {', '.join(f'{room} {count}' for room, count in rooms.most_common())}.\n")
     for number, (file, functions) in enumerate(report.files.items(), 1):
-        print(f"{number}. `{file}`: {', '.join(functions)}")
+        named = [function for function in functions if not function.startswith("<")]
+        print(f"{number}. {'→ ' if file in report.handing_on else ''}`{file}`: {', '.join(named)}")
     if report.behind:
         print(f"\nBehind the reply, on the store's threads: {', '.join(f'`{file}`' for file in report.behind)}")
     print(f"\nFrames between the route and the decoder: {len(report.frames)} (at most {MOST_FRAMES})\n")

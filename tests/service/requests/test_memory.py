@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from tests.service.conftest import Running, Serve
+from tests.service.conftest import Serve
 from tests.serving import image_files
 from tests.serving.waiting import wait_until
+
+Serve = Callable[..., Any]
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +43,7 @@ def slow(batch_s: float):
 
 
 @contextmanager
-def crowd(
-    running: Running, files: Files, count: int, headers: dict[str, str]
-) -> Iterator[list[Future[httpx.Response]]]:
+def crowd(running: Any, files: Files, count: int, headers: dict[str, str]) -> Iterator[list[Future[httpx.Response]]]:
     """So many requests at once, of which all but one wait for memory."""
     budget = running.service.pipeline.memory
     with running.client() as client, ThreadPoolExecutor(count) as pool:

@@ -1,4 +1,4 @@
-"""The protocol layer: a header of any size is not buffered."""
+"""The application: the short way to the image calls leaves nothing out; a header of any size is not buffered."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 from retouch.bench.load import allow_open_files
 from service.web import application
 from service.web.application import MAX_HEADER_BYTES
+from service.web.routes import image_calls
 
 Serve = Callable[..., Any]
 
@@ -243,3 +244,23 @@ def test_curl_that_offers_http2_gets_its_picture(serve: Serve, tmp_path: Path) -
     said = subprocess.run([*command, f"{url}/v1/inpaint"], capture_output=True, text=True, timeout=60, check=True)
     assert said.stdout == "200"
     assert (tmp_path / "filled.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_call_that_takes_work_goes_the_short_way() -> None:
+    assert {route.path for route in image_calls()} == {"/v1/inpaint", "/v1/translate", "/v1/generate"}
+
+
+def test_what_goes_the_short_way_is_counted_by_its_path_and_has_an_id(serve: Serve, files: dict[str, Any]) -> None:
+    with serve().client() as client:
+        reply = client.post("/v1/inpaint", files=files, headers={"X-Request-ID": "mine"})
+        assert (reply.status_code, reply.headers["x-request-id"]) == (200, "mine")
+        series = 'retouch_request_duration_seconds_count{code="200",endpoint="/v1/inpaint",model="photos/1"} 1.0'
+        assert series in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("path", ["/v1/inpaint", "/v1/translate", "/v1/generate"])
+def test_other_methods_and_errors_are_problems_as_everywhere(serve: Serve, path: str) -> None:
+    with serve().client() as client:
+        assert client.get(path).json()["code"] == "method_not_allowed"
+        refused = client.post(path, content=b"x", headers={"Content-Type": "text/plain"})
+        assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_type")
