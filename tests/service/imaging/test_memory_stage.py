@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import httpx
 import numpy as np
 import pytest
-from conftest import Running, Serve
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
+from tests.service.conftest import Running, Serve
 from tests.serving import image_files
 from tests.serving.waiting import wait_until
 
