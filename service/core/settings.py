@@ -61,9 +61,9 @@ class Settings(BaseModel):
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
     )
 
-    keys_file: str = Field("", description="API keys, as `retouch keys` makes them; empty: nobody is asked for one")
-    allow_anonymous: bool = Field(False, description="listen on a public address although nobody is asked for a key")
-    cors_origins: str = Field("", description="origins, with commas, whose pages may call the API; empty: none")
+    keys_file: str = Field("", description="file of API keys, as `retouch keys` makes it; empty: no key is needed")
+    allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
+    cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
     model_poll_s: float = Field(2.0, gt=0, description="seconds between looks for new model versions")
@@ -73,7 +73,7 @@ class Settings(BaseModel):
         "", description="model of /v1/generate when the request names none; empty: the request must name one"
     )
 
-    engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is here")
+    engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is available")
     engine_cache_dir: Path = Field(Path("cache"), description="compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     trt_level: int = Field(
@@ -104,13 +104,17 @@ class Settings(BaseModel):
     )
     results_url: str = Field(
         "",
-        description="s3://BUCKET/PREFIX: upload results there, from the spool in results_dir; empty: not",
+        description="s3://BUCKET/PREFIX: upload results there, by way of results_dir; empty: keep them in results_dir",
     )
-    s3_endpoint: str = Field("", description="of S3-compatible storage that is not AWS: http(s)://HOST:PORT")
-    s3_region: str = Field("", description="empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
-    upload_timeout_s: float = Field(30.0, gt=0, description="longest time that one try to send or fetch may take")
-    results_max_age_h: float = Field(0.0, ge=0, description="delete stored results that are older, in hours; 0: never")
-    results_max_gb: float = Field(0.0, ge=0, description="keep at most that much of them, in GiB; 0: no limit")
+    s3_endpoint: str = Field("", description="address of S3-compatible storage other than AWS: http(s)://HOST:PORT")
+    s3_region: str = Field("", description="region of the bucket; empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
+    upload_timeout_s: float = Field(
+        30.0, gt=0, description="longest time that one try to send or fetch a result may take"
+    )
+    results_max_age_h: float = Field(0.0, ge=0, description="delete stored results after that many hours; 0: never")
+    results_max_gb: float = Field(
+        0.0, ge=0, description="delete the oldest stored results over that many GiB; 0: no limit"
+    )
     spool_max_items: int = Field(
         512, ge=1, description="results waiting to be saved, of 2 MiB each on average; when full, new work is refused"
     )
@@ -120,10 +124,12 @@ class Settings(BaseModel):
     )
 
     webhook_secret_file: str = Field(
-        "", description="whsec_BASE64, one a line: signs the webhooks of jobs; without it there are none"
+        "", description="file of secrets (whsec_BASE64, one a line) that sign the webhooks of jobs; empty: no webhooks"
     )
-    webhook_hosts: str = Field("", description="where they may go: a.example.com,*.example.org; empty: any public host")
-    webhook_private: bool = Field(False, description="let them go to private addresses and over http://")
+    webhook_hosts: str = Field(
+        "", description="hosts that webhooks may go to: a.example.com,*.example.org; empty: any public host"
+    )
+    webhook_private: bool = Field(False, description="allow webhooks to private addresses and over http://")
 
     drain_delay_s: float = Field(
         0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before new work is refused"

@@ -1,4 +1,4 @@
-"""A result by its id, wherever it is: durable already, or still on its way there."""
+"""Finding a result by its id, in the spool or in the storage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from service.saving.write_queue import Waiting
 
 @dataclass(frozen=True, slots=True)
 class ResultFinder:
-    """Thread-safe; its methods block.
+    """Looks for results in memory, in the spool and in the storage. Thread-safe; its methods block.
 
-    waiting: the results of this process that are not durable yet; others change it meanwhile.
+    waiting: the results of this process that are not durable yet; other threads change it meanwhile.
     """
 
     waiting: Mapping[str, Waiting]
@@ -38,15 +38,20 @@ class ResultFinder:
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
     def to_save(self, group: Sequence[Waiting]) -> tuple[list[Spooled], list[str]]:
-        """What is to be saved of them, and the ids of those that are nowhere any more. Raises OSError, as `sidecar`."""
+        """The spooled results of a group, and the ids of those found neither in the spool nor in the storage.
+
+        Raises:
+            OSError: the spool cannot be read.
+            ServiceError: as `Storage.read_sidecar`.
+        """
         found = {waiting.id: waiting.remembered or self.spool_files.read(waiting.id) for waiting in group}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         return [spooled for spooled in found.values() if spooled], lost
 
     def _in_spool(self, result_id: str) -> Spooled | None:
-        """Before a look into the storage: a result leaves the spool only when it is there."""
-        waiting = self.waiting.get(result_id)  # one look needs no lock
+        """The result if it is spooled. Ask before the storage: a result leaves the spool only once stored."""
+        waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
         if waiting and (remembered := waiting.remembered):
             return remembered
         try:

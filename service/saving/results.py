@@ -1,4 +1,4 @@
-"""What is handed to the store of results, and what it hands out."""
+"""Results as they are handed to the store, and the reservations and observers that go with them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from service.saving.storage.contract import SUFFIXES, is_result_id
 
 
 class SaveObserver(Protocol):
-    """Told about every save, from the writer threads; must not block."""
+    """Counts saves; called on the writers' threads, which it must not block."""
 
     def saved(self, lag_s: float) -> None:
-        """A result became durable `lag_s` seconds after `put`."""
+        """Count a result that became durable `lag_s` seconds after `put`."""
 
     def save_failed(self) -> None:
-        """One try failed; the result is kept and tried again."""
+        """Count a try that failed; its results are kept and tried again."""
 
 
 class Unobserved:
-    """A SaveObserver for whom it may concern: nobody."""
+    """A SaveObserver that counts nothing."""
 
     def saved(self, lag_s: float) -> None:
-        """Nothing is done."""
+        """Do nothing."""
 
     def save_failed(self) -> None:
-        """Nothing is done."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where time comes from."""
+    """The clocks of the store, which tests replace."""
 
     now: Callable[[], float] = time.monotonic
-    """Seconds, for lags and rates."""
+    """Monotonic seconds, for lags and rates."""
     wall: Callable[[], datetime] = field(default=lambda: datetime.now(timezone.utc))
-    """For the sidecar's `created`."""
+    """The time of day, for the sidecar's `created`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A finished reply.
+    """One encoded picture and its sidecar, ready to be saved.
 
     id: 32 hexadecimal digits (uuid4().hex).
     sidecar: JSON values; the store adds id, created, media_type, bytes and sha256.
-    on_saved: told, on the writer's thread, that it became durable, and how many seconds after `put`.
+    on_saved: called on a writer's thread when it is durable, with the seconds since `put`.
     """
 
     id: str
@@ -59,11 +59,11 @@ class StoredResult:
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
     def whole_sidecar(self, created: datetime) -> dict[str, Any]:
-        """With what the store knows but the digest; a copy, which nobody changes later.
+        """The sidecar with all that the store adds, except the digest; a copy.
 
         Raises:
             ValueError: a bad id or media type.
-            TypeError: it is not JSON.
+            TypeError: the sidecar holds a value that is not JSON.
         """
         if not is_result_id(self.id) or self.media_type not in SUFFIXES:
             raise ValueError(f"cannot store {self.id!r} of type {self.media_type!r}")
@@ -74,16 +74,16 @@ class StoredResult:
 
 
 class Reservation:
-    """Room promised in the spool; `put` uses it, `release` or leaving its `with` block gives an unused one back."""
+    """Room promised in the spool. `put` uses it; `release` or the end of its `with` gives an unused one back."""
 
     def __init__(self, estimate: int, release: Callable[[Reservation], None]) -> None:
         self.estimate = estimate
         self.open = True
-        """Neither used nor given back; changed under the store's lock only."""
+        """Neither used nor given back; changed under the backlog's lock only."""
         self._release = release
 
     def release(self) -> None:
-        """Give the room back; does nothing when it was used or given back already."""
+        """Give the room back, unless it was used or given back already."""
         self._release(self)
 
     def __enter__(self) -> Reservation:

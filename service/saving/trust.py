@@ -19,14 +19,14 @@ from service.saving.write_queue import Waiting
 
 
 class Left(NamedTuple):
-    """Promised results that are not durable when the process ends."""
+    """How many accepted results are not durable when the process ends."""
 
     spooled: int = 0
-    """In the spool, for the next start."""
+    """In the spool: the next start saves them."""
     unsure: int = 0
-    """There too, but the disk failed to sync them: the next start may find them damaged."""
+    """In the spool, but the disk failed to sync them: the next start may find them damaged."""
     lost: int = 0
-    """Nowhere."""
+    """Found neither in the spool nor in the storage."""
 
     @property
     def total(self) -> int:
@@ -35,7 +35,7 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpoolTrust:
-    """Thread-safe; its methods block."""
+    """Keeps results safe whose spool file may be damaged. Thread-safe; its methods block."""
 
     spool_files: SpoolFiles
     storage: Storage
@@ -45,8 +45,8 @@ class SpoolTrust:
         """Make results that could not be saved outlive the machine, each synced in the spool.
 
         Args:
-            group: the caller's own: nobody else saves them meanwhile.
-            everyone: all that wait; those in a file that cannot be relied on any more are kept in memory.
+            group: results that the caller has taken: no other thread saves them meanwhile.
+            everyone: all waiting results; those in a file that cannot be trusted any more are kept in memory.
         """
         for waiting in group:
             if waiting.remembered and self.disk.why:
@@ -61,7 +61,7 @@ class SpoolTrust:
                 self._remember(everyone)
 
     def left(self, everyone: Iterable[Waiting], lost: int) -> Left:
-        """What becomes of those that wait if the process ends now, beside those that are lost already; reads each."""
+        """Count what becomes of waiting results if the process ends now; `lost` ones are added. Reads each."""
         spooled = unsure = 0
         for waiting in everyone:
             if not self._is_there(waiting):

@@ -1,4 +1,4 @@
-"""Which of the waiting results go to the storage together, and when: as many as wait, in order of arrival.
+"""The queue of results to be saved: which go to the storage together, and when.
 
 `WriteQueue` decides and does nothing else: no locks, no threads. `Backlog` guards it.
 """
@@ -14,8 +14,8 @@ from service.saving.spool.segment import Spooled
 MOST_BYTES = 64 * 2**20
 """The most bytes that are written at once, and so held in memory at once."""
 GATHER_S = 0.1
-"""So long a result waits at most for others that are on their way: saved together they cost less, and meanwhile no
-saving thread takes the interpreter from those who compute replies."""
+"""The longest that a result waits for others that are on their way: saved together they cost less, and meanwhile no
+writer takes the interpreter from threads that compute replies."""
 
 
 @dataclass(slots=True)
@@ -27,14 +27,14 @@ class Waiting:
     """Bytes of its image."""
     since: float
     remembered: Spooled | None = None
-    """Itself, where the spool cannot be relied on (trust.py)."""
+    """The result itself, where the spool cannot be trusted (trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
-    """It, or one that it was written with, was not taken: it goes by itself from now on, and holds up nobody."""
+    """Saving it, or a group with it, has failed: it is saved by itself from now on and delays no other."""
 
 
 class WriteQueue:
-    """Results that no thread is writing."""
+    """Results that no writer has taken, in order of arrival."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -52,14 +52,14 @@ class WriteQueue:
 
         Args:
             now: in seconds, of the clock that `Waiting.since` was read from.
-            coming: promised results that are not here yet.
+            coming: reservations whose results have not arrived yet.
         """
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._most:
             return 0.0
         return max(0.0, self._queue[0].since + GATHER_S - now)
 
     def take(self) -> list[Waiting]:
-        """The next that go together; at least one, unless there is none."""
+        """Take the results that are saved together next; none if the queue is empty."""
         group: list[Waiting] = []
         size = 0
         while self._queue and len(group) < self._most:

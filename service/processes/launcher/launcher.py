@@ -1,7 +1,7 @@
 """Starts the processes, starts them again when they die, and ends them in order. It does nothing else.
 
 Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On a signal
-front ends drain first; engine processes end when nobody is left who could ask them.
+front ends drain first; engine processes end once no front end is left.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Launcher:
     """The parent of all processes.
 
     Args:
-        settings: all knobs; `workers` is at least 1.
+        settings: of the server; `workers` is at least 1.
         stack: closes what it holds.
     """
 
@@ -104,7 +104,7 @@ class Launcher:
 
     def _look(self, now: float) -> None:
         still_s, self._looked_at = now - self._looked_at, now
-        if still_s > self._settings.hang_timeout_s / 2:  # the machine stood still: nobody could show life meanwhile
+        if still_s > self._settings.hang_timeout_s / 2:  # the machine stood still: no process could show life meanwhile
             _log.warning("the launcher stood still; processes get time to show life", for_s=round(still_s, 1))
             self._watching_since = now
         for child in self._children:
@@ -128,11 +128,15 @@ class Launcher:
             child.start(now)
 
     def _is_needed(self, child: Child, alive: bool) -> bool:
-        """Once the end has begun, only engine processes for front ends that still finish their requests."""
+        """Whether to start it again. During shutdown: only engine processes, while front ends finish requests."""
         return not self._signalled or (alive and child in self._engines)
 
     def _ended(self, child: Child, status: int) -> None:
-        if self._signalled and status in (0, -signal.SIGTERM, -signal.SIGHUP):  # the latter before it served anybody
+        if self._signalled and status in (
+            0,
+            -signal.SIGTERM,
+            -signal.SIGHUP,
+        ):  # SIGHUP: before it served its first request
             return
         if self._signalled:
             self._clean = False
@@ -189,7 +193,7 @@ class Launcher:
             start_new_session=True,  # Ctrl-C is for the launcher alone, which ends its processes in order
         )
         assert process.stdin is not None  # noqa: S101 -- asked for above
-        with suppress(BrokenPipeError), process.stdin:  # killed at once: seen at the next look
+        with suppress(BrokenPipeError), process.stdin:  # it was killed at once: the next look finds that
             process.stdin.write(assignment.model_dump_json().encode())
         return process
 

@@ -1,4 +1,4 @@
-"""What the launcher decides: which processes there are, what each gets, and when one is started again."""
+"""Decisions of the launcher: which processes there are, what each gets, and when one is started again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.core.settings import Settings
 _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 _DIVIDED = ("max_memory_mb", "spool_max_items")
 """Limits of memory and of the spool. `max_queue_size` holds for all front ends together: the status board counts."""
-_LIVED_WELL_S = 10.0
+_RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
 
@@ -25,7 +25,7 @@ def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/d
 
 
 def divided(settings: Settings, cores: int) -> Settings:
-    """A front end's share of the settings, rounded up."""
+    """The settings of one front end: limits of memory are divided among all and rounded up."""
     whole = settings.model_dump()
     share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}
     threads = settings.codec_threads or max(1, math.ceil(cores / settings.workers))
@@ -34,11 +34,11 @@ def divided(settings: Settings, cores: int) -> Settings:
 
 @dataclass(slots=True)
 class Restarts:
-    """Pauses before a process is started again: none after a good life, else doubling."""
+    """Pauses before a process is started again: none after it ran well, else doubling."""
 
     failures: int = 0
 
     def pause_s(self, lived_s: float) -> float:
-        """The pause after one that lived that long."""
-        self.failures = 0 if lived_s >= _LIVED_WELL_S else self.failures + 1
+        """The pause in seconds after a process that lived that long."""
+        self.failures = 0 if lived_s >= _RAN_WELL_S else self.failures + 1
         return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

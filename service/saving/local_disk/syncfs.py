@@ -1,9 +1,9 @@
-"""Files written with few calls; and one wait for all that has changed in a file system: syncfs(2).
+"""One sync for all changes in a file system, syncfs(2); and files written with few system calls.
 
-Thirty files that are synced one by one are as many waits for the device; this is one. It also waits for what others
-have written there. From Linux 5.8 on it fails if a write to the device has failed since the descriptor was opened;
-before, and elsewhere, nobody would be told, so there it is not used. Nor on a file system that is not known to do all
-at syncfs that it does at fsync: one in user space (FUSE) is not even asked.
+Thirty files that are synced one by one are thirty waits for the device; this is one. It also waits for what other
+programs have written there. From Linux 5.8 on it fails if a write has failed since the descriptor was opened; before,
+and on other systems, errors are not reported, so it is not used there. Nor is it used on a file system that may do less
+at syncfs than at fsync: FUSE does not even receive it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATFS_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Of a file system, from when this was opened."""
+    """The changes in a file system since `descriptor` was opened."""
 
     descriptor: int
 
@@ -34,7 +34,7 @@ class Changes:
         """Wait until they are on the device.
 
         Raises:
-            OSError: some are not and will not be; whose they are is not told.
+            OSError: some are lost; which ones is not known.
         """
         if ctypes.CDLL(None, use_errno=True).syncfs(self.descriptor):
             code = ctypes.get_errno()
@@ -56,7 +56,7 @@ def changes_of(folder: Path) -> Iterator[Changes]:
 
 
 def write_file(path: Path, pieces: Sequence[bytes]) -> None:
-    """Write these pieces, one behind the other, as a whole file, and wait for nothing.
+    """Write these pieces, one after the other, as a whole file, without a sync.
 
     Raises:
         OSError: the disk is full or failing; a part of the file may be there.
@@ -69,7 +69,7 @@ def write_file(path: Path, pieces: Sequence[bytes]) -> None:
 
 
 def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
-    """Write these pieces to that place of an open file: in one call as a rule.
+    """Write these pieces at that offset of an open file, usually in one system call.
 
     Raises:
         OSError: as `write_file`; a full disk takes a part and fails on the rest.
@@ -85,7 +85,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
 
 
 def kind_of(folder: Path) -> int:
-    """The number that Linux has for the kind of file system that holds `folder`; 0 where it does not say."""
+    """Linux's number for the type of the file system that holds `folder`; 0 where it is not known."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
     if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
         return 0
@@ -93,11 +93,11 @@ def kind_of(folder: Path) -> int:
 
 
 def is_synced_whole(kind: int) -> bool:
-    """Whether the sync of a file system of that kind makes durable what the syncs of its files would."""
+    """Whether syncfs on that type of file system makes durable what a sync of each file would."""
     return kind in _SYNCED_WHOLE
 
 
 def syncs_tell_errors(system: str, release: str) -> bool:
-    """Whether the sync of a file system fails when a write did, on a system as `uname -s` and `uname -r` name it."""
+    """Whether syncfs reports failed writes, on the system that `uname -s` and `uname -r` name."""
     number = re.match(r"(\d+)\.(\d+)", release)
     return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _TELLS_ERRORS_SINCE

@@ -1,4 +1,4 @@
-"""The waiting room of results that are not on disk yet: how much it holds, and when a refused client should return.
+"""The capacity of the spool: how many results may wait to be saved, and when a refused client should return.
 
 `Spool` decides and does nothing else: no locks, no threads, no clock. `Backlog` guards it.
 """
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from service.core.errors import Overloaded
 
 DRAIN_WINDOW_S = 30.0
-"""Saves older than this say nothing about how fast the disk is now."""
+"""Older saves do not count towards how fast results are saved now."""
 UNKNOWN_DRAIN_RETRY_S = 5.0
-"""Asked for when nothing was saved lately: the disk fails, or has only just been given work."""
+"""The pause when nothing was saved lately: the disk fails, or has only just been given work."""
 LONGEST_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """How many results, and how many bytes of them, may wait for the disk."""
+    """How many results, and how many bytes, may be promised and waiting together."""
 
     max_items: int
     max_bytes: int
@@ -95,12 +95,12 @@ class Spool:
         self.inherit(size)
 
     def inherit(self, size: int) -> None:
-        """A waiting result of a dead process, which was promised room there."""
+        """Count a waiting result that has no reservation here: a dead process left it."""
         self.waiting_items += 1
         self.waiting_bytes += size
 
     def drain(self, size: int, now: float) -> None:
-        """A waiting result is durable."""
+        """Forget a waiting result of `size` bytes that has become durable at `now`."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
         self._saved.append(_Saved(now, size))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +16,6 @@ from engines.manifest import Manifest
 from tests.service.conftest import Serve
 from tests.serving import image_files
 from tests.serving.waiting import wait_until
-
-Serve = Callable[..., Any]
 
 pytestmark = pytest.mark.slow
 
