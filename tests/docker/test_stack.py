@@ -31,7 +31,6 @@ from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 from tests.fakes.nvml import FakeNvml
 
 pytestmark = pytest.mark.slow
-
 ROOT = DOCKER.parent
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 CADDY = Path(sys.executable).with_name("caddy")

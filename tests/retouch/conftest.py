@@ -95,7 +95,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str | bytes]:
     with PushMultipartParser(parse_options_header(content_type)[1]["boundary"]) as parser:
         for event in parser.parse(body):
             if isinstance(event, MultipartSegment):
-                name = event.name
+                name = event.name  # type: ignore[assignment]
                 sent[name] = b""
                 fields |= {name} if event.filename is None else set()
             elif event:

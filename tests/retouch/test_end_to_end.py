@@ -108,7 +108,7 @@ def drawing_models(root: Path) -> Path:
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
     for name, fields in changes.items():
         (root / name / "1").mkdir(parents=True)
-        (root / name / "1" / "manifest.json").write_text(json.dumps({**shipped, **fields, "name": name, "version": 1}))
+        (root / name / "1" / "manifest.json").write_text(json.dumps({**shipped, **fields, "name": name, "version": 1}))  # type: ignore[dict-item]
     return root
 
 

@@ -94,7 +94,7 @@ def test_another_bar_is_another_decision(publish, tmp_path):
 
 
 def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch):
-    class OldProcessor(openvino.Core):
+    class OldProcessor(openvino.Core):  # type: ignore[name-defined]
         def get_property(self, device: str, name: str) -> object:
             return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
 

@@ -153,7 +153,7 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
     with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, disk=state, threads=1, backoff=QUICK) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        eventually(lambda: state.why)
+        eventually(lambda: state.why)  # type: ignore[return-value]
         (suspect,) = owner.folder.glob("*.log")
         assert store.left() == (0, 1, 0)
         suspect.write_bytes(b"")  # as after its pages were dropped
