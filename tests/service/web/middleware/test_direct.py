@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from service.web.routes import image_calls
+from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 
@@ -25,8 +26,8 @@ def test_what_goes_the_short_way_is_counted_by_its_path_and_has_an_id(serve: Ser
 
 
 @pytest.mark.parametrize("path", ["/v1/inpaint", "/v1/translate", "/v1/generate"])
-def test_other_methods_and_errors_are_problems_as_everywhere(serve: Serve, path: str) -> None:
-    with serve().client() as client:
+def test_other_methods_and_errors_are_problems_as_everywhere(server: Running, path: str) -> None:
+    with server.client() as client:
         assert client.get(path).json()["code"] == "method_not_allowed"
         refused = client.post(path, content=b"x", headers={"Content-Type": "text/plain"})
         assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_type")
