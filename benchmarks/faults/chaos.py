@@ -96,7 +96,7 @@ class Run:
         await asyncio.sleep(self.plan.warm_up_s)
         now = time.monotonic()
         self.usual_s = statistics.median(self.asker.ledger.good_between(self.begun, now))
-        rng, names = random.Random(self.plan.seed), []
+        rng, names = random.Random(self.plan.seed), []  # type: ignore[var-annotated]
         while time.monotonic() < self.begun + self.plan.seconds:
             if not names:
                 names = sorted(chosen)

@@ -119,7 +119,7 @@ async def missing_results(ledger: Ledger, client: Client, patience_s: float = 60
     promised = {location: e.digest for e in ledger.exchanges for location in e.locations if e.digest}
     end = time.monotonic() + patience_s
     while True:
-        left, missing = list(promised.items()), {}
+        left, missing = list(promised.items()), {}  # type: ignore[var-annotated]
         await asyncio.gather(*(_look(client, left, missing) for _ in range(8)))
         if not missing or time.monotonic() > end:
             return [f"{location}: {status}" for location, status in missing.items()]

@@ -86,7 +86,7 @@ def _fill_caches(job: Job, manifest: Manifest) -> None:
 
 def _opened(job: Job, manifest: Manifest) -> Engine:
     options = EngineOptions(
-        job.engine,  # type: ignore[arg-type]
+        job.engine,
         cache_dir=Path(job.arguments.work) / "cache",
         max_batch=max(job.arguments.batches),
         trt_level=job.arguments.trt_level,
@@ -171,7 +171,7 @@ def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
     spent: dict[str, float] = {}
     times = 10
 
-    class Profiler(runtime._library.module.IProfiler):  # type: ignore[misc,name-defined] # noqa: SLF001 -- as above
+    class Profiler(runtime._library.module.IProfiler):  # type: ignore[name-defined]  # noqa: SLF001 -- as above
         def report_layer_time(self, name: str, ms: float) -> None:
             spent[name] = spent.get(name, 0.0) + ms / times
 

@@ -51,7 +51,8 @@ def main() -> None:
     started = time.monotonic()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # the reference is FP32
     torch.set_grad_enabled(False)
-    engines.cuda.inductor.require_parity = lambda *_: "compared with torch FP32 by the benchmark"  # needs no ONNX graph
+    # needs no ONNX graph
+    engines.cuda.inductor.require_parity = lambda *_: "compared with torch FP32 by the benchmark"  # type: ignore[attr-defined]
     chosen = [case for case in (TINY_CASES if arguments.tiny else CASES) if _wanted(case, arguments.only)]
     rows: list[Row] = []
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

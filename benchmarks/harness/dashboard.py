@@ -66,7 +66,7 @@ def draw_lines(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
         values = [[dict(zip(line[0], line[1], strict=True)).get(at, 0.0) for at in times] for _, line in labelled]
         axes.stackplot(times, np.nan_to_num(values), labels=[label for label, _ in labelled], alpha=0.7)
     else:
-        for label, (times, values) in labelled:
+        for label, (times, values) in labelled:  # type: ignore[assignment]
             axes.plot(times, values, label=label, linewidth=1)
     axes.set_ylim(bottom=0)
     if any(label for label, _ in labelled):
@@ -105,7 +105,7 @@ def draw(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
     else:
         draw_lines(axes, panel, found)
     if axes.get_xticks().size:
-        axes.xaxis.set_major_formatter(mpl.dates.DateFormatter("%H:%M"))
+        axes.xaxis.set_major_formatter(mpl.dates.DateFormatter("%H:%M"))  # type: ignore[attr-defined]
 
 
 def main() -> None:

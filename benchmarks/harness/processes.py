@@ -35,7 +35,7 @@ class Server:
         client = self.client()
         while True:
             with contextlib.suppress(OSError):
-                if await probe(client):  # type: ignore[misc]
+                if await probe(client):
                     client.close()
                     await asyncio.sleep(0)  # it is closed in the loop's next round
                     return

@@ -27,11 +27,11 @@ def snapshot(server: int, engine_processes: int, front_ends: int) -> Snapshot:
     kinds = ["engine"] * engine_processes + ["front_ends"] * front_ends
     children = sorted(parent.children(), key=lambda child: child.pid)  # engine processes are started first
     for kind, child in zip(kinds, children, strict=False):
-        seconds[kind] += sum(child.cpu_times()[:2])
+        seconds[kind] += sum(child.cpu_times()[:2])  # type: ignore[assignment]
     usable = os.sched_getaffinity(0)
     for core, times in enumerate(psutil.cpu_times(percpu=True)):
         if core in usable:
-            seconds["machine"] += sum(times) - times.idle - times.iowait - times.guest - times.guest_nice
+            seconds["machine"] += sum(times) - times.idle - times.iowait - times.guest - times.guest_nice  # type: ignore[assignment]
     return seconds
 
 

@@ -87,7 +87,7 @@ def cpu_seconds() -> Counter[str]:
             continue
         for kind in ("ProxyActor", "ServeReplica"):
             if title and title[0].startswith("ray::") and kind in title[0]:
-                seconds[kind] += times.user + times.system
+                seconds[kind] += times.user + times.system  # type: ignore[assignment]
     return seconds
 
 

@@ -53,7 +53,7 @@ def install(switch: Switch) -> None:
         open_tracer(self, tracer, *more)
 
     Service.tracer = property(tracer_if_on)  # type: ignore[assignment,method-assign]
-    tracing.RequestTracer.__init__ = opened  # type: ignore[method-assign]
+    tracing.RequestTracer.__init__ = opened  # type: ignore[method-assign, assignment]
     for kind, names in (
         (Metrics, ("request_done", "stages_done", "batch_done")),
         (Histogram, ("observe",)),

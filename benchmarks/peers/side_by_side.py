@@ -140,14 +140,14 @@ async def abandon(contender: Contender, client: Client, folder: Path, request: b
         connection.transport.abort()
     previous = -1
     while (now := await _executed(contender, client, folder)) != previous:
-        previous = now
+        previous = now  # type: ignore[assignment]
         await asyncio.sleep(1.0)
     return ABANDONED - answered, max(0, (now or 0) - before - answered)
 
 
 async def _executed(contender: Contender, client: Client, folder: Path) -> int | None:
     if contender.executed is not None:
-        return int(await contender.executed(client, folder))  # type: ignore[misc]
+        return int(await contender.executed(client, folder))
     count = folder / "executed"
     return count.stat().st_size if count.exists() else None
 

@@ -91,7 +91,7 @@ def decode(photo: bytes, mask: bytes | None) -> tuple[np.ndarray, np.ndarray]:
     picture = simplejpeg.decode_jpeg(photo)
     if not mask:
         return picture, np.zeros((1, 1), np.bool_)
-    return picture, cv2.imdecode(np.frombuffer(mask, np.uint8), cv2.IMREAD_GRAYSCALE) >= 128
+    return picture, cv2.imdecode(np.frombuffer(mask, np.uint8), cv2.IMREAD_GRAYSCALE) >= 128  # type: ignore[operator, return-value]
 
 
 def encode(picture: np.ndarray) -> bytes:

@@ -6,15 +6,13 @@ These tests have an environment of their own (`make clients`) and are no part of
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.serving.waiting import wait_until
+from tests.serving.served_process import ServedProcess
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data"
@@ -38,28 +36,10 @@ def models_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def url(models_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where a server runs, that of the checkout's own environment."""
-    folder = tmp_path_factory.mktemp("server")
-    command = [ROOT / ".venv/bin/retouch", "serve", "--port=0", "--engine=fake"]
-    folders = [f"--models-dir={models_dir}", f"--results-dir={folder / 'results'}"]
-    log = folder / "log"
-    with log.open("wb") as file:
-        server = subprocess.Popen(
-            [*command, *folders], stderr=file, env={**os.environ, "RETOUCH_ENGINE_CACHE_DIR": str(folder / "cache")}
-        )
-
-    def address() -> str:
-        assert server.poll() is None, log.read_text("utf-8")
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line.endswith("}")]
-        return next((str(line["url"]) for line in lines if "url" in line), "")
-
-    try:
-        wait_until(address, 120)
-        found = address()
-        wait_until(lambda: httpx.get(f"{found}/readyz").status_code == 200)
-        yield found
-    finally:
-        server.terminate()
-        server.wait(60)
+    command = [ROOT / ".venv/bin/retouch", "serve"]
+    with ServedProcess(tmp_path_factory.mktemp("server"), command=command, models_dir=models_dir) as served:
+        yield served.url
+        served.terminate()
 
 
 @pytest.fixture(scope="session")

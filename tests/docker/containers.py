@@ -11,8 +11,7 @@ import os
 import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,13 +131,6 @@ def stopped(process: subprocess.Popen[str], image: Image, timeout_s: float) -> i
     finally:
         process.kill()
         process.wait(10)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
 
 
 def missing_tools() -> str:

@@ -18,7 +18,8 @@ import pytest
 from PIL import Image as Picture
 
 from tests.docker import containers
-from tests.docker.containers import ROOT, Container, Image, stopped, wait_until
+from tests.docker.containers import ROOT, Container, Image, stopped
+from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +29,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from service.telemetry.gpu_gauges import GpuGauges
 from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 from tests.fakes.nvml import FakeNvml
+from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
 ROOT = DOCKER.parent
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 CADDY = Path(sys.executable).with_name("caddy")
@@ -44,13 +44,6 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def answers(url: str, **options: Any) -> bool:

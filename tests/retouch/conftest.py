@@ -19,6 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.serving.waiting import wait_until
+
 TEST_DATA = Path(__file__).parents[1] / "data"
 
 
@@ -95,7 +97,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str | bytes]:
     with PushMultipartParser(parse_options_header(content_type)[1]["boundary"]) as parser:
         for event in parser.parse(body):
             if isinstance(event, MultipartSegment):
-                name = event.name
+                name = event.name  # type: ignore[assignment]
                 sent[name] = b""
                 fields |= {name} if event.filename is None else set()
             elif event:
@@ -117,9 +119,7 @@ def contract() -> Iterator[Contract]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            time.sleep(0.005)
+        wait_until(lambda: server.started or not thread.is_alive())
         contract.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         yield contract
     finally:

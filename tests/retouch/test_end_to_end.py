@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
+from tests.serving.served_process import ServedProcess
 
 pytestmark = pytest.mark.slow
 
@@ -29,30 +27,9 @@ HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `retouch serve` with the shipped models' manifests and the fake engine."""
-    folder = tmp_path_factory.mktemp("server")
-    arguments = ["serve", "--port", "0", *HERE, "--results-dir", folder / "results"]
-    with (folder / "log").open("w") as log:  # a file: a pipe that nobody reads would stop the server when it is full
-        process = subprocess.Popen(
-            [sys.executable, "-m", "retouch", *arguments, "--engine-cache-dir", folder / "cache"], stderr=log
-        )
-    try:
-        yield wait_until_ready(folder / "log", process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        status = process.wait(30)
-    assert status == 0
-
-
-def wait_until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """The address, once the server says it and its models are loaded."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] + line[-1:] == "{}"]
-        url = next((line["url"] for line in lines if "url" in line), None)
-        if url and httpx.get(f"{url}/readyz").status_code == 200:
-            return str(url)
-        time.sleep(0.05)
-    raise AssertionError(f"the server did not get ready: {log.read_text('utf-8')}")
+    with ServedProcess(tmp_path_factory.mktemp("server")) as served:
+        yield served.url
+        assert served.terminate() == 0
 
 
 def run(*arguments: object) -> Result:
@@ -108,7 +85,7 @@ def drawing_models(root: Path) -> Path:
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
     for name, fields in changes.items():
         (root / name / "1").mkdir(parents=True)
-        (root / name / "1" / "manifest.json").write_text(json.dumps({**shipped, **fields, "name": name, "version": 1}))
+        (root / name / "1" / "manifest.json").write_text(json.dumps({**shipped, **fields, "name": name, "version": 1}))  # type: ignore[dict-item]
     return root
 
 

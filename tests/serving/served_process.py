@@ -1,4 +1,4 @@
-"""The real command in a process of its own, which a test may kill."""
+"""The real command in a process of its own, which a test may signal or kill; also one that starts others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,37 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
 
+from tests.serving.waiting import wait_until
+
 ROOT = Path(__file__).parents[2]
+SERVE = (sys.executable, "-m", "retouch", "serve")
+LONGEST_START_S = 120.0
+"""On a machine that is busy."""
 
 
 class ServedProcess:
-    """`retouch serve` with the fake engine on a free port; `start` after `kill` is a restart on the same folders."""
+    """`retouch serve` with the fake engine on a free port; `start` after `kill` is a restart on the same folders.
 
-    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None, **settings: object) -> None:
-        self._folder = folder
-        self._environ = {**os.environ, **(environ or {})}
-        self._starts = 0
-        self._settings = {
+    Args:
+        folder: for its results, its caches and its log.
+        environ: more variables.
+        command: what is started; it reads its settings from the environment.
+        settings: replace the tests' own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        environ: Mapping[str, str] | None = None,
+        command: Sequence[str | Path] = SERVE,
+        **settings: object,
+    ) -> None:
+        chosen = {
             "port": 0,
             "models_dir": ROOT / "models",
             "engine": "fake",
@@ -30,33 +44,56 @@ class ServedProcess:
             "engine_cache_dir": folder / "cache",
             **settings,
         }
+        variables = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
+        self._folder, self._command, self._starts = folder, command, 0
+        self._environ = {**os.environ, **variables, **(environ or {})}
+        self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
-        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The process of the last start."""
+        assert self._process is not None, "it was never started"
+        return self._process
 
     @property
     def log(self) -> str:
-        """Of all starts."""
-        return "".join(path.read_text("utf-8") for path in sorted(self._folder.glob("log*")))
+        """What all starts have written."""
+        return "".join(path.read_text("utf-8") for path in sorted(self._folder.glob("served-*.log")))
 
-    def start(self) -> ServedProcess:
-        self._starts += 1
-        log = self._folder / f"log{self._starts}"
-        arguments = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "retouch", "serve", *arguments], stderr=file, cwd=ROOT, env=self._environ
-            )
-        self.url = _until_ready(log, self.process)
+    def lines(self, event: str) -> list[dict[str, object]]:
+        """The log's lines of an event, oldest first, but for a last line that is half written."""
+        whole, _, _ = self.log.rpartition("\n")
+        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [line for line in found if line.get("event") == event]
+
+    def start(self, *, ready: bool = True) -> ServedProcess:
+        """Start it and wait until it listens, and until it is ready; AssertionError with its log if it ends before."""
+        before = len(self.lines("serving"))
+        self.launch()
+        wait_until(lambda: len(self.lines("serving")) > before or self._ended(), LONGEST_START_S)
+        self.url = str(self.lines("serving")[-1]["url"])
+        if ready:
+            wait_until(lambda: self._ended() or httpx.get(f"{self.url}/readyz").status_code == 200, LONGEST_START_S)
         return self
+
+    def launch(self) -> None:
+        """Start it and wait for nothing."""
+        self._starts += 1
+        with (self._folder / f"served-{self._starts}.log").open("wb") as file:
+            self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
+
+    def _ended(self) -> bool:
+        assert self.process.poll() is None, f"the server ended: {self.log}"
+        return False
 
     def kill(self) -> None:
         """As the kernel does it when the memory is short: nothing runs any more."""
-        assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def terminate(self) -> int:
-        assert self.process is not None
+        """Ask it to end; the exit status."""
         self.process.terminate()
         return self.process.wait(60)
 
@@ -64,16 +101,5 @@ class ServedProcess:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self._process is not None and self._process.poll() is None:
             self.kill()
-
-
-def _until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
-    end = time.monotonic() + 120
-    while time.monotonic() < end and process.poll() is None:
-        lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] + line[-1:] == "{}"]
-        url = next((str(line["url"]) for line in lines if "url" in line), "")
-        if url and httpx.get(f"{url}/readyz").status_code == 200:
-            return url
-        time.sleep(0.05)
-    raise AssertionError(f"the server did not get ready: {log.read_text('utf-8')}")

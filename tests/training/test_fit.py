@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.serving.waiting import wait_until
 from training.config import AnyConfig, load_config
 from training.errors import CheckpointMismatch, TrainingDiverged
 from training.fit import Outcome, fit
@@ -77,11 +78,11 @@ def command(config: Path, *, processes: int = 1) -> Iterator[subprocess.Popen[by
 
 
 def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while not log.exists() or log.read_text().count("\n") < wanted:
+    def written() -> bool:
         assert process.poll() is None, "ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return log.exists() and log.read_text().count("\n") >= wanted
+
+    wait_until(written, 120)
 
 
 @pytest.mark.parametrize(("model", "killed_after"), [("partial_run", 17), ("pix2pix_run", 45), ("fill_run", 33)])

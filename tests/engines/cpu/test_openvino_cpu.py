@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
 from tests.engines.conftest import conv_graph, serialised
+from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed; it needs no GPU")
@@ -94,7 +94,7 @@ def test_another_bar_is_another_decision(publish, tmp_path):
 
 
 def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch):
-    class OldProcessor(openvino.Core):
+    class OldProcessor(openvino.Core):  # type: ignore[name-defined]
         def get_property(self, device: str, name: str) -> object:
             return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
 
@@ -230,10 +230,7 @@ def test_batch_that_fails_while_it_computes_has_ended_and_says_so(publish, tmp_p
     engine = OpenVinoEngine(directory, read_manifest(directory), threads=2, cache_dir=tmp_path)
     engine.begin(1, random_feed(engine, 1, 0), lambda: None)
     engine.begin(0, blank_feed(engine.manifest, BatchShape(1, 24, 24)), lambda: None)
-    end = time.monotonic() + 20
-    while not engine.ended(0):
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_until(lambda: engine.ended(0))
     with pytest.raises(EngineFailed, match="tiny/1 on openvino"):
         engine.end(0)
     assert engine.end(1)["output"].shape == (1, 3, 16, 16)

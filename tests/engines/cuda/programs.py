@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed; pip install
 TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").TorchDispatchMode
 
 
-class Net(torch.nn.Module):
+class Net(torch.nn.Module):  # type: ignore[name-defined]
     """What `conv_graph` computes."""
 
     def __init__(self, gain: float = 1.0) -> None:

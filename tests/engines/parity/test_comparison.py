@@ -44,7 +44,7 @@ def test_what_is_not_finite_never_passes(value, side):
     def broken(_feed: Feed) -> Array:
         return np.full((1, 3, 4, 4), value, np.float32)
 
-    verdict = compare(*((broken, same) if side == "reference" else (same, broken)), [("full", feed(0.5))])
+    verdict = compare(*((broken, same) if side == "reference" else (same, broken)), [("full", feed(0.5))])  # type: ignore[call-arg]
     assert not verdict.passes(0)
     assert str(verdict) == "NaN or inf on full inputs"
 

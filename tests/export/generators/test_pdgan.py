@@ -13,6 +13,8 @@ from export.partial_conv import PartialConv2d
 from export.recognition import recognise
 from export.samples import MASK_KINDS, draw_mask
 
+pytestmark = pytest.mark.slow
+
 FAMILY = PDGAN()
 TINY = PDGANOptions(prior_width=2, ngf=2, z_dim=5)
 STAGE_ONE = PDGANOptions(prior_width=2, diverse=False)

@@ -178,7 +178,7 @@ def test_only_bytes_cross_the_bus(gpu: Gpu, fake_manifest: MakeManifest) -> None
         copied.append(nbytes)
         return copy(gpu.runtime, target, source, nbytes, kind, stream)
 
-    gpu.runtime.cudaMemcpyAsync = watched  # type: ignore[method-assign]
+    gpu.runtime.cudaMemcpyAsync = watched  # type: ignore[method-assign, assignment]
     engine = gpu.engine(manifests(fake_manifest)["inpaint"])
     image, mask = np.zeros((64, 64, 3), np.uint8), np.zeros((64, 64), np.uint8)
     samples = [Sample(Size(64, 64), {"image": image, "mask": mask})] * 2

@@ -166,7 +166,7 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
     def failing(*arguments: Any) -> bool:
         if failures[0]:
             failures[0] -= 1
-            raise table.sqlite3.OperationalError("database or disk is full")
+            raise table.sqlite3.OperationalError("database or disk is full")  # type: ignore[attr-defined]
         return finish(*arguments)
 
     monkeypatch.setattr(table, "finish", failing)

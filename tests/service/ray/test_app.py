@@ -25,6 +25,8 @@ ray = pytest.importorskip("ray")  # without it there is nothing to be run
 from service.core.settings import Settings, SettingsInvalid  # noqa: E402
 from tests.service.web import test_models_and_probes, test_results_and_jobs, test_routes  # noqa: E402 -- see above
 from tests.service.web.replies import poll  # noqa: E402
+from tests.serving.fake_models import write_photos_and_facades  # noqa: E402
+from tests.serving.waiting import wait_until  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -69,15 +71,11 @@ def deploy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
     """Start Ray once; `deploy(replicas, **settings)` gives their URL."""
     from service.ray.app import Arguments, build  # noqa: PLC0415 -- imports Ray
     from service.ray.proxy import IMPORT_PATH, VARIABLE  # noqa: PLC0415
-    from tests.service.conftest import _manifest, write_model  # noqa: PLC0415 -- as fixtures do, for a module
 
     folder = tmp_path_factory.mktemp("ray")
-    write_model(folder / "models", _manifest("photos", "inpaint"))
-    fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
-    write_model(folder / "models", _manifest("facades", "translate", size=fixed))
     fixed_settings = {
         "allow_anonymous": True,
-        "models_dir": folder / "models",
+        "models_dir": write_photos_and_facades(folder / "models"),
         "results_dir": folder / "results",
         "engine_cache_dir": folder / "cache",
         "engine": "fake",
@@ -125,19 +123,25 @@ def serve(deployed: str) -> Callable[..., Deployed]:
     return lambda: Deployed(deployed)
 
 
+@pytest.fixture
+def server(deployed: str) -> Deployed:
+    """Instead of the one that a module's tests share."""
+    return Deployed(deployed)
+
+
 def test_a_replica_that_is_killed_under_load_costs_no_request_its_answer(deployed: str, files: Files) -> None:
     def ask(client: httpx.Client) -> str:
         return _outcome(client.post("/v1/inpaint", files=files, data={"save": "false"}))
 
     with Deployed(deployed).client() as client, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(ask, client) for _ in range(160)]
-        _wait_until(lambda: sum(one.done() for one in asked) >= 20)
+        wait_until(lambda: sum(one.done() for one in asked) >= 20)
         victim, survivor = _replicas()
         ray.kill(ray.get_actor(victim, namespace="serve"), no_restart=True)
         unanswered = sum(not one.done() for one in asked)
         assert Counter(one.result() for one in asked) == {"200": 160}
     assert unanswered > 8, "nobody was inside when the replica was killed"
-    _wait_until(lambda: {victim, survivor} & set(_replicas()) == {survivor} and len(_replicas()) == 2)
+    wait_until(lambda: {victim, survivor} & set(_replicas()) == {survivor} and len(_replicas()) == 2)
 
 
 def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
@@ -149,7 +153,7 @@ def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
         asked = [pool.submit(client.post, "/v1/inpaint", files=files) for _ in range(80)]
         deploy(1, fake_batch_ms=20)
         assert Counter(_outcome(one.result()) for one in asked) == {"200": 80}
-        _wait_until(lambda: not set(before) & set(_replicas()))
+        wait_until(lambda: not set(before) & set(_replicas()))
         ends = [poll(client, job.headers["location"])["status"] for job in jobs]
     assert ends == ["succeeded"] * 8
 
@@ -208,13 +212,6 @@ def _outcome(reply: httpx.Response) -> str:
 def _replicas() -> list[str]:
     actors = ray.util.list_named_actors(all_namespaces=True)
     return [actor["name"] for actor in actors if actor["name"].startswith("SERVE_REPLICA::")]
-
-
-def _wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def _free_port() -> int:

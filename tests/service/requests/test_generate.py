@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.serving.tensor_specs import latent, output
+from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
 SQUARE = {"kind": "fixed", "height": 32, "width": 48}
@@ -111,9 +111,7 @@ def test_a_client_that_announces_a_body_and_leaves_is_counted_as_gone(serve: Ser
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
         connection.sendall(b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
     with running.client() as client:
-        end = time.monotonic() + 10
-        while "retouch_cancelled_total 1.0" not in client.get("/metrics").text:
-            assert time.monotonic() < end
+        wait_until(lambda: "retouch_cancelled_total 1.0" in client.get("/metrics").text)
     assert running.service.admission.inside == 0
 
 

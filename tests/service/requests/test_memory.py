@@ -13,8 +13,8 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from tests.service.conftest import Serve
 from tests.serving import image_files
+from tests.serving.local_server import Serve
 from tests.serving.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,6 @@ import email.policy
 import io
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from PIL import Image
 from engines.base import Feed
 from engines.fake import FakeEngine, Fault, Hang
 from engines.manifest import Manifest
+from tests.service.web.replies import poll
 from tests.serving.tensor_specs import image, latent, mask, output
 from tests.serving.waiting import until
 
@@ -162,9 +162,7 @@ def test_a_job_of_several_samples_tells_all_results(serve: Serve, files: Files, 
         url = client.post("/v1/inpaint", files=files, data=data, headers={"Prefer": "respond-async"}).headers[
             "location"
         ]
-        end = time.monotonic() + 10
-        while (job := client.get(url).json())["status"] in ("queued", "running"):
-            assert time.monotonic() < end
+        job = poll(client, url)
         assert job["status"] == "succeeded", job
         assert job["result_url"] == job["result_urls"][0]
         stored = [client.get(url).content for url in job["result_urls"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import httpx
 import pytest
 
 from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import until
 
 Files = dict[str, tuple[str, bytes, str]]
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("keys")]
@@ -31,10 +31,7 @@ async def ask_until_killed(served: ServedProcess, files: Files, ledger: dict[str
 
     async with httpx.AsyncClient(base_url=served.url, timeout=30) as http:
         clients = [asyncio.create_task(client(http)) for _ in range(8)]
-        end = time.monotonic() + 60
-        while len(ledger) < goal:
-            assert time.monotonic() < end, "the service did not answer"
-            await asyncio.sleep(0.005)
+        await until(lambda: len(ledger) >= goal)
         served.kill()
         await asyncio.gather(*clients)
 

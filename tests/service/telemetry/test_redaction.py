@@ -16,6 +16,7 @@ from engines.errors import EngineUnavailable
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from service.telemetry.redaction import without_folders
+from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
 
@@ -103,10 +104,7 @@ def test_clients_hear_why_a_model_is_refused_and_not_where_it_is(
     for path in models_dir.rglob("*"):  # no file of it is still being written
         os.utime(path, (long_ago, long_ago))
     with serve(refused, wait=False).client() as client:
-        end = time.monotonic() + 60
-        while "loading" in client.get("/readyz").text:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: "loading" not in client.get("/readyz").text)
         replies = [client.get("/v1/models"), client.get("/readyz"), client.post("/v1/inpaint", files=files)]
     for reply in replies:
         assert "model.onnx: its graph is broken" in reply.text

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
+
+from tests.serving.served_process import SERVE, ServedProcess
+from tests.serving.waiting import until_it_answers
 
 Files = dict[str, tuple[str, bytes, str]]
 
@@ -23,41 +21,25 @@ Answer = tuple[int, str]
 
 @contextmanager
 def process(
-    models_dir: Path,
-    tmp_path: Path,
-    command: Sequence[str] = (sys.executable, "-m", "retouch", "serve"),
-    **settings: str,
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    environ = {
-        **os.environ,
-        "RETOUCH_PORT": "0",
-        "RETOUCH_ENGINE": "fake",
-        "RETOUCH_MODELS_DIR": str(models_dir),
-        "RETOUCH_RESULTS_DIR": str(tmp_path / "results"),
-        "RETOUCH_ENGINE_CACHE_DIR": str(tmp_path / "cache"),
-        **{f"RETOUCH_{name.upper()}": value for name, value in settings.items()},
-    }
-    server = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+    models_dir: Path, folder: Path, command: Sequence[str] = SERVE, **settings: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server that listens, and its address; killed at the end of the block if it is still there."""
+    served = ServedProcess(folder, command=command, models_dir=models_dir, **settings)
     try:
-        assert server.stderr is not None
-        url = next(found[1] for line in server.stderr if (found := re.search(r'"url": "(http[^"]+)"', line)))
-        yield server, url
+        served.start(ready=False)
+        yield served.process, served.url
     finally:
-        server.kill()
-        server.wait(10)
-        assert server.stderr is not None
-        server.stderr.close()
+        served.__exit__()
 
 
 async def ready(session: aiohttp.ClientSession, wanted: int = 200) -> None:
     """Return when /readyz answers with that status."""
-    end = time.monotonic() + 20
-    while True:
+
+    async def answers() -> bool:
         async with session.get("/readyz") as response:
-            if response.status == wanted:
-                return
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
+            return response.status == wanted
+
+    await until_it_answers(answers)
 
 
 async def post(session: aiohttp.ClientSession, files: Files) -> Answer:

@@ -20,6 +20,8 @@ from retouch.bench.load import allow_open_files
 from service.web import application
 from service.web.application import MAX_HEADER_BYTES
 from service.web.routes import image_calls
+from tests.serving.local_server import Running
+from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
 
@@ -37,13 +39,6 @@ def exchange(url: str, *pieces: bytes) -> bytes:
             return connection.recv(65536)
         except ConnectionResetError:
             return b""
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 BEGIN = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
@@ -86,9 +81,9 @@ def test_two_requests_on_one_connection_each_have_their_own_allowance(serve: Ser
             reply.read()  # its header and its body may come one after the other
 
 
-def test_a_large_body_is_no_large_header(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
+def test_a_large_body_is_no_large_header(server: Running, files: dict[str, tuple[str, bytes, str]]) -> None:
     padded = {**files, "image": ("p.png", files["image"][1] + b"\0" * 500_000, "image/png")}
-    with serve().client() as client:
+    with server.client() as client:
         assert client.post("/v1/inpaint", files=padded).status_code in (200, 400)
 
 

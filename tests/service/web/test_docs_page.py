@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urljoin
 
+from tests.serving.local_server import Running
+
 Serve = Callable[..., Any]
 
 
-def test_everything_that_the_page_loads_is_ours(serve: Serve) -> None:
-    with serve().client() as client:
+def test_everything_that_the_page_loads_is_ours(server: Running) -> None:
+    with server.client() as client:
         page = client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
         wanted = re.findall(r'(?:src|href)="([^"]+)"', page.text)
@@ -23,8 +25,8 @@ def test_everything_that_the_page_loads_is_ours(serve: Serve) -> None:
         assert client.get("/docs/start.js").headers["content-type"].startswith("text/javascript")
 
 
-def test_the_policy_allows_scripts_from_here_alone_and_the_page_has_none_inside(serve: Serve) -> None:
-    with serve().client() as client:
+def test_the_policy_allows_scripts_from_here_alone_and_the_page_has_none_inside(server: Running) -> None:
+    with server.client() as client:
         page = client.get("/docs")
     policy = dict(rule.strip().split(" ", 1) for rule in page.headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -32,8 +34,8 @@ def test_the_policy_allows_scripts_from_here_alone_and_the_page_has_none_inside(
     assert re.findall(r"<script(?![^>]*src=)", page.text) == []
 
 
-def test_the_document_says_how_to_send_a_key_and_what_happens_without(serve: Serve) -> None:
-    with serve().client() as client:
+def test_the_document_says_how_to_send_a_key_and_what_happens_without(server: Running) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
     assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
     call = document["paths"]["/v1/inpaint"]["post"]

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from service.web.multipart import PartsReader
+from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 BOUNDARY = b"frontier"
@@ -64,15 +65,17 @@ MASK = b'name="mask"; filename="m.png"'
         ),
     ],
 )
-def test_a_body_that_is_not_what_the_call_takes_is_refused(serve: Serve, body: bytes, status: int, code: str) -> None:
-    with serve().client() as client:
+def test_a_body_that_is_not_what_the_call_takes_is_refused(
+    server: Running, body: bytes, status: int, code: str
+) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint", content=body, headers=HEADERS)
     assert (response.status_code, response.json()["code"]) == (status, code), response.text
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "multipart/form-data", "", "text/plain; boundary=x"])
-def test_only_multipart_with_a_boundary_is_read(serve: Serve, content_type: str) -> None:
-    with serve().client() as client:
+def test_only_multipart_with_a_boundary_is_read(server: Running, content_type: str) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint", content=b"x", headers={"Content-Type": content_type})
     assert response.status_code in (400, 415)
     assert response.json()["code"] in ("invalid_request", "unsupported_type")
@@ -107,41 +110,41 @@ def test_an_unannounced_body_is_refused_when_it_has_grown_too_large(serve: Serve
     ],
 )
 def test_options_in_the_address_are_refused_and_not_passed_over(
-    serve: Serve, files: dict[str, Any], path: str, named: str
+    server: Running, files: dict[str, Any], path: str, named: str
 ) -> None:
-    with serve().client() as client:
+    with server.client() as client:
         response = client.post(path, files=files)
         assert client.post("/v1/inpaint?", files=files).status_code == 200
     assert (response.status_code, response.json()["code"]) == (422, "invalid_option")
     assert response.json()["detail"].startswith(f"{named} came in the address; options are fields of the form")
 
 
-def test_the_values_of_a_query_are_not_repeated(serve: Serve, files: dict[str, Any]) -> None:
-    with serve().client() as client:
+def test_the_values_of_a_query_are_not_repeated(server: Running, files: dict[str, Any]) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint?api_key=rtk_secret", files=files)
     assert response.status_code == 422
     assert "rtk_secret" not in response.text
 
 
-def test_a_misspelt_field_is_told_what_was_probably_meant(serve: Serve, files: dict[str, Any]) -> None:
-    with serve().client() as client:
+def test_a_misspelt_field_is_told_what_was_probably_meant(server: Running, files: dict[str, Any]) -> None:
+    with server.client() as client:
         detail = client.post("/v1/inpaint", files=files, data={"formt": "jpeg"}).json()["detail"]
     assert detail.startswith("unknown field formt; did you mean format? (fields are ")
 
 
-def test_the_message_names_the_field_and_the_known_ones(serve: Serve, files: dict[str, Any]) -> None:
-    with serve().client() as client:
+def test_the_message_names_the_field_and_the_known_ones(server: Running, files: dict[str, Any]) -> None:
+    with server.client() as client:
         detail = client.post("/v1/inpaint", files=files, data={"mask_mod": "white"}).json()["detail"]
     assert "mask_mod" in detail
     assert "mask_mode" in detail
 
 
-def test_an_empty_field_counts_as_not_sent(serve: Serve, photo: bytes, mask: bytes) -> None:
+def test_an_empty_field_counts_as_not_sent(server: Running, photo: bytes, mask: bytes) -> None:
     """As Swagger's page and the forms of browsers send what nobody filled in; a file that nobody chose, too."""
     files = part(IMAGE, photo) + part(MASK, mask)
     names = ("model", "format", "quality", "save", "webhook", "webhook_events", "mask_mode", "mask_resize", "seed")
     fields = b"".join(part(b'name="%s"' % name.encode(), b"") for name in (*names, "strategy", "samples"))
-    with serve().client() as client:
+    with server.client() as client:
         answer = client.post("/v1/inpaint", content=files + fields + END, headers=HEADERS)
         assert answer.status_code == 200, answer.text
         assert answer.headers["Content-Type"] == "image/png"
@@ -172,8 +175,8 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(se
         assert "retouch_requests_in_flight 0.0" in text
 
 
-def test_a_text_field_may_hold_any_text(serve: Serve, files: dict[str, Any]) -> None:
-    with serve().client() as client:
+def test_a_text_field_may_hold_any_text(server: Running, files: dict[str, Any]) -> None:
+    with server.client() as client:
         response: httpx.Response = client.post("/v1/inpaint", files=files, data={"model": "фото\u0000"})
     assert response.status_code == 422
     assert json.loads(response.text)["code"] == "invalid_option"
@@ -200,8 +203,10 @@ def test_names_are_read_in_the_charset_of_the_body(charset: str, name: str) -> N
     assert [p.name for p in reader.finish()] == [name]
 
 
-def test_a_compressed_body_is_415_and_says_what_to_do(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
-    with serve().client() as client:
+def test_a_compressed_body_is_415_and_says_what_to_do(
+    server: Running, files: dict[str, tuple[str, bytes, str]]
+) -> None:
+    with server.client() as client:
         refused = client.post("/v1/inpaint", files=files, headers={"Content-Encoding": "gzip"})
         assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_encoding")
         assert "without Content-Encoding" in refused.json()["detail"]

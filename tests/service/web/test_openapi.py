@@ -16,6 +16,7 @@ import pytest
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
 from service.web.request_headers import asked_priority
+from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 ROOT = Path(__file__).parents[3]
@@ -78,8 +79,8 @@ def test_what_is_answered_as_json_is_what_the_document_says(
     assert not _validator(document, schema).is_valid({})
 
 
-def test_errors_are_documented_as_they_are_sent(serve: Serve) -> None:
-    with serve().client() as client:
+def test_errors_are_documented_as_they_are_sent(server: Running) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
         answer = client.get("/v1/jobs/nothing")
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -92,8 +93,8 @@ def test_errors_are_documented_as_they_are_sent(serve: Serve) -> None:
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
-def test_every_call_has_a_name_that_people_can_read_and_a_tag_that_is_described(serve: Serve) -> None:
-    with serve().client() as client:
+def test_every_call_has_a_name_that_people_can_read_and_a_tag_that_is_described(server: Running) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
     calls = [call for path in document["paths"].values() for call in path.values()]
     names = [call["operationId"] for call in calls]
@@ -154,8 +155,8 @@ def raised_codes() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_people(serve: Serve) -> None:
-    with serve().client() as client:
+def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_people(server: Running) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
     kinds = {kind.__name__: kind for kind in problem_kinds()}
     made = {("InvalidOption", "f'{part}_not_taken"), ("kind", "failure.code or None")}  # of codes that are known
@@ -171,8 +172,8 @@ def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_peo
 
 
 @pytest.mark.parametrize("path", ["/v1/inpaint", "/v1/models", "/v1/jobs/{job_id}", "/livez"])
-def test_a_wrong_method_is_answered_as_documented(serve: Serve, path: str) -> None:
-    with serve().client() as client:
+def test_a_wrong_method_is_answered_as_documented(server: Running, path: str) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
         answer = client.request("PATCH", path.format(job_id="0"))
     assert answer.status_code == 405
@@ -208,8 +209,8 @@ def test_every_header_of_a_reply_is_documented(serve: Serve, files: dict[str, An
             assert set(reply.headers) - declared - OF_EVERY_REPLY == set(), f"{path}: {reply.status_code}"
 
 
-def test_headers_that_say_where_and_when_to_ask_again_are_documented(serve: Serve) -> None:
-    with serve().client() as client:
+def test_headers_that_say_where_and_when_to_ask_again_are_documented(server: Running) -> None:
+    with server.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     inpaint = paths["/v1/inpaint"]["post"]["responses"]
     assert {"Location", "Preference-Applied"} <= set(inpaint["202"]["headers"])
@@ -219,8 +220,8 @@ def test_headers_that_say_where_and_when_to_ask_again_are_documented(serve: Serv
     assert "Retry-After" in inpaint["504"]["headers"]
 
 
-def test_every_reference_of_the_document_leads_somewhere(serve: Serve) -> None:
-    with serve().client() as client:
+def test_every_reference_of_the_document_leads_somewhere(server: Running) -> None:
+    with server.client() as client:
         document = client.get("/openapi.json").json()
     named = set(re.findall(r"'#/components/schemas/(\w+)'", str(document)))
     assert named == set(document["components"]["schemas"])

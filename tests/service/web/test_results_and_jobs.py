@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.service.web.replies import Files, Serve, check_problem, poll
+from tests.serving.local_server import Running
+from tests.serving.waiting import wait_until
 
 
 def test_a_saved_result_can_be_fetched_with_its_sidecar(serve: Serve, files: Files, tmp_path: Path) -> None:
@@ -44,13 +45,13 @@ def test_an_unsaved_result_has_no_location(serve: Serve, files: Files, tmp_path:
     "path", ["/v1/results/none", f"/v1/results/{'0' * 32}", "/v1/results/..%2F..%2Fetc", "/v1/jobs/x"]
 )
 @pytest.mark.parametrize("accept", ["*/*", "application/json"])
-def test_what_was_never_stored_is_not_found(serve: Serve, path: str, accept: str) -> None:
-    with serve().client() as client:
+def test_what_was_never_stored_is_not_found(server: Running, path: str, accept: str) -> None:
+    with server.client() as client:
         check_problem(client.get(path, headers={"Accept": accept}), 404, "not_found")
 
 
-def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(server: Running, files: Files) -> None:
+    with server.client() as client:
         direct = client.post("/v1/inpaint", files=files).content
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert accepted.status_code == 202
@@ -60,8 +61,8 @@ def test_an_asynchronous_request_is_a_job_that_can_be_polled_to_its_result(serve
         assert client.get(job["result_url"]).content == direct
 
 
-def test_a_job_that_fails_says_why(serve: Serve, mask: bytes) -> None:
-    with serve().client() as client:
+def test_a_job_that_fails_says_why(server: Running, mask: bytes) -> None:
+    with server.client() as client:
         accepted = client.post(
             "/v1/inpaint", files={"image": b"GIF89a nonsense", "mask": mask}, headers={"Prefer": "respond-async"}
         )
@@ -76,20 +77,17 @@ def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Fi
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert client.delete(accepted.headers["location"]).status_code == 200
         assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
-    end = time.monotonic() + 5
-    while running.service.admission.inside and time.monotonic() < end:
-        time.sleep(0.01)
-    assert running.service.admission.inside == 0
+    wait_until(lambda: running.service.admission.inside == 0)
 
 
-def test_a_job_without_saving_would_have_no_result(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_a_job_without_saving_would_have_no_result(server: Running, files: Files) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint", files=files, data={"save": "false"}, headers={"Prefer": "respond-async"})
         check_problem(response, 422, "job_needs_save")
 
 
-def test_a_client_that_has_a_result_already_is_told_so(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_a_client_that_has_a_result_already_is_told_so(server: Running, files: Files) -> None:
+    with server.client() as client:
         location = client.post("/v1/inpaint", files=files).headers["location"]
         image, sidecar = client.get(location), client.get(location, headers={"Accept": "application/json"})
         assert image.headers["etag"] != sidecar.headers["etag"]

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.service.web.replies import Files, Serve, check_problem
+from tests.serving.local_server import Running
 
 
 def pixels(body: bytes) -> np.ndarray:
@@ -20,9 +21,9 @@ def pixels(body: bytes) -> np.ndarray:
 
 
 def test_an_image_and_a_mask_give_a_filled_image_that_is_bit_identical_outside_the_mask(
-    serve: Serve, files: Files, photo: bytes, mask: bytes
+    server: Running, files: Files, photo: bytes, mask: bytes
 ) -> None:
-    with serve().client() as client:
+    with server.client() as client:
         response = client.post("/v1/inpaint", files=files)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "image/png"
@@ -31,8 +32,8 @@ def test_an_image_and_a_mask_give_a_filled_image_that_is_bit_identical_outside_t
     assert (before[hole] != after[hole]).mean() > 0.5
 
 
-def test_a_reply_says_what_made_it_and_where_the_time_went(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_a_reply_says_what_made_it_and_where_the_time_went(server: Running, files: Files) -> None:
+    with server.client() as client:
         headers = client.post("/v1/inpaint", files=files, headers={"X-Request-ID": "my-request"}).headers
     assert headers["x-request-id"] == "my-request"
     assert headers["x-model"] == "photos/1"
@@ -44,14 +45,14 @@ def test_a_reply_says_what_made_it_and_where_the_time_went(serve: Serve, files: 
     assert all(float(milliseconds) >= 0 for milliseconds in stages.values())
 
 
-def test_an_unsafe_request_id_is_replaced(serve: Serve) -> None:
-    with serve().client() as client:
+def test_an_unsafe_request_id_is_replaced(server: Running) -> None:
+    with server.client() as client:
         given = client.get("/livez", headers={"X-Request-ID": "a b;c"}).headers["x-request-id"]
     assert len(given) == 32
 
 
-def test_translate_gives_an_image_of_the_same_size(serve: Serve, photo: bytes) -> None:
-    with serve().client() as client:
+def test_translate_gives_an_image_of_the_same_size(server: Running, photo: bytes) -> None:
+    with server.client() as client:
         response = client.post("/v1/translate", files={"image": photo})
     assert response.status_code == 200
     assert response.headers["x-model"] == "facades/1"
@@ -69,16 +70,16 @@ def test_translate_gives_an_image_of_the_same_size(serve: Serve, photo: bytes) -
     ],
 )
 def test_the_format_is_that_of_the_field_or_else_of_the_accept_header(
-    serve: Serve, files: Files, data: dict[str, str], headers: dict[str, str], media_type: str
+    server: Running, files: Files, data: dict[str, str], headers: dict[str, str], media_type: str
 ) -> None:
-    with serve().client() as client:
+    with server.client() as client:
         response = client.post("/v1/inpaint", files=files, data=data, headers=headers)
     assert response.headers["content-type"] == media_type
     assert Image.open(io.BytesIO(response.content)).get_format_mimetype() == media_type
 
 
-def test_json_gives_the_same_as_the_image_and_its_headers(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_json_gives_the_same_as_the_image_and_its_headers(server: Running, files: Files) -> None:
+    with server.client() as client:
         image = client.post("/v1/inpaint", files=files)
         reply = client.post("/v1/inpaint", files=files, headers={"Accept": "application/json"})
     body = reply.json()
@@ -89,12 +90,12 @@ def test_json_gives_the_same_as_the_image_and_its_headers(serve: Serve, files: F
     assert body["mask_coverage"] == pytest.approx(0.0625)
 
 
-def test_mask_modes_select_what_they_say(serve: Serve, photo: bytes, mask: bytes) -> None:
+def test_mask_modes_select_what_they_say(server: Running, photo: bytes, mask: bytes) -> None:
     inverted = Image.fromarray(255 - pixels(mask))
     alpha = Image.new("LA", (64, 64))
     alpha.putalpha(inverted)
     results = []
-    with serve().client() as client:
+    with server.client() as client:
         for mode, picture in (("white", Image.open(io.BytesIO(mask))), ("black", inverted), ("alpha", alpha)):
             file = io.BytesIO()
             picture.save(file, "PNG")
@@ -106,11 +107,11 @@ def test_mask_modes_select_what_they_say(serve: Serve, photo: bytes, mask: bytes
     assert results[0] == results[1] == results[2]
 
 
-def test_a_mask_of_another_size_is_refused_unless_resizing_is_asked_for(serve: Serve, photo: bytes) -> None:
+def test_a_mask_of_another_size_is_refused_unless_resizing_is_asked_for(server: Running, photo: bytes) -> None:
     small = io.BytesIO()
     Image.fromarray(np.eye(32, dtype=np.uint8) * 255).save(small, "PNG")
     files = {"image": photo, "mask": small.getvalue()}
-    with serve().client() as client:
+    with server.client() as client:
         detail = check_problem(client.post("/v1/inpaint", files=files), 400, "sizes_differ")["detail"]
         assert "64×64" in detail
         assert "32×32" in detail
@@ -118,7 +119,7 @@ def test_a_mask_of_another_size_is_refused_unless_resizing_is_asked_for(serve: S
 
 
 @pytest.mark.parametrize("strategy", ["auto", "crop", "whole"])
-def test_several_holes_in_a_large_image_are_all_filled(serve: Serve, strategy: str) -> None:
+def test_several_holes_in_a_large_image_are_all_filled(server: Running, strategy: str) -> None:
     before = np.full((300, 500, 3), 90, np.uint8)
     before[:, ::2] = 110
     hole = np.zeros((300, 500), np.uint8)
@@ -129,23 +130,23 @@ def test_several_holes_in_a_large_image_are_all_filled(serve: Serve, strategy: s
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "PNG")
         files[name] = file.getvalue()
-    with serve().client() as client:
+    with server.client() as client:
         response = client.post("/v1/inpaint", files=files, data={"strategy": strategy})
     assert response.status_code == 200, response.text
     after = pixels(response.content)
     np.testing.assert_array_equal(before[hole == 0], after[hole == 0])
 
 
-def test_unknown_paths_and_methods_are_problems_too(serve: Serve) -> None:
-    with serve().client() as client:
+def test_unknown_paths_and_methods_are_problems_too(server: Running) -> None:
+    with server.client() as client:
         check_problem(client.get("/v1/nothing"), 404, "not_found")
         response = client.get("/v1/inpaint")
         check_problem(response, 405, "method_not_allowed")
         assert response.headers["allow"] == "POST"
 
 
-def test_a_deadline_that_has_no_chance_is_answered_504(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_a_deadline_that_has_no_chance_is_answered_504(server: Running, files: Files) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint", files=files, headers={"X-Request-Timeout-Ms": "0.001"})
         check_problem(response, 504, "deadline_exceeded")
         response = client.post("/v1/inpaint", files=files, headers={"X-Request-Timeout-Ms": "soon"})
@@ -153,8 +154,8 @@ def test_a_deadline_that_has_no_chance_is_answered_504(serve: Serve, files: File
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Request-Timeout-Ms", "X-Priority"])
-def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(serve: Serve, files: Files, name: str) -> None:
-    with serve().client() as client:
+def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(server: Running, files: Files, name: str) -> None:
+    with server.client() as client:
         once = client.post("/v1/inpaint", files=files, headers=[(name, "9")])
         assert once.status_code in (200, 504), once.text
         twice = client.post("/v1/inpaint", files=files, headers=[(name, "9"), (name.lower(), "8")])
@@ -176,16 +177,16 @@ def test_a_body_that_does_not_come_in_time_is_given_up(serve: Serve) -> None:
     assert running.service.admission.uploading == 0
 
 
-def test_repeated_headers_are_read_as_one_list(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_repeated_headers_are_read_as_one_list(server: Running, files: Files) -> None:
+    with server.client() as client:
         several = [("Prefer", "wait=5"), ("Prefer", "respond-async")]
         assert client.post("/v1/inpaint", files=files, headers=several).status_code == 202
         accepts = [("Accept", "image/gif"), ("Accept", "image/webp")]
         assert client.post("/v1/inpaint", files=files, headers=accepts).headers["content-type"] == "image/webp"
 
 
-def test_caches_are_told_that_the_reply_depends_on_accept(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_caches_are_told_that_the_reply_depends_on_accept(server: Running, files: Files) -> None:
+    with server.client() as client:
         reply = client.post("/v1/inpaint", files=files)
         assert reply.headers["vary"] == "Accept"
         stored = client.get(reply.headers["location"])
@@ -193,8 +194,8 @@ def test_caches_are_told_that_the_reply_depends_on_accept(serve: Serve, files: F
         assert "immutable" in stored.headers["cache-control"]
 
 
-def test_a_trailing_slash_is_another_path_and_no_redirect(serve: Serve) -> None:
-    with serve().client() as client:
+def test_a_trailing_slash_is_another_path_and_no_redirect(server: Running) -> None:
+    with server.client() as client:
         check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.example"}), 404, "not_found")
 
 

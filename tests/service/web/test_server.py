@@ -14,6 +14,8 @@ import aiohttp
 import pytest
 
 from tests.service.web.server_process import Answer, Files, post, process, ready
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import until_it_answers, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +23,15 @@ pytestmark = pytest.mark.slow
 async def keep_in_flight(session: aiohttp.ClientSession, files: Files, wanted: int) -> list[asyncio.Task[Answer]]:
     """Requests of which so many are in the server now; a busy machine answers some before the last one has come in."""
     tasks: list[asyncio.Task[Answer]] = []
-    for _ in range(2000):
+
+    async def inside() -> bool:
         missing = wanted - sum(not task.done() for task in tasks)
-        tasks += [asyncio.create_task(post(session, files)) for _ in range(missing)]
+        tasks.extend(asyncio.create_task(post(session, files)) for _ in range(missing))
         async with session.get("/metrics") as response:
-            if re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE):
-                return tasks
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"there were never {wanted} in flight")
+            return bool(re.search(rf"^retouch_requests_in_flight {wanted}\b", await response.text(), re.MULTILINE))
+
+    await until_it_answers(inside)
+    return tasks
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -75,13 +78,11 @@ def test_an_idle_server_exits_0_on_sigint(models_dir: Path, tmp_path: Path) -> N
 
 
 def test_a_second_signal_ends_a_server_that_is_stuck(models_dir: Path, tmp_path: Path) -> None:
-    with process(models_dir, tmp_path, drain_delay_s="60") as (server, _):
-        server.send_signal(signal.SIGTERM)
-        assert server.stderr is not None
-        assert any('"draining"' in line for line in server.stderr)  # two signals that come at once are one
-        assert server.poll() is None
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 1
+    with ServedProcess(tmp_path, models_dir=models_dir, drain_delay_s=60) as served:
+        served.process.terminate()
+        wait_until(lambda: served.lines("draining"))  # two signals that come at once are one
+        assert served.process.poll() is None
+        assert served.terminate() == 1
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

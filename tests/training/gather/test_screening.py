@@ -53,14 +53,14 @@ def test_what_is_not_worth_training_on_is_left_out_with_its_reason(data, reason)
     ],
 )
 def test_shorter_side_comes_between_least_and_side(size, kept):
-    (only,) = screen(_encoded(_scene(*size)), _recipe(), crops=0)
+    (only,) = screen(_encoded(_scene(*size)), _recipe(), crops=0)  # type: ignore[str-unpack]
     assert only.pixels.shape == (*kept, 3)
 
 
 def test_large_picture_gives_its_liveliest_tiles_beside_the_whole():
     pixels = _scene(1200, 1200)
     pixels[:, :600] = 128
-    whole, *tiles = screen(_encoded(pixels, quality=95), _recipe(), crops=3)
+    whole, *tiles = screen(_encoded(pixels, quality=95), _recipe(), crops=3)  # type: ignore[str-unpack]
     assert whole.pixels.shape == (288, 288, 3)
     assert [tile.pixels.shape for tile in tiles] == [(288, 288, 3)] * 3
     assert all(flatness(tile.pixels) >= 12 for tile in tiles)

@@ -23,7 +23,7 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uvloop hands over what has come before it wakes who awaits the connection."""
-    greet, said = module.greet, encode([Vitals(ready=True)])
+    greet, said = module.greet, encode([Vitals(ready=True)])  # type: ignore[attr-defined]
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         listener.bind(str(short_folder / "engine.sock"))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import psutil
 
-from tests.serving.waiting import wait_until
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import until_it_answers, wait_until
 
 Files = dict[str, tuple[str, bytes, str]]
 
@@ -22,14 +21,19 @@ Files = dict[str, tuple[str, bytes, str]]
 class Server:
     """A launcher and its processes."""
 
-    launcher: subprocess.Popen[bytes]
-    log: Path
+    served: ServedProcess
     temporary: Path
 
+    @property
+    def launcher(self) -> subprocess.Popen[bytes]:
+        return self.served.process
+
+    @property
+    def log(self) -> str:
+        return self.served.log
+
     def lines(self, event: str) -> list[dict[str, object]]:
-        whole, _, _ = self.log.read_text().rpartition("\n")  # the last line may be half written
-        found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
-        return [line for line in found if line.get("event") == event]
+        return self.served.lines(event)
 
     @property
     def url(self) -> str:
@@ -52,20 +56,22 @@ async def ready(server: Server, front_ends: int = 2) -> None:
     """Wait until so many front ends have begun to listen since the start, and fresh connections find them ready."""
 
     def begun() -> bool:
-        assert server.launcher.poll() is None, server.log.read_text()
+        assert server.launcher.poll() is None, server.log
         return len(server.lines("serving")) >= front_ends
 
     await asyncio.to_thread(wait_until, begun, 120)
-    url, good, end = server.url, 0, time.monotonic() + 40
-    while good < 12:
-        assert time.monotonic() < end, server.log.read_text()[-3000:]
+    url, good = server.url, 0
+
+    async def answers() -> bool:
+        nonlocal good
         try:
             async with aiohttp.ClientSession(url) as session, session.get("/readyz") as response:
                 good = good + 1 if response.status == 200 else 0
         except aiohttp.ClientError:
             good = 0
-        if not good:
-            await asyncio.sleep(0.05)
+        return good >= 12
+
+    await until_it_answers(answers)
 
 
 def form(files: Files) -> aiohttp.FormData:
@@ -86,8 +92,12 @@ async def read(url: str, path: str) -> str:
 
 async def in_flight(server: Server, count: int) -> str:
     """Wait until so many requests are inside at all front ends; the metrics that say so."""
-    end = time.monotonic() + 20
-    while sample_of(metrics := await read(server.url, "/metrics"), "retouch_requests_in_flight") != count:
-        assert time.monotonic() < end, metrics
-        await asyncio.sleep(0.01)
+    metrics = ""
+
+    async def inside() -> bool:
+        nonlocal metrics
+        metrics = await read(server.url, "/metrics")
+        return sample_of(metrics, "retouch_requests_in_flight") == count
+
+    await until_it_answers(inside)
     return metrics

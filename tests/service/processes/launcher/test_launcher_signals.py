@@ -99,4 +99,4 @@ def test_a_port_that_is_taken_stops_the_start(start: Callable[..., Server], free
         taken.listen()
         server = start(port=free_port)
         assert server.launcher.wait(60) == 2
-    assert "cannot listen" in server.log.read_text()
+    assert "cannot listen" in server.log

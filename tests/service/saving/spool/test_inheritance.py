@@ -112,7 +112,7 @@ def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other
         dead = spool(tmp_path, name)
         dead.write(f"{number:032x}", BODY, SIDECAR)
         dead.close()
-    scan = spool_files.scan
+    scan = spool_files.scan  # type: ignore[attr-defined]
 
     def failing(descriptor: int) -> Any:
         found = scan(descriptor)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -87,13 +86,6 @@ def result(number: int, body: bytes = b"image", media_type: str = "image/png") -
 def put(store: ResultStore, *results: StoredResult) -> None:
     for one in results:
         store.put(store.reserve(len(one.body)), one)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def files_directory(files: ResultFiles) -> Path:

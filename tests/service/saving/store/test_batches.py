@@ -18,11 +18,11 @@ from tests.service.saving.store.slow_storage import (
     AnHour,
     Counts,
     SlowFiles,
-    eventually,
     open_store,
     put,
     result,
 )
+from tests.serving.waiting import wait_until
 
 
 class SlowCounts(Counts):
@@ -39,20 +39,20 @@ def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles)
     counts = SlowCounts()
     with open_store(files, ROOMY, threads=2, observer=counts, backoff=AnHour()) as store:
         put(store, result(1))
-        eventually(lambda: counts.failures == 1)
+        wait_until(lambda: counts.failures == 1)
         files.error = None
         put(store, result(2))
-        eventually(lambda: len(counts.lags_s) == 2)
+        wait_until(lambda: len(counts.lags_s) == 2)
         time.sleep(0.1)  # the other waits again, behind the one that pauses
         put(store, result(3))
-        eventually(lambda: store.pending == 0)
+        wait_until(lambda: store.pending == 0)
 
 
 def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
     files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
     with open_store(files, threads=1, observer=counts) as store:
         put(store, result(0))
-        eventually(lambda: files.tries == 1)
+        wait_until(lambda: files.tries == 1)
         put(store, *(result(number) for number in range(1, 16)))
         files.gate.set()
         assert store.flush(30) == 0
@@ -72,7 +72,7 @@ def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
         coming = store.reserve(5)
         put(store, result(0), result(1))
         store.put(coming, result(2))
-        eventually(lambda: store.pending == 0)
+        wait_until(lambda: store.pending == 0)
     assert files.groups == [3]
 
 
@@ -92,7 +92,7 @@ def test_a_result_does_not_wait_for_one_that_is_promised(
             assert store.flush(20) == 0
         elif how == "full":
             put(store, result(1))
-        eventually(lambda: store.pending == 0)
+        wait_until(lambda: store.pending == 0)
     assert files.groups == [2 if how == "full" else 1]
 
 
@@ -100,11 +100,11 @@ def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> No
     files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
     with open_store(files, threads=1, observer=counts, backoff=QUICK) as store:
         put(store, result(0))
-        eventually(lambda: files.tries == 1)
+        wait_until(lambda: files.tries == 1)
         put(store, *(result(number) for number in range(1, 4)))
         files.error = OSError(5, "Input/output error")
         files.gate.set()
-        eventually(lambda: counts.failures >= 2)
+        wait_until(lambda: counts.failures >= 2)
         files.error = None
         assert store.flush(30) == 0
     assert files.groups[:2] == [1, 3]
@@ -116,12 +116,12 @@ def test_results_do_not_pause_for_one_that_they_failed_with(tmp_path: Path) -> N
     files = SlowFiles(tmp_path, most_at_once=10)
     with open_store(files, threads=1, backoff=AnHour()) as store:
         put(store, result(0))
-        eventually(lambda: files.tries == 1)
+        wait_until(lambda: files.tries == 1)
         obstacle = StoredResult("ff" * 16, b"image", "image/png", {})
         (tmp_path / "ff").write_text("not a folder")
         put(store, result(1), result(2), obstacle)
         files.gate.set()
-        eventually(lambda: store.pending == 1)
+        wait_until(lambda: store.pending == 1)
         assert ResultFiles(tmp_path).read(result(1).id)
         (tmp_path / "ff").unlink()
         assert store.flush(20) == 0
@@ -145,11 +145,11 @@ def test_results_that_failed_together_are_each_synced_in_the_spool(
     files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
     with open_store(files, threads=1, observer=counts, backoff=AnHour()) as store:
         put(store, result(0))
-        eventually(lambda: files.tries == 1)
+        wait_until(lambda: files.tries == 1)
         put(store, result(1), result(2))
         monkeypatch.setattr(ResultFiles, "_publish_all", fail)
         files.gate.set()
-        eventually(lambda: len(synced) >= 2)
+        wait_until(lambda: len(synced) >= 2)
         assert synced[:2] == [result(1).id, result(2).id]
 
 
@@ -167,7 +167,7 @@ def test_a_durable_result_that_left_the_spool_before_a_failure_is_not_called_los
     files = SlowFiles(tmp_path, most_at_once=10)
     with capture_logs() as lines, open_store(files, threads=1, backoff=QUICK) as store:
         put(store, result(0))
-        eventually(lambda: files.tries == 1)
+        wait_until(lambda: files.tries == 1)
         put(store, result(1), result(2))
         files.gate.set()
         assert store.flush(20) == 0

@@ -18,12 +18,12 @@ from tests.service.saving.store.slow_storage import (
     AnHour,
     Counts,
     SlowFiles,
-    eventually,
     files_directory,
     open_store,
     put,
     result,
 )
+from tests.serving.waiting import wait_until
 
 
 def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
@@ -35,7 +35,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
         open_store(files, SpoolLimits(3, 1000), observer=counts, backoff=QUICK) as store,
     ):
         put(store, result(1), result(2), result(3))
-        eventually(lambda: counts.failures >= 10)
+        wait_until(lambda: counts.failures >= 10)
         assert store.flush(0.01) == 3
         assert store.get(f"{2:032x}") == (b"image", "image/png")
         with pytest.raises(Overloaded):
@@ -45,7 +45,7 @@ def test_a_failing_disk_delays_results_and_loses_none(files: SlowFiles) -> None:
 
         files.error = None
         assert store.flush(20) == 0
-        eventually(lambda: lines[-1]["event"] == "saving works again")
+        wait_until(lambda: lines[-1]["event"] == "saving works again")
         failed, works = (sum(word in line["event"] for line in lines) for word in ("failed", "works"))
         assert failed == works <= 2  # a writer may have failed just before, and tell of it just after another's success
         assert len(counts.lags_s) == 3
@@ -57,7 +57,7 @@ def test_an_unforeseen_error_does_not_end_the_writers(files: SlowFiles) -> None:
     files.error = RuntimeError("a bug")
     with open_store(files, ROOMY, threads=1, backoff=QUICK) as store:
         put(store, result(1))
-        eventually(lambda: files.tries >= 3)
+        wait_until(lambda: files.tries >= 3)
         files.error = None
         assert store.flush(20) == 0
 
@@ -68,7 +68,7 @@ def test_flush_does_not_wait_for_the_pause_of_a_failing_disk(files: SlowFiles) -
     counts = Counts()
     with open_store(files, ROOMY, threads=1, observer=counts, backoff=AnHour(first_s=0.001)) as store:
         put(store, result(1))
-        eventually(lambda: counts.failures == 1)
+        wait_until(lambda: counts.failures == 1)
         assert store.flush(0.05) == 1
         assert counts.failures > 1
         files.error = None
@@ -95,7 +95,7 @@ def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> 
         times["now"] = 3.0
         files.gate.set()
         assert store.flush(20) == 0
-        eventually(lambda: len(counts.lags_s) == 2)
+        wait_until(lambda: len(counts.lags_s) == 2)
         assert sorted(counts.lags_s) == [1.0, 3.0]
         assert store.oldest_age_s == 0.0
 
@@ -103,7 +103,7 @@ def test_the_age_of_the_oldest_result_and_the_lag_are_told(files: SlowFiles) -> 
 def test_closing_leaves_a_hanging_disk_behind(files: SlowFiles) -> None:
     store = open_store(files, ROOMY, threads=1).start()
     put(store, result(1))
-    eventually(lambda: files.tries == 1)
+    wait_until(lambda: files.tries == 1)
     begun = time.monotonic()
     store.close(timeout_s=0.05)
     assert time.monotonic() - begun < 5
@@ -123,7 +123,7 @@ async def test_put_waits_for_no_slow_storage(files: SlowFiles) -> None:
 def test_what_the_end_leaves_and_loses_is_counted(files: SlowFiles) -> None:
     store = open_store(files, threads=1).start()
     put(store, result(1), result(2), result(3))
-    eventually(lambda: files.tries == 1)
+    wait_until(lambda: files.tries == 1)
     store._spooled.remove(f"{2:032x}")
     assert store.flush(0.01) == 3
     assert store.left() == (2, 0, 1)

@@ -25,11 +25,11 @@ from tests.service.saving.store.slow_storage import (
     AnHour,
     Counts,
     SlowFiles,
-    eventually,
     open_store,
     put,
     result,
 )
+from tests.serving.waiting import wait_until
 
 
 def store_on(disk: Disk, root: Path, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
@@ -91,14 +91,14 @@ def test_what_cannot_be_saved_where_it_lasts_is_promised_no_more(tmp_path: Path)
     with store_on(disk, tmp_path, backoff=AnHour()) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        eventually(lambda: store.disk.why == "Input/output error")
+        wait_until(lambda: store.disk.why == "Input/output error")
         with pytest.raises(NotReady):
             store.reserve(5)
         assert store.get(result(1).id) == (b"image", "image/png")
 
         disk.mend()
         store.look()
-        eventually(lambda: store.pending == 0)  # without the hour's pause
+        wait_until(lambda: store.pending == 0)  # without the hour's pause
         put(store, result(2))
         assert store.flush(20) == 0
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
@@ -119,7 +119,7 @@ def test_an_image_without_its_sidecar_is_no_result_and_the_spool_has_it_until_bo
     counts = Counts()
     with store_on(disk, tmp_path, observer=counts, backoff=QUICK) as store:
         put(store, result(1))
-        eventually(lambda: counts.failures > 1)
+        wait_until(lambda: counts.failures > 1)
         assert len(list(tmp_path.glob("??/*.png"))) == 1
         assert ResultFiles(tmp_path).read(result(1).id) is None
         assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id), "whoever asks, and after a kill"
@@ -137,7 +137,7 @@ def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> Non
     counts = Counts()
     with ResultStore(elsewhere, spool_files, ROOMY, observer=counts, backoff=QUICK) as store:
         put(store, result(1))
-        eventually(lambda: counts.failures > 2)
+        wait_until(lambda: counts.failures > 2)
         put(store, result(2))
         elsewhere.error = None
         assert store.flush(20) == 0
@@ -153,14 +153,14 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
     with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, disk=state, threads=1, backoff=QUICK) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        eventually(lambda: state.why)
+        wait_until(lambda: state.why)
         (suspect,) = owner.folder.glob("*.log")
         assert store.left() == (0, 1, 0)
         suspect.write_bytes(b"")  # as after its pages were dropped
         assert store.get(result(1).id) == (b"image", "image/png")
 
         disk.mend()
-        eventually(lambda: not store.look() and store.left() == (1, 0, 0))
+        wait_until(lambda: not store.look() and store.left() == (1, 0, 0))
         assert suspect not in owner.folder.glob("*.log")
         assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id)
         elsewhere.error = None
@@ -170,7 +170,7 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
 def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers(files: SlowFiles) -> None:
     with capture_logs() as lines, open_store(files, threads=1) as store:
         put(store, result(1))
-        eventually(lambda: files.tries == 1)  # the writer waits with the first in its hands
+        wait_until(lambda: files.tries == 1)  # the writer waits with the first in its hands
         put(store, result(2), result(3))
         store._spooled.remove(f"{2:032x}")
         files.gate.set()

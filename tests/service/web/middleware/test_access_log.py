@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from service.saving.store import ResultStore
+from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 
@@ -30,8 +31,8 @@ def test_a_failure_of_our_own_is_a_problem_that_tells_nothing_of_our_inside(
     assert "secret" not in response.text
 
 
-def test_http_exceptions_of_the_framework_are_problems_too(serve: Serve) -> None:
-    with serve().client() as client:
+def test_http_exceptions_of_the_framework_are_problems_too(server: Running) -> None:
+    with server.client() as client:
         response = client.post("/v1/inpaint", content=b"{", headers={"Content-Type": "application/json"})
         assert (response.status_code, response.json()["code"]) == (415, "unsupported_type")
         assert client.request("PATCH", "/v1/models").json()["code"] == "method_not_allowed"

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 
 from service.web import docs_page, routes
 from service.web.middleware.methods import allowed_methods, heads_of
+from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
@@ -45,8 +46,8 @@ def test_head_is_answered_as_get_without_a_body_wherever_get_is_taken(serve: Ser
     }
 
 
-def test_head_of_a_result_and_of_a_job_is_that_of_get(serve: Serve, files: Files) -> None:
-    with serve().client() as client:
+def test_head_of_a_result_and_of_a_job_is_that_of_get(server: Running, files: Files) -> None:
+    with server.client() as client:
         result = client.post("/v1/inpaint", files=files).headers["location"]
         job = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"}).headers["location"]
         for path, accept in ((result, "*/*"), (result, "application/json"), (job, "*/*")):
@@ -55,8 +56,8 @@ def test_head_of_a_result_and_of_a_job_is_that_of_get(serve: Serve, files: Files
             assert head.content == b""
 
 
-def test_head_routes_are_not_in_the_document(serve: Serve) -> None:
-    with serve().client() as client:
+def test_head_routes_are_not_in_the_document(server: Running) -> None:
+    with server.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
     assert not [path for path, operations in paths.items() if "head" in operations]
 
@@ -71,8 +72,8 @@ def test_head_routes_are_not_in_the_document(serve: Serve) -> None:
         ("GET", "/v1/generate", "POST"),
     ],
 )
-def test_a_refused_method_is_told_all_that_are_allowed(serve: Serve, method: str, path: str, allow: str) -> None:
-    with serve().client() as client:
+def test_a_refused_method_is_told_all_that_are_allowed(server: Running, method: str, path: str, allow: str) -> None:
+    with server.client() as client:
         reply = client.request(method, path)
     assert (reply.status_code, reply.headers["allow"]) == (405, allow)
 

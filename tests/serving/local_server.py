@@ -1,0 +1,108 @@
+"""A real server on a free port, in a thread of the test's own process, with models that the fake engine runs.
+
+Whether it starts, ends or is killed as a process of its own: tests/serving/served_process.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from engines.base import Engine
+from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.core.settings import Settings
+from tests.serving.waiting import wait_until
+
+if TYPE_CHECKING:  # the units' tests do without the whole server
+    from service.app import Service
+    from service.web.server import DrainingServer
+
+
+@dataclass
+class Running:
+    """A server that serves."""
+
+    url: str
+    service: Service
+    server: DrainingServer
+    thread: threading.Thread
+    engines: list[FakeEngine]
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60.0, **options)
+
+    def async_client(self, **options: Any) -> httpx.AsyncClient:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        return httpx.AsyncClient(base_url=self.url, timeout=60.0, limits=limits, **options)
+
+    @property
+    def executed(self) -> int:
+        """Samples that the engines were given, warm-up included."""
+        return sum(engine.samples for engine in self.engines)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the server did not stop"
+
+
+Serve = Callable[..., Running]
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    fake: Callable[[Manifest], FakeEngine] = FakeEngine,
+    *,
+    wait: bool = True,
+    **settings: Any,
+) -> Iterator[Running]:
+    """A server on a free port until the block ends; `wait`: until its models are loaded.
+
+    Args:
+        folder: for its results and caches.
+        fake: makes the engine of a manifest.
+        wait: False to see it while it loads.
+        settings: replace the tests' own; `models_dir` must be among them.
+    """
+    from service.batching.local_backend import open_engine_room  # noqa: PLC0415 -- see above
+    from service.web.server import DrainingServer  # noqa: PLC0415
+
+    chosen = Settings.model_validate(
+        {
+            "port": 0,
+            "results_dir": folder / "results",
+            "engine_cache_dir": folder / "cache",
+            "model_poll_s": 0.05,
+            "codec_threads": 2,
+            **settings,
+        }
+    )
+    engines: list[FakeEngine] = []
+
+    def open_model(_directory: Path, manifest: Manifest) -> Engine:
+        engines.append(fake(manifest))
+        return engines[-1]
+
+    server = DrainingServer(chosen, partial(open_engine_room, open_model=open_model))
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        wait_until(lambda: server.started or not thread.is_alive())
+        port = server.servers[0].sockets[0].getsockname()[1]
+        assert server.app.service is not None
+        running = Running(f"http://127.0.0.1:{port}", server.app.service, server, thread, engines)
+        if wait:
+            wait_until(lambda: not running.service.unready_reasons())
+        yield running
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join(60)
