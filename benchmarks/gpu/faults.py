@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.gpu.bench import Bench, random_samples
 from benchmarks.gpu.checks import differs
 from engines.errors import ModelCorrupt
-from engines.load import EngineOptions, choose, open_engine
+from engines.load import EngineOptions, choose_engine, open_engine
 from engines.manifest import ONNX_FILE
 from service.core.items import Size
 from service.devices.cpu import CpuDevice
@@ -64,7 +64,7 @@ def _packages(bench: Bench, wanted: tuple[list, list]) -> None:
             (model / name).write_bytes((model / name).read_bytes()[:-1000])
             options = EngineOptions("auto", cache_dir=Path(folder) / "cache", max_batch=bench.arguments.max_batch)
             try:
-                opened = choose(model, bench.manifest, options)
+                opened = choose_engine(model, bench.manifest, options)
             except ModelCorrupt as error:
                 bench.say("faults", damaged=name, refused=str(error)[:120])
                 continue

@@ -18,7 +18,7 @@ from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, MultipleSize, Parity
 from engines.parity.probes import probe_feeds
 from export.generators import FAMILIES
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.program import PROGRAM_FILE, write_program
 
@@ -51,7 +51,7 @@ def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
     lowered = family.lower(net, case.parsed)
     directory = folder / name / "1"
     directory.mkdir(parents=True)
-    write_graph(halved(lowered), interface, directory / ONNX_FILE)
+    write_graph(to_half(lowered), interface, directory / ONNX_FILE)
     write_program(lowered, interface, "fp16", directory / PROGRAM_FILE)
     manifest = Manifest(
         name=name,

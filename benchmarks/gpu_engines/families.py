@@ -40,7 +40,7 @@ from engines.cuda.inductor import PROGRAM_FILE, InductorEngine
 from engines.manifest import FixedSize, Manifest, Parity
 from engines.parity.probes import probe_feeds
 from export.generators import FAMILIES
-from export.program import laid_out, write_program
+from export.program import in_gpu_layout, write_program
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -156,7 +156,7 @@ class _Bench:
         self.manifest = _manifest(case)
         net = build_net(case)
         family = FAMILIES[case.family]
-        self.eager = laid_out(family.lower(net, case.parsed), "fp16").to(device)
+        self.eager = in_gpu_layout(family.lower(net, case.parsed), "fp16").to(device)
         self.two = dict(next(iter(probe_feeds(self.manifest)))[1])
         first = self._tensors(self._feed(1))
         self.wanted = family.wrap(net.to(device), case.parsed).eval().to(device)(*first).float().cpu().numpy()

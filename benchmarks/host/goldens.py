@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from export.checkpoint import load_strictly, read_checkpoint
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.parity import onnx_backend, torch_backend
 from export.recognition import recognise
@@ -54,7 +54,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             graphs = {"fp32": Path(folder, "fp32.onnx"), "fp16": Path(folder, "fp16.onnx")}
             write_graph(lowered, interface, graphs["fp32"])
-            write_graph(halved(lowered), interface, graphs["fp16"])
+            write_graph(to_half(lowered), interface, graphs["fp16"])
             backends = {key: onnx_backend(path) for key, path in graphs.items()}
             backends["torch"] = torch_backend(found.family.wrap(net, found.options).eval())
             outputs = {key: run(feed) * scale - (scale - 1) for key, run in backends.items()}

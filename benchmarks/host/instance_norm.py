@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from export.generators import FAMILIES
-from export.lowering import InstanceNorm32, halved
+from export.lowering import InstanceNorm32, to_half
 from export.onnx_graph import write_graph
 
 FORMS, PRECISIONS, ENGINES = ("operator", "as exported"), ("fp32", "fp16"), ("onnxrt", "openvino")
@@ -61,7 +61,7 @@ def write_graphs(net: nn.Module, options: Any, folder: Path) -> dict[tuple[str, 
             lowered = family.lower(net, options)
             lowered = lowered if form == "as exported" else with_operators(lowered)
             path = paths[form, precision] = folder / f"{form}-{precision}.onnx"
-            write_graph(halved(lowered) if precision == "fp16" else lowered, family.interface(options), path)
+            write_graph(to_half(lowered) if precision == "fp16" else lowered, family.interface(options), path)
     return paths
 
 

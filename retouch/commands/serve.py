@@ -1,4 +1,4 @@
-"""`retouch serve`: a flag for every setting, made from service.core.settings, so that none can be forgotten."""
+"""`retouch serve`: has a flag for every setting, generated from service.core.settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the re
 
 
 def make_serve_command() -> Callable[..., None]:
-    """The function that Typer turns into `retouch serve`, with a parameter for each setting."""
+    """Make the function behind `retouch serve`, with a parameter for each setting."""
 
     def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
         """Serve the models over HTTP.
@@ -56,7 +56,7 @@ def make_serve_command() -> Callable[..., None]:
 
 
 def _log_start(settings: Settings) -> None:
-    """The first line of the log: what follows is loaded for seconds, longer where it was never imported before."""
+    """Write the first log line; importing the rest takes seconds."""
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- loads structlog
 
     configure_logs(settings)
@@ -65,20 +65,20 @@ def _log_start(settings: Settings) -> None:
 
 
 def to_toml(settings: Settings) -> str:
-    """The settings as TOML, ready to be used as a `--config` file."""
+    """Format the settings as TOML, usable as a `--config` file."""
     values = settings.model_dump(mode="json")
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
 
 
-def flag_of(name: str, field: FieldInfo) -> str:
-    """How a setting is given: `--max-batch-size`, or `--save/--no-save`."""
+def flag_for(name: str, field: FieldInfo) -> str:
+    """Return the flag of a setting: `--max-batch-size`, or `--save/--no-save`."""
     dashed = name.replace("_", "-")
     return f"--{dashed}/--no-{dashed}" if field.annotation is bool else f"--{dashed}"
 
 
 def _annotation(name: str, field: FieldInfo) -> Any:
     option = typer.Option(
-        flag_of(name, field),
+        flag_for(name, field),
         help=f"{field.description} (default {_toml_value(to_jsonable_python(field.default))})",
     )
     kind: Any = field.annotation
@@ -90,4 +90,4 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
 
 
 def _toml_value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # strings, numbers and booleans are written alike in both
+    return json.dumps(value, ensure_ascii=False)  # JSON and TOML write strings, numbers and booleans alike

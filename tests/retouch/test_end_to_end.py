@@ -1,4 +1,4 @@
-"""The command against the real server, and against no server at all: the same pictures come out."""
+"""The command line against a real server and without a server gives the same pictures."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ HERE = ("--models-dir", str(ROOT / "models"), "--engine", "fake")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of `retouch serve` with the shipped models' manifests and the fake engine."""
+    """Start `retouch serve` with the shipped models' manifests and the fake engine; returns its address."""
     folder = tmp_path_factory.mktemp("server")
     arguments = ["serve", "--port", "0", *HERE, "--results-dir", folder / "results", "--log-format", "json"]
-    with (folder / "log").open("w") as log:  # a file: a pipe that nobody reads would stop the server when it is full
+    # a file, because a pipe that nobody reads blocks the server when it is full
+    with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "retouch", *arguments, "--engine-cache-dir", folder / "cache"], stderr=log
         )
@@ -42,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def wait_until_ready(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """The address, once the server says it and its models are loaded."""
+    """Wait until the server listens and its models are loaded; returns its address."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         lines = [json.loads(line) for line in log.read_text("utf-8").splitlines() if line[:1] + line[-1:] == "{}"]
@@ -58,7 +59,7 @@ def run(*arguments: object) -> Result:
 
 
 def run_apart(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: without a server, the command sets up logging and threads for a whole process."""
+    """Run the command in a process of its own: without a server it configures logging for the whole process."""
     return subprocess.run(
         [sys.executable, "-m", "retouch", *map(str, arguments)],
         cwd=folder,
@@ -100,7 +101,7 @@ def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) 
 
 
 def drawing_models(root: Path) -> Path:
-    """A model that inpaints and one that generates, both from a latent, for the fake engine."""
+    """Write a model that inpaints and one that generates, both from a latent, for the fake engine."""
     shipped = json.loads((ROOT / "models" / "photos" / "4" / "manifest.json").read_text("utf-8"))
     latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
