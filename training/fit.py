@@ -1,4 +1,4 @@
-"""The loop of a training run: the only file that knows the order of its steps.
+"""The training loop.
 
 data ─▶ batch(seed, step) ─▶ net, losses ─▶ update ─▶ average ─▶ log, sheet, checkpoint ─▶ generator.pth
 """
@@ -30,7 +30,7 @@ from training.tasks.pix2pix import Pix2PixTrainee
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a call of `fit` ended."""
+    """The step at which a call of `fit` ended, and the saved generator."""
 
     step: int
     total: int
@@ -38,22 +38,22 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are taken."""
+        """Whether all steps are done."""
         return self.step == self.total
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
-    """What the config trains, with its data on the device."""
+    """Make the trainee of a config, with its data on the device."""
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
 
 
 def fit(
     config: AnyConfig, runtime: Runtime, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """Train from where the run directory stands to the end, or until the time is over; then save.
+    """Train from the run directory's last checkpoint to the end, or until the time is over; then save.
 
     Raises:
-        TrainingDiverged: losses or weights are no longer finite; what was saved before is kept.
+        TrainingDiverged: losses or weights are no longer finite; earlier checkpoints are kept.
         TrainingError: the data or the run directory do not fit the config.
     """
     started, directory = clock(), config.output
@@ -61,7 +61,7 @@ def fit(
     first, state = read_run(directory, config, runtime.device) or (0, None)
     if state is None:
         trainee = make_trainee(config, runtime)
-    else:  # its own weights replace those that it began with, which need not lie on this host
+    else:  # the checkpoint's weights replace the initial ones, whose file need not exist on this host
         trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
         trainee.load(state)
     run = _Run(config, runtime, trainee, first, total_steps(config.phase))
@@ -80,7 +80,7 @@ class _Run:
     total: int
 
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> int:
-        """Take steps; the number of the next one when they end."""
+        """Run steps; returns the number of the next step."""
         phase_index, since, pictures = -1, clock(), 0
         for number in range(self.first, self.total):
             place: Place[Any] = place_of(number, self.config.phase)
@@ -100,17 +100,17 @@ class _Run:
         return self.total
 
     def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
-        """Dropout draws from torch's own generators, which every step sets anew, on each process differently."""
+        """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""
         stream = number * self.runtime.world + self.runtime.rank
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
         return self.trainee.step(number, place)
 
     def _is_over(self, over: Callable[[], bool], *, logged: bool) -> bool:
-        """Whether the time is over. Several processes have to ask each other, which waits for the device."""
+        """Return whether the time is over; several processes have to agree, which waits for the device."""
         return (logged or self.runtime.world == 1) and self.runtime.any(over())
 
     def _read(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
-        """The only wait for the device between saves: one copy of all figures, averaged over processes."""
+        """Copy all figures at once, averaged over processes; between saves nothing else waits for the device."""
         stacked = torch.stack([value.float() for value in figures.values()])
         self.runtime.average([stacked])
         values = dict(zip(figures, stacked.tolist(), strict=True))
@@ -132,7 +132,7 @@ class _Run:
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
 
     def save(self, step: int) -> Path:
-        """The checkpoint and the generator as they stand; every process takes part, one writes."""
+        """Save the checkpoint and the generator; all processes take part, and one writes."""
         state, directory, half = self._sound_state(step), self.config.output, self.config.half_weights
         if not self.runtime.leads:
             return directory / "generator.pth"
@@ -140,7 +140,7 @@ class _Run:
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
     def _sound_state(self, done: int) -> dict[str, Any]:
-        """The trainee's state. Weights are the same in every process, so all of them end here or none."""
+        """Return the trainee's state; raises if it is not finite, in all processes alike, because weights are equal."""
         state = self.trainee.state()
         if not all(tensor.isfinite().all() for tensor in _floats(state)):
             raise self._diverged(done, "weights are not finite")
@@ -158,7 +158,7 @@ class _Run:
 
 
 def _floats(state: Any) -> Iterator[Tensor]:
-    """Every tensor of real numbers in dictionaries and lists."""
+    """Yield every floating-point tensor in dictionaries and lists."""
     if isinstance(state, Tensor):
         if state.is_floating_point():
             yield state

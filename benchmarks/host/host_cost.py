@@ -40,7 +40,7 @@ from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
-from service.core.items import Call, Sample, Picture
+from service.core.items import Call, Picture, Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.devices.contract import Computed, Device, Ticket, Tiles

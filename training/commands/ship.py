@@ -1,4 +1,4 @@
-"""`python -m training ship`: trained weights into models/NAME/NEXT, measured, with a full card."""
+"""`python -m training ship`: exports, measures and publishes trained weights as models/NAME/NEXT, with a full card."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Decoded pictures on the device, cut there: no CPU takes part in a step.
+"""Decoded pictures on the device, which also cuts the crops, so that a step needs no CPU work.
 
-Pictures of any size lie behind one another in one uint8 tensor of pixels; a crop is a gather of pixel numbers.
+The pixels of all pictures, of any size, are concatenated in one uint8 tensor; a crop gathers pixels by index.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.errors import DataMissing
 
 
 class PictureCache:
-    """Pictures (H×W×C uint8, C alike) on a device."""
+    """Pictures (H×W×C uint8, with equal C) on a device."""
 
     def __init__(self, pictures: Sequence[Picture], device: torch.device) -> None:
         sizes = torch.tensor([picture.shape[:2] for picture in pictures])
@@ -36,11 +36,11 @@ class PictureCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device."""
+        """The bytes used on the device."""
         return self._pixels.nbytes
 
     def crops(self, cuts: Cuts, side: int) -> Tensor:
-        """N×C×side×side in [0, 1], FP32, in channels-last order; bilinear where the cuts scale."""
+        """Return N×C×side×side in [0, 1], FP32, channels-last; bilinear where the crops are scaled."""
         sizes, starts = self._sizes[cuts.picture], self._starts[cuts.picture]
         steps = torch.arange(side, device=self.device)
         across = torch.where(cuts.mirrored[:, None], side - 1 - steps, steps)
@@ -60,6 +60,6 @@ class PictureCache:
         return torch.lerp(torch.lerp(corners[0], corners[1], right), torch.lerp(corners[2], corners[3], right), down)
 
     def _pixels_at(self, starts: Tensor, sizes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """N×side rows and columns, kept inside the pictures, to N×side×side×C uint8."""
+        """Gather N×side rows and columns, clamped to the pictures, into N×side×side×C uint8."""
         rows, columns = rows.minimum(sizes[:, :1] - 1), columns.minimum(sizes[:, 1:] - 1)
         return self._pixels[starts[:, None, None] + rows[:, :, None] * sizes[:, 1, None, None] + columns[:, None, :]]

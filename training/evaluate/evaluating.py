@@ -1,4 +1,4 @@
-"""One evaluation: every case painted by everyone, measured, averaged."""
+"""One evaluation: every painter's result of every case is measured and averaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RGB = 3
 
 @dataclass(frozen=True)
 class Measures:
-    """The nets that measure, where their weights are at hand."""
+    """The networks of the metrics LPIPS and FID; None if their weights are not given."""
 
     lpips: Lpips | None = None
     fid: FeatureNet | None = None
@@ -44,14 +44,14 @@ def evaluate(
     """Measure painters on a protocol.
 
     Args:
-        painters: the model first; its label is `model`.
-        protocol: what is measured on.
+        painters: the model, labelled `model`, then the baselines.
+        protocol: the choice of test cases.
         measures: LPIPS and FID are left out where their nets are None.
         sheet_rows: rows of the contact sheet, spread over the cases.
-        progress: wraps the cases, to show how far it is.
+        progress: wraps the cases to show progress.
 
     Raises:
-        ConfigInvalid: the model does another task than the protocol, is not of RGB pictures or has one fixed hole.
+        ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or has a fixed hole.
         DataMissing: pictures are missing or broken.
         EngineFailed: the engine cannot run a case.
     """

@@ -1,4 +1,4 @@
-"""From what was asked for to a report: opens the nets and the painters, runs, writes JSON and contact sheet."""
+"""Runs an evaluation as requested: opens nets and painters, evaluates, writes JSON and contact sheet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Progress = Callable[[Sequence[Case]], Iterator[Case]]
 
 @dataclass(frozen=True)
 class Request:
-    """One evaluation as a person asks for it; measures whose weights are not given are left out."""
+    """The request for one evaluation; metrics whose weights are not given are left out."""
 
     model: Path
     protocol: Protocol
@@ -35,7 +35,7 @@ class Request:
 
 
 def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
-    """The report; JSON and contact sheet are written where the request names a file.
+    """Run the evaluation and return the report; writes JSON and contact sheet if the request names files.
 
     Raises:
         TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.

@@ -1,4 +1,4 @@
-"""Pictures and holes into a net's tile and back, pixel for pixel as the service does it with `strategy=whole`. Pure."""
+"""Fits pictures and holes into a net's tile and back, pixel for pixel as the service does with `strategy=whole`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Size = tuple[int, int]
 
 
 class Layout(NamedTuple):
-    """The picture, scaled to `scaled`, lies at the tile's top left; the rest of the tile is reflected padding."""
+    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest is reflected padding."""
 
     scaled: Size
     tile: Size
 
 
 def lay_out(rule: SizeRule, height: int, width: int) -> Layout:
-    """The smallest tile that holds a picture, which is scaled down where none does, or resized where models do so."""
+    """Choose the smallest tile that holds a picture; scales the picture down if none does, or if models resize."""
     heights, widths = (sorted(sides) for sides in zip(*rule.buckets(), strict=True))
     if rule.fit == "resize":
         tile = _first_from(heights, height), _first_from(widths, width)
@@ -35,7 +35,7 @@ def lay_out(rule: SizeRule, height: int, width: int) -> Layout:
 
 
 def picture_tile(pixels: Pixels, layout: Layout, task: Task) -> Pixels:
-    """H×W×3 to the tile's size: by Pillow's bicubic filter for translations, by OpenCV's filters for inpainting."""
+    """Convert H×W×3 to the tile's size: Pillow's bicubic filter for translations, OpenCV's filters for inpainting."""
     if task == "translate" and pixels.shape[:2] != layout.scaled:
         resized = Image.fromarray(pixels).resize(layout.scaled[::-1], Image.Resampling.BICUBIC)
         return _padded(np.asarray(resized), layout)
@@ -43,13 +43,13 @@ def picture_tile(pixels: Pixels, layout: Layout, task: Task) -> Pixels:
 
 
 def hole_tile(hole: NDArray[np.bool_], layout: Layout) -> NDArray[np.uint8]:
-    """H×W to the tile's size, 1 = fill: a pixel of the tile is marked where any of the picture's pixels in it is."""
+    """Convert H×W to the tile's size, 1 = fill: a tile pixel is marked if any picture pixel in it is."""
     scaled = _rows_by_maximum(_rows_by_maximum(hole.astype(np.uint8), layout.scaled[0]).T, layout.scaled[1]).T
     return _padded(scaled, layout)
 
 
 def picture_of_tile(tile: Pixels, layout: Layout, size: Size) -> Pixels:
-    """The picture's part of a tile, scaled back to its size."""
+    """Cut the picture out of a tile and scale it back to its size."""
     return _scaled(tile[: layout.scaled[0], : layout.scaled[1]], size)
 
 
@@ -68,7 +68,7 @@ def _scaled(pixels: Pixels, size: Size) -> Pixels:
 
 
 def _rows_by_maximum(values: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
-    """Each of the `height` rows is the maximum of all rows that it touches."""
+    """Resize to `height` rows, each the maximum of all rows that it touches."""
     have = values.shape[0]
     first = np.arange(height) * have // height
     last = -(-np.arange(1, height + 1) * have // height) - 1

@@ -1,4 +1,4 @@
-"""The whole way: read each source, screen its pictures, leave out what was seen before, write shards and a manifest."""
+"""Collects photographs: reads each source, screens its pictures, drops duplicates, writes shards and a manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FINGERPRINTED = 288
 
 
 class Kept(NamedTuple):
-    """A picture that will be written, as JPEG."""
+    """A picture to be written, as JPEG."""
 
     name: str
     jpeg: bytes
@@ -44,11 +44,11 @@ def gather(
     """Write shards of the recipe's pictures and their manifest into `output`; returns the manifest.
 
     Args:
-        recipe: what to take.
-        root: where the sources' paths begin.
-        output: for `photos-000.tar`, … and photos.json; the shards of an earlier run are removed.
-        held_out: folders of pictures that must not be trained on, in any view.
-        report: told each source's counts when it is done.
+        recipe: the sources and the output format.
+        root: the folder that the sources' paths are relative to.
+        output: the folder for `photos-000.tar`, … and photos.json; shards of an earlier run are removed.
+        held_out: folders of pictures that must not be trained on, in any crop.
+        report: called with each source's counts when it is done.
 
     Raises:
         DataMissing: a source is missing or empty.
@@ -61,7 +61,8 @@ def gather(
         counts[source.name] = Counter()
         kept += _take(source, recipe, root, (unseen, seen), counts[source.name])
         report(source.name, counts[source.name])
-    Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- mixes the sources, so that any one shard is a sample
+    # mixes the sources, so that each shard is a sample of all
+    Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
     shards = _write(kept, recipe, output)
     manifest = _manifest(recipe, counts, shards)
     (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -91,13 +92,13 @@ def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[
     def one(file: Encoded) -> list[Screened] | Rejected:
         return screen(file.data, recipe, crops)
 
-    with ThreadPoolExecutor() as threads:  # the decoders release the interpreter lock
+    with ThreadPoolExecutor() as threads:  # decoders release the GIL
         while some := list(islice(files, _AT_ONCE)):
             yield from threads.map(one, some)
 
 
 def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
-    """Of every picture under the folders, in every view that a data set may hold of it."""
+    """Compute the fingerprints of every picture under the folders, in every crop that a data set may have of it."""
     known = SeenBefore(most_bits)
     for folder in folders:
         source = Source(name="held-out", path=folder, licence="")

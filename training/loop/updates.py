@@ -1,4 +1,4 @@
-"""One net's share of a step: backward, mean over processes, Adam, averaged weights."""
+"""The update of one net: backward, mean over processes, Adam, averaged weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_LOSS_SCALE = 2.0**12
 
 
 class Updates:
-    """Fused Adam with loss scaling in FP16. Nothing here waits for the device."""
+    """Fused Adam with loss scaling in FP16; nothing here waits for the device."""
 
     def __init__(self, net: nn.Module, config: FitConfig, runtime: Runtime) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
@@ -28,7 +28,7 @@ class Updates:
         self._runtime = runtime
 
     def apply(self, loss: Tensor, learning_rate: float) -> None:
-        """Take one step down the loss."""
+        """Run one optimiser step on the loss."""
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(self._scaler.scale(loss))
         self._runtime.average([p.grad for p in self._parameters if p.grad is not None])
@@ -38,7 +38,7 @@ class Updates:
         self._scaler.update()
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """Return the optimiser's state, for `load`."""
         return {"optimiser": self._optimiser.state_dict(), "scaler": self._scaler.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ class Updates:
 
 
 class Average:
-    """The exponential moving average of a net, its running statistics included; young averages forget faster."""
+    """The exponential moving average of a net and its running statistics; it adapts faster while it is young."""
 
     def __init__(self, net: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -64,11 +64,11 @@ class Average:
         return self._model.module
 
     def update(self, net: nn.Module) -> None:
-        """Move towards the net."""
+        """Update the average with the net's weights."""
         self._model.update_parameters(net)
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """Return the average's state, for `load`."""
         return self._model.state_dict()
 
     def load(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Training steps in one precision: timed with the sensors on, then taken apart."""
+"""Measures training steps in one precision: timed with sensors, then profiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TAKEN_APART = 3
 
 @dataclass(frozen=True)
 class StepFigures:
-    """How steps went in one precision."""
+    """The measurements of training steps in one precision."""
 
     precision: Precision
     step_s: float
@@ -35,11 +35,11 @@ class StepFigures:
 
     @property
     def flop(self) -> int:
-        """Of one step."""
+        """The floating-point operations of one step."""
         return sum(calls.flop for calls in self.calls)
 
     def as_json(self) -> dict[str, Any]:
-        """All figures; of the groups of calls the forty that took longest."""
+        """Return all figures as JSON; of the groups of calls, the forty that took longest."""
         slowest = sorted(self.calls, key=lambda calls: calls.device_s, reverse=True)[:40]
         return {
             "step_ms": round(self.step_s * 1e3, 3),
@@ -82,7 +82,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
 
 
 def _stepper(step: Callable[[int, Place[Any]], object], config: AnyConfig, phase: int) -> Callable[[], None]:
-    """Takes the phase's next step each time it is called, from the first again after the last."""
+    """Return a function that runs the phase's next step on each call, from the first again after the last."""
     number = -1
 
     def take() -> None:

@@ -1,4 +1,4 @@
-"""Export, evaluate, publish with a card: in this order, and nothing is published unless all of it went well."""
+"""Exports, evaluates and publishes a model with its card; if a step fails, nothing is published."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.shipping.card import Story, protocol_name, quality_of, trained_car
 
 @dataclass(frozen=True)
 class Request:
-    """What to ship; `evaluation` has everything but the model and the protocol.
+    """The request to publish a model; `evaluation` has everything but the model and the protocol.
 
     export: the checkpoint, the name, and where to publish.
     pairs: None for inpainting, which is measured on crops and on whole pictures.
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Shipped:
-    """What was published, and what was measured on the way."""
+    """The published model, and its reports."""
 
     directory: Path
     manifest: Manifest
@@ -44,7 +44,7 @@ class Shipped:
 
 
 def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> Shipped:
-    """Export into a place aside, measure that very graph, publish it with its figures.
+    """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
         ExportError, TrainingError, EngineError: nothing was published; the message says why.
@@ -98,7 +98,7 @@ def _stem(protocol: dict[str, Any]) -> str:
 
 
 def _write(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
-    """The reports under the version that the model got only now."""
+    """Write the reports under the version that the model got when it was published."""
     for report in reports:
         report["model"]["name"] = manifest.key
         text = json.dumps(report, indent=1) + "\n"

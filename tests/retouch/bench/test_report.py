@@ -59,7 +59,7 @@ def test_the_drivers_own_lateness_is_reported() -> None:
     assert summarise("open", 1, [*observation, *observation[-1:] * 2]).send_lag_p99_ms == pytest.approx(200, rel=2e-3)
 
 
-@pytest.mark.parametrize("seen", [[], [failed(0.0, 503, "overloaded")]])
+@pytest.mark.parametrize("observation", [[], [failed(0.0, 503, "overloaded")]])
 def test_a_run_without_success_is_reported_as_such(observation: list[Observation]) -> None:
     report = summarise("open", 10, observation)
     assert (report.ok, report.ok_per_s, report.latency_ms) == (0, 0.0, {})
