@@ -17,15 +17,21 @@ from torch import Tensor
 
 from training.config import AnyConfig, PConvConfig
 from training.errors import TrainingDiverged
-from training.loop.checkpoints import read_run, save_checkpoint, save_generator
+from training.fill_config import FillConfig
+from training.loop.checkpoints import Progress, read_run, save_checkpoint, save_generator
 from training.loop.journal import Journal
+from training.loop.pace import CountedPace, Pace, TimedPace
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place, place_of, total_steps
+from training.loop.schedule import Place
 from training.loop.sheets import write_sheet
 from training.loop.trainee import Trainee
 from training.seeds import Purpose, derived_seed
+from training.tasks.fillnet import FillTrainee
 from training.tasks.partial_conv import PartialTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
+
+_ASKED_EVERY = 20
+"""Steps between looks of several processes at the clock of a run that has `seconds`."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +40,24 @@ class Outcome:
 
     step: int
     total: int
+    """Steps of the whole run; under a clock (`seconds`) those that it took, or so many as its phases name."""
     generator: Path
-
-    @property
-    def finished(self) -> bool:
-        """Whether all steps are done."""
-        return self.step == self.total
+    finished: bool
+    """Whether the run is at its end."""
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
-    """Make the trainee of a config, with its data on the device."""
+    """What the config trains, with its data on the device."""
+    if isinstance(config, FillConfig):
+        return FillTrainee(config, runtime)
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
+
+
+def _pace_of(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
+    if isinstance(config, FillConfig) and config.seconds:
+        every = 1 if runtime.world == 1 else _ASKED_EVERY
+        return TimedPace(config.phase, config.seconds, clock, runtime.agree, asked_every=every, spent_s=spent_s)
+    return CountedPace(config.phase)
 
 
 def fit(
@@ -58,16 +71,18 @@ def fit(
     """
     started, directory = clock(), config.output
     directory.mkdir(parents=True, exist_ok=True)
-    first, state = read_run(directory, config, runtime.device) or (0, None)
+    first, state = read_run(directory, config, runtime.device) or (Progress(0), None)
     if state is None:
         trainee = make_trainee(config, runtime)
     else:  # the checkpoint's weights replace the initial ones, whose file need not exist on this host
         trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
         trainee.load(state)
-    run = _Run(config, runtime, trainee, first, total_steps(config.phase))
-    with Journal(directory, first=first, total=run.total, writes=runtime.leads) as journal:
-        last = run.steps(journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock)
-    return Outcome(last, run.total, run.save(last))
+    run = _Run(config, runtime, trainee, first.step, _pace_of(config, runtime, clock, first.spent_s))
+    with Journal(directory, first=first.step, total=run.pace.total, writes=runtime.leads) as journal:
+        last, finished = run.steps(
+            journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock
+        )
+    return Outcome(last, last if finished else run.pace.total, run.save(last), finished)
 
 
 @dataclass(frozen=True)
@@ -77,27 +92,29 @@ class _Run:
     trainee: Trainee[Any]
     first: int
     """The step to begin with: that of the checkpoint, if there is one."""
-    total: int
+    pace: Pace[Any]
 
-    def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> int:
-        """Run steps; returns the number of the next step."""
-        phase_index, since, pictures = -1, clock(), 0
-        for number in range(self.first, self.total):
-            place: Place[Any] = place_of(number, self.config.phase)
+    def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
+        """Take steps; the number of the next one when they end, and whether the run is at its end."""
+        phase_index, since, pictures, number = -1, clock(), 0, self.first
+        place: Place[Any] | None = self.pace.place(number)
+        while place is not None:
             if place.index != phase_index:
                 phase_index = place.index
                 self.trainee.begin_phase(place.phase)
             figures = self._step(number, place)
-            done, pictures = number + 1, pictures + place.phase.batch
-            logged = done % self.config.log_every == 0 or done == self.total
+            number, pictures = number + 1, pictures + place.phase.batch
+            following = self.pace.place(number)
+            logged = number % self.config.log_every == 0 or following is None
             if logged:
-                values = self._read(done, figures) | {"learning_rate": place.learning_rate}
+                values = self._read(number, figures) | {"learning_rate": place.learning_rate}
                 speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
-                journal.record(done, values | {"images_per_s": speed})
-            self._keep(done, journal, ends_phase=place.step + 1 == place.phase.steps)
-            if self._is_over(over, logged=logged):
-                return done
-        return self.total
+                journal.record(number, values | {"images_per_s": speed})
+            self._keep(number, place, following, journal)
+            place = following
+            if place is not None and self._is_over(over, logged=logged):
+                return number, False
+        return number, True
 
     def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
         """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""
@@ -118,17 +135,18 @@ class _Run:
             raise self._diverged(done, f"losses are not finite ({', '.join(lost)})")
         return values
 
-    def _keep(self, done: int, journal: Journal, *, ends_phase: bool) -> None:
+    def _keep(self, done: int, place: Place[Any], following: Place[Any] | None, journal: Journal) -> None:
+        ends_phase = following is None or following.index != place.index
         if shown := ends_phase or done % self.config.sheet_every == 0:
             self._sound_state(done)
         if self.runtime.leads and shown:
             write_sheet(self.trainee.sheet(), self.config.output / "sheets" / f"{done:07d}.png")
             if figures := self.trainee.validate():
                 journal.record(done, figures)
-        if done < self.total and done % self.config.checkpoint_every == 0:
+        if following is not None and done % self.config.checkpoint_every == 0:
             self.save(done)
-        if done < self.total and ends_phase and self.runtime.leads:
-            name = f"generator-phase{place_of(done - 1, self.config.phase).index}"
+        if following is not None and ends_phase and self.runtime.leads:
+            name = f"generator-phase{place.index}"
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
 
     def save(self, step: int) -> Path:
@@ -136,7 +154,7 @@ class _Run:
         state, directory, half = self._sound_state(step), self.config.output, self.config.half_weights
         if not self.runtime.leads:
             return directory / "generator.pth"
-        save_checkpoint(directory, self.config, step, state)
+        save_checkpoint(directory, self.config, Progress(step, self.pace.spent_s), state)
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
     def _sound_state(self, done: int) -> dict[str, Any]:

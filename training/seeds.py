@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     DROPOUT = 4
     PREVIEW = 5
     SHIFT = 6
+    VIEWS = 7
 
 
 def derived_seed(seed: int, step: int, purpose: Purpose) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from export.generators.dcgan import DCGAN
 from export.generators.family import Family
+from export.generators.fillnet import FillNet
 from export.generators.pconv.nvidia import PConvNvidia
 from export.generators.pconv.unet import PConv
 from export.generators.pdgan.generator import PDGAN
@@ -23,5 +24,6 @@ _TABLE: tuple[Family[Any], ...] = (
     PGN(),
     PDGAN(),
     DCGAN(),
+    FillNet(),
 )
 FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in _TABLE})

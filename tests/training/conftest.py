@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from training.config import PConvConfig, Pix2PixConfig
+from training.fill_config import FillConfig
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[1] / "data"
 TINY = {
@@ -91,6 +92,31 @@ def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+@pytest.fixture
+def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The knobs of a tiny run of FillNet against its judge; keywords are laid over them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            **TINY,
+            "model": "fillnet",
+            "output": str(tmp_path / "run"),
+            "generator": {"widths": "8,8", "encoder": "1,0", "decoder": "1,1"},
+            "shares": {"perceptual": 0.0},
+            "judge": {"widths": [4, 4, 4, 4, 4, 4], "ramp": [0, 2], "penalty_every": 2},
+            "data": {"path": str(PHOTOGRAPHS), "load_side": 72, "crop": 32, "threads": 1},
+            **knobs,
+        }
+
+    return make
+
+
+@pytest.fixture
+def fill_config(fill_run: Callable[..., dict[str, Any]]) -> Callable[..., FillConfig]:
+    """The same, validated."""
+    return lambda **knobs: FillConfig.model_validate(fill_run(**knobs))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from training.config import DataConfig, MasksConfig, PConvConfig, PConvPhase, Pix2PixConfig, Pix2PixPhase, load_config
 from training.errors import ConfigInvalid
+from training.fill_config import FillConfig, FillPhase, JudgeConfig, SharesConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "training" / "configs").glob("*.toml"))
@@ -103,14 +104,33 @@ def test_pix2pix_wants_rgb_pairs(pix2pix_run: Callable[..., dict[str, Any]]) -> 
             Pix2PixConfig.model_validate(pix2pix_run(**knobs))
 
 
-SECTIONS = (PConvConfig, Pix2PixConfig, DataConfig, MasksConfig, PConvPhase, Pix2PixPhase)
+SECTIONS = (
+    PConvConfig,
+    Pix2PixConfig,
+    DataConfig,
+    MasksConfig,
+    PConvPhase,
+    Pix2PixPhase,
+    FillConfig,
+    SharesConfig,
+    JudgeConfig,
+    FillPhase,
+)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_knob_is_described_and_documented(section: type[BaseModel]) -> None:
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     for name, field in section.model_fields.items():
-        if field.annotation is not None and name not in ("data", "masks", "generator", "phase", "model"):
+        if field.annotation is not None and name not in (
+            "data",
+            "masks",
+            "generator",
+            "phase",
+            "model",
+            "shares",
+            "judge",
+        ):
             assert field.description, name
         assert f"`{name}`" in text, name
 

@@ -82,7 +82,7 @@ def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> Non
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("model", "killed_after"), [("partial_run", 17), ("pix2pix_run", 45)])
+@pytest.mark.parametrize(("model", "killed_after"), [("partial_run", 17), ("pix2pix_run", 45), ("fill_run", 33)])
 def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
     model: str, killed_after: int, tmp_path: Path, write_config: Write, request: pytest.FixtureRequest
 ) -> None:
@@ -241,3 +241,19 @@ def test_a_cpu_compiles_nothing_unless_asked_to(
         run(asked)
     del knobs["compile"]
     assert run(load_config(write_config(knobs, tmp_path / "plain.toml"))).finished
+
+
+def test_a_run_by_the_clock_stretches_its_phases_and_counts_on_after_a_cut(
+    fill_config: Callable[..., AnyConfig], tmp_path: Path
+) -> None:
+    falling = {"steps": 300, "batch": 1, "learning_rate": 1e-3, "final_learning_rate": 1e-4}
+    phases = [falling, {"steps": 100, "batch": 1, "learning_rate": 1e-4}]
+    config = fill_config(phase=phases, seconds=40.0, checkpoint_every=100)
+    first = run(config, stop_after_s=20, clock=count().__next__)
+    assert not first.finished
+    second = run(config, clock=count().__next__)
+    assert second.finished
+    assert second.step == second.total
+    rates = [line["learning_rate"] for line in log_of(config) if "learning_rate" in line]
+    assert rates == sorted(rates, reverse=True)
+    assert (config.output / "generator-phase0.pth").exists()

@@ -1,11 +1,13 @@
 """Decoded pictures on the device, which also cuts the crops, so that a step needs no CPU work.
 
-The pixels of all pictures, of any size, are concatenated in one uint8 tensor; a crop gathers pixels by index.
+Pictures of any size lie behind one another in one uint8 tensor of pixels; a crop is a gather of pixel numbers. Where
+there is room, more pictures can be added while others are cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,33 +17,76 @@ from training.data.pictures import Picture
 from training.errors import DataMissing
 
 
-class PictureCache:
-    """Pictures (H×W×C uint8, with equal C) on a device."""
+class _Index(NamedTuple):
+    """Where N pictures lie, on the device."""
 
-    def __init__(self, pictures: Sequence[Picture], device: torch.device) -> None:
+    starts: Tensor
+    """N: each picture's first pixel."""
+    sizes: Tensor
+    """N×2: height and width."""
+    end: int
+    """Pixels in all."""
+
+
+class PictureCache:
+    """Pictures (H×W×C uint8, C alike) on a device.
+
+    Args:
+        pictures: at least one.
+        device: where they are kept.
+        room_bytes: how much all pictures may take that ever come; left out: these alone.
+
+    Raises:
+        DataMissing: they do not fit the device, or the room.
+    """
+
+    def __init__(self, pictures: Sequence[Picture], device: torch.device, room_bytes: float | None = None) -> None:
+        channels = pictures[0].shape[2]
+        wanted = sum(picture.size for picture in pictures) if room_bytes is None else room_bytes
+        self.device = device
+        try:
+            self._pixels = torch.empty(int(wanted) // channels, channels, dtype=torch.uint8, device=device)
+        except torch.OutOfMemoryError as error:
+            raise DataMissing(
+                f"{wanted / 1e9:.1f} GB of pictures do not fit {device}; lower data.limit or data.load_side"
+            ) from error
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        self._index = _Index(none, none.view(0, 2), 0)
+        self.append(pictures)
+
+    def append(self, pictures: Sequence[Picture]) -> None:
+        """Add pictures; may run in another thread than `crops`, which sees all of them or none."""
+        index = self._index
         sizes = torch.tensor([picture.shape[:2] for picture in pictures])
         counts = sizes.prod(1)
-        starts = counts.cumsum(0) - counts
-        self.count, self.device = len(pictures), device
-        try:
-            self._pixels = torch.empty(int(counts.sum()), pictures[0].shape[2], dtype=torch.uint8, device=device)
-        except torch.OutOfMemoryError as error:
-            wanted = int(counts.sum()) * pictures[0].shape[2] / 1e9
+        starts = index.end + counts.cumsum(0) - counts
+        end = index.end + int(counts.sum())
+        if end > len(self._pixels):
             raise DataMissing(
-                f"{wanted:.1f} GB of pictures do not fit {device}; lower data.limit or data.load_side"
-            ) from error
+                f"{end * self._pixels.shape[1] / 1e9:.2f} GB of pictures do not fit the room of "
+                f"{self._pixels.nbytes / 1e9:.2f} GB; raise capacity_gb, or lower data.load_side"
+            )
         for picture, start, count in zip(pictures, starts.tolist(), counts.tolist(), strict=True):
             self._pixels[start : start + count].copy_(torch.tensor(picture).view(count, -1), non_blocking=True)
-        self._starts, self._sizes = starts.to(device), sizes.to(device)
+        known = (torch.cat([index.starts, starts.to(self.device)]), torch.cat([index.sizes, sizes.to(self.device)]))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # other threads may compute on other streams
+        self._index = _Index(*known, end)
+
+    @property
+    def count(self) -> int:
+        """Pictures that are there now."""
+        return len(self._index.starts)
 
     @property
     def nbytes(self) -> int:
-        """The bytes used on the device."""
-        return self._pixels.nbytes
+        """Bytes of pictures on the device."""
+        return self._index.end * self._pixels.shape[1]
 
     def crops(self, cuts: Cuts, side: int) -> Tensor:
-        """Return N×C×side×side in [0, 1], FP32, channels-last; bilinear where the crops are scaled."""
-        sizes, starts = self._sizes[cuts.picture], self._starts[cuts.picture]
+        """N×C×side×side in [0, 1], FP32, in channels-last order; bilinear where the cuts scale."""
+        index = self._index
+        sizes, starts = index.sizes[cuts.picture], index.starts[cuts.picture]
         steps = torch.arange(side, device=self.device)
         across = torch.where(cuts.mirrored[:, None], side - 1 - steps, steps)
         if cuts.span is None:

@@ -89,9 +89,9 @@ def fill_shapes(shapes: Shapes, side: int) -> Tensor:
     y, x = axis[:, None], axis[None, :]
     starts, ends = shapes.joints[:, :, :-1].flatten(1, 2), shapes.joints[:, :, 1:].flatten(1, 2)
     sizes = shapes.stroke_size.repeat_interleave(JOINTS, 1)
-    field = _least(_to_segments(y, x, starts, ends), sizes)
+    field = _least(to_segments(y, x, starts, ends), sizes)
     field = field.minimum(_least(_to_ellipses(y, x, shapes.blobs), shapes.blob_size))
-    field = field.minimum(_least(_to_boxes(y, x, shapes.boxes), shapes.box_size))
+    field = field.minimum(_least(to_boxes(y, x, shapes.boxes), shapes.box_size))
     grid = field[:, _GRID // 2 :: _GRID, _GRID // 2 :: _GRID].flatten(1).sort(1).values
     rank = (shapes.coverage * grid.shape[1]).long().clamp(0, grid.shape[1] - 1)
     return (field < grid.gather(1, rank[:, None])[:, :, None]).float().unsqueeze(1)
@@ -102,8 +102,8 @@ def _least(distances: Tensor, sizes: Tensor) -> Tensor:
     return (distances - sizes[:, :, None, None]).amin(1)
 
 
-def _to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Compute distances to the segments between two points, N×S×2 each."""
+def to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """Distances to the segments between two points, N×S×2 each."""
     along = ends - starts
     dy, dx = y - starts[..., 0, None, None], x - starts[..., 1, None, None]
     ay, ax = along[..., 0, None, None], along[..., 1, None, None]
@@ -119,7 +119,7 @@ def _to_ellipses(y: Tensor, x: Tensor, ellipses: Tensor) -> Tensor:
     return ((u.square() + v.square()).sqrt() - 1) * torch.minimum(a, b)
 
 
-def _to_boxes(y: Tensor, x: Tensor, boxes: Tensor) -> Tensor:
-    """Compute chessboard distances to the edges of boxes (N×S×4), negative inside."""
+def to_boxes(y: Tensor, x: Tensor, boxes: Tensor) -> Tensor:
+    """Chessboard distances to edges of boxes (N×S×4), negative inside."""
     cy, cx, h, w = (value[..., None, None] for value in boxes.unbind(2))
     return torch.maximum((y - cy).abs() - h, (x - cx).abs() - w)

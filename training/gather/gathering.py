@@ -23,6 +23,8 @@ from training.gather.shards import ShardWriter
 MANIFEST_FILE = "photos.json"
 _AT_ONCE = 64
 """Files decoded together: enough to keep the threads busy, few enough to hold in memory."""
+_SIDE_STEP = 128
+"""Kept pictures are counted by their shorter side, rounded down to a multiple of this."""
 _FINGERPRINTED = 288
 """Pixels that a fingerprint is taken from; it needs 32."""
 
@@ -84,6 +86,7 @@ def _take(
             counts[reason] += 1
             if reason == "kept":
                 seen.add(mark)
+                counts[f"side {min(pixels.shape[:2]) // _SIDE_STEP * _SIDE_STEP}"] += 1
                 jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), recipe.jpeg_quality, colorsubsampling="420")
                 yield Kept(f"{source.name}/{number:05}_{part}.jpg", jpeg)
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic.main import IncEx
 
 CHECKPOINT_FILE = "checkpoint.pt"
-_FREE_TO_CHANGE: dict[str, bool | set[str]] = {
+_FREE_TO_CHANGE: dict[str, Any] = {
     "output": True,
     "log_every": True,
     "checkpoint_every": True,
@@ -27,6 +27,9 @@ _FREE_TO_CHANGE: dict[str, bool | set[str]] = {
     "half_weights": True,
     "data": {"threads", "validation", "validation_limit", "path"},
     "features": True,
+    "seconds": True,
+    "capacity_gb": True,
+    "phase": {"__all__": {"compile_after"}},
 }
 """Knobs that leave the weights alone, and paths, which differ between hosts that hold the same data."""
 _SOMEWHERE = Path("somewhere")
@@ -60,13 +63,23 @@ def save_atomically(value: object, path: Path) -> None:
     temporary.replace(path)
 
 
-def save_checkpoint(directory: Path, config: FitConfig, step: int, state: dict[str, Any]) -> None:
-    """Save the trainee's state; `step` is the next step to run."""
-    save_atomically({"step": step, "config": config_digest(config), "trainee": state}, directory / CHECKPOINT_FILE)
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    step: int
+    """The next one to take."""
+    spent_s: float = 0.0
+    """Seconds that its pace counts."""
 
 
-def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[int, dict[str, Any]] | None:
-    """Return the next step and the trainee's state; None if the run has not begun.
+def save_checkpoint(directory: Path, config: FitConfig, progress: Progress, state: dict[str, Any]) -> None:
+    """Write checkpoint.pt."""
+    known = {"step": progress.step, "spent_s": progress.spent_s, "config": config_digest(config)}
+    save_atomically(known | {"trainee": state}, directory / CHECKPOINT_FILE)
+
+
+def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[Progress, dict[str, Any]] | None:
+    """How far the run is, and the trainee's state; None where it has not begun.
 
     Raises:
         CheckpointMismatch: the file is damaged, or of another config.
@@ -76,14 +89,15 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
         return None
     try:
         saved = torch.load(path, map_location=device, weights_only=True)
-        step, digest, state = int(saved["step"]), saved["config"], saved["trainee"]
+        progress = Progress(int(saved["step"]), float(saved.get("spent_s", 0)))
+        digest, state = saved["config"], saved["trainee"]
     except (pickle.UnpicklingError, RuntimeError, LookupError, TypeError, EOFError, OSError) as error:
         raise CheckpointMismatch(f"{path}: not a checkpoint of this program, or damaged; remove it") from error
     if digest != config_digest(config):
         raise CheckpointMismatch(
             f"{path}: begun under other knobs; give another output, or remove the folder to begin anew"
         )
-    return step, state
+    return progress, state
 
 
 def save_generator(directory: Path, name: str, state: State, *, half: bool) -> Path:

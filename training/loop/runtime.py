@@ -65,6 +65,14 @@ class Runtime:
         dist.all_reduce(flag, dist.ReduceOp.MAX)
         return bool(flag)
 
+    def agree(self, value: float) -> float:
+        """The leading process's value, in every process."""
+        if self.world == 1:
+            return value
+        held = torch.tensor(value, device=self.device)
+        dist.broadcast(held, 0)
+        return float(held)
+
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors (gradients or logged losses) by their means over all processes, in one all-reduce."""
         if self.world == 1:
@@ -72,10 +80,9 @@ class Runtime:
         flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat)
         flat /= self.world
-        first = 0
-        for tensor in tensors:
-            tensor.copy_(flat[first : first + tensor.numel()].view(tensor.shape))
-            first += tensor.numel()
+        parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+        means = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+        torch._foreach_copy_(list(tensors), means)
 
     def adopt_buffers(self, net: nn.Module) -> None:
         """Copy the leading process's buffers to every process: running statistics differ with the data seen."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from training.config import PhaseConfig
+from training.run_config import PhaseConfig
 
 PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 

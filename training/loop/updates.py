@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -16,24 +17,45 @@ _FIRST_LOSS_SCALE = 2.0**12
 """A step is lost for every halving that is still needed; torch's own 2¹⁶ costs several with Gram matrices."""
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How a net is updated where it is not by the config's betas alone."""
+
+    betas: tuple[float, float]
+    """Of Adam."""
+    longest: float
+    """Gradients of the whole net are shortened to this length; what in them is not finite counts as 0."""
+    gentle: float = 1.0
+    """The rate of all but filters (biases, gains), in parts of the filters'."""
+
+
 class Updates:
     """Fused Adam with loss scaling in FP16; nothing here waits for the device."""
 
-    def __init__(self, net: nn.Module, config: FitConfig, runtime: Runtime) -> None:
+    def __init__(self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: Manner | None = None) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
+        self._manner = manner
         fused = runtime.device.type == "cuda" or not config.deterministic
-        self._optimiser = torch.optim.Adam(self._parameters, lr=0.0, betas=config.betas, fused=fused)
+        groups = [{"params": self._parameters, "part": 1.0}]
+        if manner and manner.gentle != 1:
+            filters, others = ([p for p in self._parameters if (p.ndim == 4) is wanted] for wanted in (True, False))
+            groups = [{"params": filters, "part": 1.0}, {"params": others, "part": manner.gentle}]
+        betas = manner.betas if manner else config.betas
+        self._optimiser = torch.optim.Adam(groups, lr=0.0, betas=betas, fused=fused)
         enabled = config.precision == "fp16"
         self._scaler = torch.amp.GradScaler(runtime.device.type, init_scale=_FIRST_LOSS_SCALE, enabled=enabled)
         self._runtime = runtime
 
-    def apply(self, loss: Tensor, learning_rate: float) -> None:
-        """Run one optimiser step on the loss."""
+    def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None) -> None:
+        """Take one step down the loss; with a gradient (shaped as it), down a loss that has this one at it."""
         self._optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(self._scaler.scale(loss))
-        self._runtime.average([p.grad for p in self._parameters if p.grad is not None])
+        torch.autograd.backward(self._scaler.scale(loss), gradient)
+        found = [p.grad for p in self._parameters if p.grad is not None]
+        self._runtime.average(found)
+        if self._manner:
+            _shorten(found, self._manner.longest)
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = learning_rate * group["part"]
         self._scaler.step(self._optimiser)
         self._scaler.update()
 
@@ -44,6 +66,14 @@ class Updates:
     def load(self, state: dict[str, Any]) -> None:
         self._optimiser.load_state_dict(state["optimiser"])
         self._scaler.load_state_dict(state["scaler"])
+
+
+def _shorten(gradients: list[Tensor], longest: float) -> None:
+    """In place, together."""
+    for gradient in gradients:
+        torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
+    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
+    torch._foreach_mul_(gradients, (longest / (length + 1e-6)).clamp(max=1))
 
 
 class Average:

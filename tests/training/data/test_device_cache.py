@@ -8,6 +8,7 @@ import torch
 
 from training.data.cuts import Cuts, central_cuts
 from training.data.device_cache import PictureCache
+from training.errors import DataMissing
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(1)
@@ -64,3 +65,13 @@ def test_a_span_that_the_picture_cannot_fill_is_narrowed(cache: PictureCache) ->
 
 def test_it_says_what_it_takes(cache: PictureCache) -> None:
     assert cache.nbytes == sum(picture.nbytes for picture in PICTURES)
+
+
+def test_pictures_that_come_later_find_room() -> None:
+    cache = PictureCache(PICTURES[:1], CPU, room_bytes=12 * 20 * 3 + 16 * 9 * 3)
+    cache.append(PICTURES[1:2])
+    assert cache.count == 2
+    assert torch.equal(cache.crops(cut(1, (0.999, 0.999)), 8)[0], as_crop(PICTURES[1][8:16, 1:9]))
+    with pytest.raises(DataMissing, match="capacity_gb"):
+        cache.append(PICTURES[2:])
+    assert cache.count == 2

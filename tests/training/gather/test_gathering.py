@@ -52,6 +52,7 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(pictur
         "licence": "CC0",
         "files": 12,
         "kept": 11,
+        "side 256": 11,
         "held out": 1,
     }
     assert {key: second[key] for key in ("files", "kept", "seen before", "broken")} == {
@@ -72,6 +73,22 @@ def test_command_leaves_out_what_is_held_out_or_came_before_and_counts_it(pictur
     assert _gather(tmp_path, tmp_path / "again").returncode == 0
     for shard in manifest["shards"]:
         assert (tmp_path / "out" / shard).read_bytes() == (tmp_path / "again" / shard).read_bytes()
+
+
+def test_nothing_is_enlarged_where_least_and_smallest_are_the_same_and_sides_are_counted(picture, tmp_path):
+    for folder in ("first", "second", "held"):
+        (tmp_path / folder).mkdir()
+    for seed, height in enumerate((255, 256, 300, 400, 600)):
+        picture(seed, height, height + 9).save(tmp_path / f"first/{seed}.png")
+    picture(98).save(tmp_path / "second/98.png")
+    picture(99).save(tmp_path / "held/99.png")
+    (tmp_path / "recipe.toml").write_text("side = 512\nleast = 256\nsmallest = 256\n" + RECIPE)
+
+    done = _gather(tmp_path, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "out/photos.json").read_text())["sources"][0]
+    counted = {key: first[key] for key in ("small", "kept", "side 256", "side 384", "side 512")}
+    assert counted == {"small": 1, "kept": 4, "side 256": 2, "side 384": 1, "side 512": 1}
 
 
 def test_misspelt_recipe_and_missing_source_end_the_command_in_a_line(picture, tmp_path):

@@ -13,6 +13,7 @@ from training.config import PConvConfig
 from training.errors import CheckpointMismatch
 from training.loop.checkpoints import (
     CHECKPOINT_FILE,
+    Progress,
     config_digest,
     read_run,
     save_atomically,
@@ -30,20 +31,20 @@ def test_a_run_that_has_not_begun_has_no_checkpoint(tmp_path: Path, partial_conf
 
 def test_step_and_state_come_back(tmp_path: Path, partial_config: Config) -> None:
     state = {"net": {"weight": torch.arange(3.0)}, "updates": {"count": 4}}
-    save_checkpoint(tmp_path, partial_config(), 12, state)
+    save_checkpoint(tmp_path, partial_config(), Progress(12, 3.5), state)
     found = read_run(tmp_path, partial_config(), CPU)
     assert found is not None
-    assert found[0] == 12
+    assert found[0] == Progress(12, 3.5)
     assert torch.equal(found[1]["net"]["weight"], torch.arange(3.0))
 
 
 def test_a_write_that_fails_leaves_the_old_checkpoint(tmp_path: Path, partial_config: Config) -> None:
-    save_checkpoint(tmp_path, partial_config(), 1, {})
+    save_checkpoint(tmp_path, partial_config(), Progress(1), {})
     with pytest.raises(Exception, match="pickle"):
         save_atomically({"cannot be saved": lambda: None}, tmp_path / CHECKPOINT_FILE)
     found = read_run(tmp_path, partial_config(), CPU)
     assert found is not None
-    assert found[0] == 1
+    assert found[0] == Progress(1)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 torn"])

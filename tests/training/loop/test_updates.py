@@ -11,7 +11,7 @@ from torch import nn
 
 from training.config import PConvConfig
 from training.loop.runtime import Runtime
-from training.loop.updates import Average, Updates
+from training.loop.updates import Average, Manner, Updates
 
 CPU = torch.device("cpu")
 Config = Callable[..., PConvConfig]
@@ -75,3 +75,30 @@ def test_without_decay_the_average_is_the_net() -> None:
         net.weight.data.fill_(value)
         average.update(net)
     assert average.net.get_parameter("weight").item() == 5
+
+
+def test_a_gradient_stands_for_a_loss_that_has_it(partial_config: Config) -> None:
+    net = nn.Linear(1, 2, bias=False)
+    before = net.weight.detach().clone()
+    updates(net, partial_config()).apply(net.weight, 0.1, torch.tensor([[2.0], [-3.0]]))
+    assert torch.allclose(net.weight - before, torch.tensor([[-0.1], [0.1]]), atol=1e-3)
+
+
+def test_biases_go_a_part_of_the_way_and_what_is_not_finite_does_not_count(partial_config: Config) -> None:
+    net = nn.Conv2d(1, 2, 1)
+    filters, biases = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
+    config = partial_config()
+    made = Updates(net, config, Runtime(CPU, config.precision), Manner((0.0, 0.99), 1e-3, 0.25))
+    made.apply(net.weight.sum() + (net.bias * torch.tensor([1.0, float("inf")])).sum(), 0.1)  # type: ignore[operator]
+    assert torch.allclose(net.weight - filters, torch.tensor(-0.1), atol=1e-3)
+    assert net.bias is not None
+    assert torch.allclose(net.bias - biases, torch.tensor([-0.025, 0.0]), atol=1e-3)
+
+
+def test_long_gradients_are_shortened_together(partial_config: Config) -> None:
+    net = nn.Conv2d(1, 1, 1)
+    config = partial_config()
+    made = Updates(net, config, Runtime(CPU, config.precision), Manner((0.0, 0.0), 0.5))
+    made.apply(3 * net.weight.sum() + 4 * net.bias.sum(), 0.1)  # type: ignore[union-attr]
+    found = [parameter.grad.item() for parameter in net.parameters() if parameter.grad is not None]
+    assert found == pytest.approx([0.3, 0.4], abs=1e-5)

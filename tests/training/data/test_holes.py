@@ -1,0 +1,41 @@
+"""Holes for FillNet."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from training.data.holes import carve, draw_numbers
+
+SIDE = 64
+
+
+def holes(count: int, coverage: tuple[float, float] = (0.08, 0.75), seed: int = 0) -> torch.Tensor:
+    return carve(*draw_numbers(count, torch.Generator().manual_seed(seed)), SIDE, coverage)
+
+
+def test_holes_are_zeros_and_ones_of_the_wanted_size() -> None:
+    found = holes(3)
+    assert found.shape == (3, 1, SIDE, SIDE)
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("coverage", [(0.08, 0.1), (0.3, 0.5), (0.7, 0.75)], ids=str)
+def test_they_cover_what_is_asked_for(coverage: tuple[float, float]) -> None:
+    parts = holes(64, coverage).mean((1, 2, 3))
+    assert parts.min() > coverage[0] - 0.05
+    assert parts.max() < coverage[1] + 0.05
+
+
+def test_a_part_of_the_numbers_gives_the_same_holes() -> None:
+    uniform, normal = draw_numbers(6, torch.Generator().manual_seed(1))
+    whole = carve(uniform, normal, SIDE, (0.1, 0.5))
+    assert torch.equal(whole[2:4], carve(uniform[2:4], normal[2:4], SIDE, (0.1, 0.5)))
+
+
+def test_no_two_are_alike_and_some_are_boxes() -> None:
+    found = holes(60).flatten(1)
+    assert len(found.unique(dim=0)) == 60
+    rows = found.view(60, SIDE, SIDE).mean(2)
+    touched = [row[row > 0] for row in rows]
+    assert any(len(row) > 8 and len(row[1:-1].unique()) == 1 for row in touched), "one box has rows of one length"

@@ -1,0 +1,67 @@
+"""The discriminator of patches and what is made of its logits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from training.losses.patch_judge import PatchJudge, doubt, mismatch, mistaken, steepness
+
+WIDTHS = (4, 5, 6, 7, 8, 9)
+
+
+def judge() -> PatchJudge:
+    return PatchJudge(WIDTHS, torch.Generator().manual_seed(0))
+
+
+def test_logits_lie_at_three_scales_and_features_at_five() -> None:
+    found = judge()(torch.rand(2, 4, 64, 96))
+    assert [tuple(scale.shape) for scale in found.logits] == [(2, 1, 8, 12), (2, 1, 4, 6), (2, 1, 2, 3)]
+    sizes = [(2, width, 64 >> level, 96 >> level) for level, width in enumerate(WIDTHS) if level]
+    assert [tuple(features.shape) for features in found.features] == sizes
+
+
+def test_activations_keep_their_size() -> None:
+    wide = PatchJudge((32, 64, 64, 64, 64, 64), torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        sizes = [features.square().mean().sqrt().item() for features in wide(torch.rand(2, 4, 64, 64)).features]
+    assert all(0.1 < size < 3 for size in sizes)
+
+
+def test_only_what_lies_on_the_hole_counts() -> None:
+    hole = torch.zeros(1, 1, 32, 32)
+    hole[..., :8, :8] = 1
+    logits = torch.zeros(1, 1, 4, 4)
+    logits[..., 1:, 1:] = 50
+    assert doubt([logits], hole).item() == pytest.approx(math.log(2))
+    assert mistaken([-logits], [logits], hole).item() == pytest.approx(2 * math.log(2))
+
+
+def test_without_a_hole_nothing_counts() -> None:
+    assert doubt([torch.full((1, 1, 4, 4), -9.0)], torch.zeros(1, 1, 32, 32)).item() == 0
+
+
+def test_a_judge_that_is_right_makes_no_mistakes_and_leaves_much_doubt() -> None:
+    hole, sure = torch.ones(1, 1, 32, 32), torch.full((1, 1, 4, 4), 20.0)
+    assert mistaken([sure], [-sure], hole) < 1e-6
+    assert doubt([-sure], hole).item() == pytest.approx(20)
+
+
+def test_mismatch_is_relative_and_leaves_the_finest_features_out() -> None:
+    wanted = [torch.ones(1, 2, 4, 4), torch.full((1, 2, 2, 2), 100.0)]
+    found = [torch.zeros(1, 2, 4, 4), torch.full((1, 2, 2, 2), 110.0)]
+    assert mismatch(found, wanted).item() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_steepness_can_be_trained_down() -> None:
+    torch.manual_seed(0)
+    net, image, hole = judge(), torch.rand(2, 3, 32, 32), torch.ones(2, 1, 32, 32)
+    optimiser = torch.optim.Adam(net.parameters(), 0.05)
+    first = steepness(net, image, hole)
+    for _ in range(5):
+        optimiser.zero_grad()
+        torch.autograd.backward(steepness(net, image, hole))
+        optimiser.step()
+    assert steepness(net, image, hole) < first / 2

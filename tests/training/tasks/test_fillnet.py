@@ -1,0 +1,142 @@
+"""FillNet against its judge: what a step sees and does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from export.generators.fillnet import FillNet
+from training.fill_config import FillConfig
+from training.loop.runtime import Runtime
+from training.loop.schedule import Place, place_of
+from training.losses.vgg16 import VGG16Features
+from training.tasks.fillnet import FillTrainee, rolled, two_views
+
+Config = Callable[..., FillConfig]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def untrained_features(tmp_path: Path) -> Path:
+    """VGG16 with random filters."""
+    state = {key: value for key, value in VGG16Features().state_dict().items() if not key.startswith("scale.")}
+    save_file(state, tmp_path / "vgg16.safetensors")
+    return tmp_path / "vgg16.safetensors"
+
+
+def trainee(config: FillConfig, rank: int = 0, world: int = 1) -> FillTrainee:
+    made = FillTrainee(config, Runtime(CPU, config.precision, rank=rank, world=world))
+    made.begin_phase(config.phase[0])
+    return made
+
+
+def place(config: FillConfig, number: int) -> Place[Any]:
+    return place_of(number, config.phase)
+
+
+def test_a_view_is_the_half_of_the_size_and_a_cut() -> None:
+    picture = torch.rand(2, 3, 8, 8)
+    views = two_views(picture, 3, 1)
+    assert torch.equal(views[:2], torch.nn.functional.avg_pool2d(picture, 2))
+    assert torch.equal(views[2:], picture[..., 3:7, 1:5])
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (3, 0), (0, 5), (2, 7)])
+def test_rolling_moves_around_the_torus(shift: tuple[int, int]) -> None:
+    picture = torch.rand(1, 2, 8, 8)
+    assert torch.equal(rolled(picture, *shift), torch.roll(picture, shift, (2, 3)))
+
+
+def test_processes_split_the_batch_that_one_would_take(fill_config: Config) -> None:
+    config = fill_config(data=fill_config().data.model_dump() | {"scale": (0.9, 1.5)})
+    whole = trainee(config).batch(5, place(config, 2))
+    halves = [trainee(config, rank, 2).batch(5, place(config, 2)) for rank in (0, 1)]
+    for index in (0, 1):
+        assert torch.equal(whole[index], torch.cat([half[index] for half in halves]))
+
+
+def test_a_phase_has_crops_of_its_own_size(fill_config: Config) -> None:
+    phases = [
+        {"steps": 1, "batch": 2, "learning_rate": 1e-3},
+        {"steps": 1, "batch": 1, "learning_rate": 1e-3, "crop": 64},
+    ]
+    config = fill_config(phase=phases)
+    made = trainee(config)
+    assert made.batch(0, place(config, 0))[0].shape == (2, 3, 32, 32)
+    image, hole = made.batch(1, place(config, 1))
+    assert image.shape == (1, 3, 64, 64)
+    assert hole.shape == (1, 1, 64, 64)
+
+
+def test_a_step_moves_both_nets_and_reports_every_loss(fill_config: Config) -> None:
+    config = fill_config()
+    made = trainee(config)
+    before = [parameter.detach().clone() for parameter in (*made.net.parameters(), *made.judge.parameters())]
+    figures = made.step(1, place(config, 3))
+    assert set(figures) == {"difference", "adversarial", "matching", "judge"}
+    after = [*made.net.parameters(), *made.judge.parameters()]
+    moved = [not torch.equal(old, new) for old, new in zip(before, after, strict=True)]
+    assert all(moved)
+
+
+def test_adversarial_losses_have_no_say_before_their_ramp(fill_config: Config) -> None:
+    judge = fill_config().judge.model_dump()
+    weights = []
+    for penalty in (0.0, 5.0):  # judges that differ
+        config = fill_config(
+            judge=judge | {"ramp": (100, 200), "penalty": penalty}, shares={"perceptual": 0.0, "matching": 0.0}
+        )
+        made = trainee(config)
+        for number in range(3):
+            made.step(number, place(config, number))
+        weights.append(made.net.get_parameter("stem.weight").detach().clone())
+    assert torch.equal(*weights)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # torch's compiler, on loading
+def test_nothing_is_compiled_before_another_process_has(tmp_path: Path, fill_config: Config) -> None:
+    phase = {"steps": 4, "batch": 2, "learning_rate": 1e-3, "compile_after": str(tmp_path / "absent")}
+    config = fill_config(compile=True, phase=[phase])
+    made = trainee(config)
+    made.step(0, place(config, 0))
+    assert not made.compiled
+    (tmp_path / "absent").touch()
+    made.begin_phase(config.phase[0])
+    assert made.compiled
+
+
+def test_the_saved_generator_is_the_averaged_net(fill_config: Config) -> None:
+    config = fill_config(ema_decay=0.0)
+    made = trainee(config)
+    for number in (0, 1):
+        made.step(number, place(config, number))
+    public = FillNet().build(config.generator)
+    public.load_state_dict(made.generator_state())
+    image, hole = made.batch(0, place(config, 0))
+    with torch.no_grad():
+        assert torch.allclose(public(image, hole), made.net(image, hole), atol=1e-4)
+
+
+def test_perceptual_losses_see_the_hole(fill_config: Config, untrained_features: Path) -> None:
+    config = fill_config(features=untrained_features, shares={"perceptual": 1.0})
+    made = trainee(config)
+    figures: dict[str, Tensor] = made.step(0, place(config, 0))
+    assert figures["perceptual"] > 0
+
+
+def test_a_sheet_shows_hole_fill_and_truth_side_by_side(fill_config: Config) -> None:
+    made = trainee(fill_config(sheet_pictures=2))
+    assert made.sheet().shape == (3, 64, 96)
+
+
+def test_validation_measures_on_pictures_that_are_held_out(fill_config: Config, photographs: Path) -> None:
+    data = fill_config().data.model_dump() | {"validation": photographs, "validation_limit": 2}
+    figures = trainee(fill_config(data=data)).validate()
+    assert figures["validation_psnr_db"] > 5
+    assert trainee(fill_config()).validate() == {}

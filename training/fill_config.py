@@ -1,0 +1,92 @@
+"""The knobs of an adversarial run of FillNet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from export.generators.fillnet import FillNetOptions
+from training.run_config import FitConfig, PhaseConfig, Section
+
+LARGEST_STRIDE = 32
+"""Of the judge: crops are multiples of it."""
+
+
+class SharesConfig(Section):
+    """How much each loss moves the picture, beside the others; 0: not even computed."""
+
+    difference: float = Field(1.0, gt=0, description="mean |difference| in the hole")
+    perceptual: float = Field(1.5, ge=0, description="VGG16 to relu3_3 on features of length 1, of two views")
+    adversarial: float = Field(0.5, ge=0, description="what the judge says of the hole")
+    matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
+
+
+class JudgeConfig(Section):
+    """The discriminator and its training."""
+
+    widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
+    rate: float = Field(1 / 3, gt=0, description="its learning rate, in parts of the generator's")
+    betas: tuple[float, float] = Field((0.0, 0.99), description="of its Adam")
+    penalty: float = Field(0.03, ge=0, description="R1: weight of its squared gradient on photographs")
+    penalty_every: int = Field(16, ge=1, description="steps from one R1 to the next, which weighs as much more")
+    ramp: tuple[int, int] = Field((1000, 3500), description="steps between which adversarial losses grow to full share")
+    shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
+
+    @model_validator(mode="after")
+    def _fits(self) -> JudgeConfig:
+        if len(self.widths) != 6 or min(self.widths) < 1:
+            raise ValueError(f"judge.widths {self.widths}: six positive numbers")
+        if not 0 <= self.ramp[0] < self.ramp[1]:
+            raise ValueError(f"judge.ramp {self.ramp}: two numbers of steps, the smaller first")
+        return self
+
+
+class FillPhase(PhaseConfig):
+    """A stretch of the run at one size of crops."""
+
+    crop: int | None = Field(None, ge=LARGEST_STRIDE, description="side of crops here; left out: data.crop")
+    compile_after: Path | None = Field(
+        None, description="steps run eagerly until this file is there: made once another process has compiled them"
+    )
+
+
+class FillConfig(FitConfig):
+    """FillNet with a judge of patches."""
+
+    model: Literal["fillnet"]
+    generator: FillNetOptions = Field(default_factory=lambda: FillNetOptions.model_validate({}))
+    betas: tuple[float, float] = Field((0.5, 0.99), description="of Adam")
+    seconds: float | None = Field(
+        None, gt=0, description="the phases are stretched over so much time of steps; their steps are then proportions"
+    )
+    coverage: tuple[float, float] = Field((0.08, 0.75), description="smallest and largest part of a crop in the hole")
+    features: Path | None = Field(
+        None, description="VGG16 features.0 to .14 (safetensors, torchvision's names), if perceptual has a share"
+    )
+    capacity_gb: float | None = Field(
+        None, gt=0, description="room for pictures on the device, which shards that arrive in data.path later fill"
+    )
+    shares: SharesConfig = Field(default_factory=lambda: SharesConfig.model_validate({}))
+    judge: JudgeConfig = Field(default_factory=lambda: JudgeConfig.model_validate({}))
+    phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
+
+    @model_validator(mode="after")
+    def _fits(self) -> FillConfig:
+        low, high = self.coverage
+        if not 0 < low <= high < 1:
+            raise ValueError(f"coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        multiple = max(self.generator.multiple, LARGEST_STRIDE)
+        for crop in (self.data.crop, *(phase.crop for phase in self.phase if phase.crop)):
+            if crop % multiple:
+                raise ValueError(f"crop {crop} is no multiple of {multiple}")
+        if self.features is None and self.shares.perceptual:
+            raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
+        if self.precision == "fp16":
+            raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
+        if self.data.layout == "pairs":
+            raise ValueError("data.layout pairs is for pix2pix")
+        if self.capacity_gb and self.data.layout != "shards":
+            raise ValueError("capacity_gb is for data.layout shards: other layouts are read once")
+        return self

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Training FillNet on a borrowed host of one or two GPUs, in commands of under ten minutes; the run itself goes on
+# between them. docs/training.md says in which order.
+#   fill_host.sh stage          take over what was carried: wheels, features, validation pictures
+#   fill_host.sh receive        take over photo shards, also while the run is under way
+#   fill_host.sh start SECONDS  begin to train for so long, in the background; two more processes compile meanwhile
+#   fill_host.sh wait SECONDS   wait so long, or until the run has ended; then the end of its log
+#   fill_host.sh peek           the newest sheet and the log: $OUT
+#   fill_host.sh collect        generator and judge (FP16) in parts of 15 MiB, sheets, log: $OUT
+# What is carried lies in $CARRIED, what is made in $WORK. On a host without GPUs PROCESSES processes train on its CPU.
+set -euo pipefail
+SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
+CARRIED=$(realpath "${CARRIED:-.carry}") WORK=${WORK:-/tmp/retouch} OUT=${OUT:-/tmp/retouch/out}
+CONFIG=${CONFIG:-training/configs/fill.toml} EXTRA=${EXTRA:-}
+cd "$(dirname "$SELF")/.."
+mkdir -p "$WORK/photos" "$WORK/site" "$OUT"
+export CARRIED WORK OUT CONFIG EXTRA PYTHONPATH="$WORK/site:$PWD" PYTHONUNBUFFERED=1
+export TORCHINDUCTOR_CACHE_DIR="$WORK/inductor" TRITON_CACHE_DIR="$WORK/triton"
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
+GPUS=$(nvidia-smi -L 2>/dev/null | wc -l || true)
+PROCESSES=${PROCESSES:-$((GPUS > 0 ? GPUS : 1))}
+RUN=$WORK/run
+
+stage() {
+    if compgen -G "$CARRIED/whl/*.whl" >/dev/null; then
+        python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+            --target "$WORK/site" "$CARRIED"/whl/*.whl
+    fi
+    for folder in features val; do cp -r "$CARRIED/$folder" "$WORK/"; done
+    nvidia-smi --query-gpu=index,name,memory.total --format=csv 2>/dev/null || true
+    nvidia-smi topo -m 2>/dev/null | head -n 4 || true
+    python3 -c 'import torch; print("torch", torch.__version__, torch.cuda.device_count(), "GPUs")'
+}
+
+receive() { # by a rename: the run must not see half a shard
+    local shard name
+    find "$CARRIED" -name '*.tar' | sort | while read -r shard; do
+        name=$(basename "$shard")
+        cp "$shard" "$WORK/photos/$name.partial"
+        mv "$WORK/photos/$name.partial" "$WORK/photos/$name"
+    done
+    ls "$WORK/photos" | wc -l
+    if [ -s "$WORK/train.log" ]; then tail -n 2 "$WORK/train.log"; fi
+}
+
+paths() { # overrides that put the config's data where `stage` and `receive` put it
+    echo "--set output=$1 --set data.path=$WORK/photos --set features=$WORK/features/vgg16_pool3.safetensors"
+}
+
+start() {
+    local seconds=$1
+    rm -f "$WORK/ended"
+    date +%s >"$WORK/began"
+    setsid nohup bash "$SELF" train "$seconds" >"$WORK/train.log" 2>&1 </dev/null &
+    if ((GPUS)); then
+        setsid nohup bash "$SELF" prepare 0 0 256 32 >"$WORK/prepare-0.log" 2>&1 </dev/null &
+        setsid nohup bash "$SELF" prepare 1 $((GPUS - 1)) 384 16 >"$WORK/prepare-1.log" 2>&1 </dev/null &
+    fi
+    wait_for 40
+}
+
+prepare() { # PHASE GPU CROP BATCH: a few steps of a phase as one process takes them fill the cache of compiled code
+    export CUDA_VISIBLE_DEVICES=$2
+    # shellcheck disable=SC2046,SC2086 # flags are words
+    python3 -m training plan "$CONFIG" --seconds 60 $(paths "$WORK/prepared-$1") --set capacity_gb=8 \
+        --set data.limit=600 --set data.threads=4 \
+        --set "phase=[{steps=50, batch=$4, crop=$3, learning_rate=1e-3}]" $EXTRA && touch "$WORK/compiled-$1"
+}
+
+train() { # SECONDS; a run that fails is taken up again where its checkpoint stands, and no longer compiled
+    local seconds=$1 attempt set ready=$WORK/compiled
+    set=$(paths "$RUN")
+    set+=" --set data.validation=$WORK/val --set data.threads=12 --set capacity_gb=${CAPACITY_GB:-48}"
+    if ((PROCESSES == 1)); then set+=" --set phase.0.batch=32 --set phase.1.batch=16"; fi
+    for attempt in 0 1 2; do
+        if ((attempt)); then ready=$WORK/never; fi
+        # shellcheck disable=SC2086 # flags are words
+        if python3 -m torch.distributed.run --standalone --nproc-per-node "$PROCESSES" --no-python \
+            bash "$SELF" rank $set --set "seconds=$((seconds - attempt * 40))" \
+            --set "phase.0.compile_after=$ready-0" --set "phase.1.compile_after=$ready-1" $EXTRA; then
+            break
+        fi
+        echo "attempt $attempt failed"
+    done
+    touch "$WORK/ended"
+}
+
+rank() { # each process sees its GPU as the first: then what one compiled serves them all
+    if ((GPUS)); then export CUDA_VISIBLE_DEVICES=$LOCAL_RANK LOCAL_RANK=0; fi
+    exec python3 -m training fit "$CONFIG" "$@"
+}
+
+wait_for() {
+    local until=$((SECONDS + $1))
+    while ((SECONDS < until)) && [ ! -e "$WORK/ended" ]; do sleep 1; done
+    echo "$(($(date +%s) - $(cat "$WORK/began"))) s since start; compiled: $(ls "$WORK" | grep -c '^compiled-' || true)"
+    for log in "$WORK"/prepare-*.log; do tail -n 2 "$log" 2>/dev/null || true; done
+    nvidia-smi --query-gpu=utilization.gpu,memory.used --format=csv,noheader 2>/dev/null || true
+    tail -n "${LINES_SHOWN:-12}" "$WORK/train.log"
+    if [ -e "$WORK/ended" ]; then echo ENDED; fi
+}
+
+peek() {
+    shown 1
+    wait_for 0
+}
+
+shown() { # N: the log, and the newest N sheets, as far as they are there
+    for file in "$RUN/log.jsonl" "$WORK/train.log"; do
+        if [ -e "$file" ]; then cp "$file" "$OUT/"; fi
+    done
+    find "$RUN/sheets" -name '*.png' 2>/dev/null | sort | tail -n "$1" | xargs -r -I{} cp {} "$OUT/" || true
+}
+
+collect() {
+    python3 - "$RUN" "$WORK" <<'END'
+import sys
+from pathlib import Path
+import torch
+
+run, work = map(Path, sys.argv[1:])
+state = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+judge = {key: tensor.half() for key, tensor in state["trainee"]["judge"].items()}
+torch.save(judge, work / "judge.pth")
+print("step", state["step"], "after", round(state["spent_s"]), "s")
+END
+    sha256sum "$RUN/generator.pth" "$WORK/judge.pth"
+    split -b 15M -d "$RUN/generator.pth" "$OUT/generator.pth."
+    cp "$WORK/judge.pth" "$OUT/"
+    cat "$WORK"/prepare-*.log >"$OUT/prepare.log" 2>/dev/null || true
+    shown 2
+    ls -la "$OUT" "$RUN"
+}
+
+case $1 in
+    wait) wait_for "$2" ;;
+    *) "$@" ;;
+esac

@@ -1,0 +1,131 @@
+"""A discriminator that sees a picture with its hole and says at three scales where it looks filled in.
+
+A residual net whose weights have size 1 and are scaled as they are used (equalised learning rate, Karras et al., ICLR
+2018). Its logits lie at 1/8, 1/16 and 1/32 of the size, and only those that lie on the hole count: elsewhere a filled
+picture is the photograph itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+_SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
+_FIRST_JUDGED = 1
+"""The block after which logits begin: the second, at 1/8."""
+
+
+class Judgement(NamedTuple):
+    """What the judge makes of N pictures."""
+
+    logits: list[Tensor]
+    """N×1×H/8×W/8, then /16, /32; above 0 means photographed."""
+    features: list[Tensor]
+    """Its trunk, from 1/2 to 1/32."""
+
+
+class _EqualConv(nn.Module):
+    def __init__(self, channels: int, out_channels: int, kernel: int, *, stride: int = 1, gain: float = _HE) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_channels, channels, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.scale = gain / math.sqrt(channels * kernel * kernel)
+        self.stride, self.padding = stride, (kernel - 1) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight * self.scale, self.bias, self.stride, self.padding)
+
+
+def _active(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, _SLOPE)
+
+
+class _Block(nn.Module):
+    """Halves the size."""
+
+    def __init__(self, channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.one, self.two = _EqualConv(channels, channels, 3), _EqualConv(channels, out_channels, 3, stride=2)
+        self.skip = _EqualConv(channels, out_channels, 1, gain=1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = _active(self.two(_active(self.one(x))))
+        return cast("Tensor", (y + self.skip(F.avg_pool2d(x, 2))) * math.sqrt(0.5))
+
+
+class PatchJudge(nn.Module):
+    """The discriminator; `widths` are its channels at 1/1, 1/2, … 1/32 of the size."""
+
+    def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
+        super().__init__()
+        self.pixels, self.first = _EqualConv(4, widths[0], 3), _EqualConv(widths[0], widths[1], 4, stride=2)
+        self.blocks = nn.ModuleList(_Block(a, b) for a, b in pairwise(widths[1:]))
+        self.heads = nn.ModuleList(
+            nn.Sequential(
+                _EqualConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualConv(_HEAD_WIDTH, 1, 1, gain=1.0)
+            )
+            for width in widths[2 + _FIRST_JUDGED :]
+        )
+        for module in self.modules():
+            if isinstance(module, _EqualConv):
+                nn.init.normal_(module.weight, generator=generator)
+
+    def forward(self, shown: Tensor) -> Judgement:
+        """Of N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
+        x = _active(self.first(_active(self.pixels(shown * 2 - 1))))
+        found = Judgement([], [x])
+        for index, block in enumerate(self.blocks):
+            x = block(x)
+            found.features.append(x)
+            if index >= _FIRST_JUDGED:
+                found.logits.append(self.heads[index - _FIRST_JUDGED](x))
+        return found
+
+
+def _touched(hole: Tensor, logits: Tensor) -> Tensor:
+    """Logits that lie on the hole: N×1×h×w, 0 or 1."""
+    return F.max_pool2d(hole, hole.shape[-1] // logits.shape[-1])
+
+
+def _on_hole(values: Tensor, hole: Tensor) -> Tensor:
+    """Mean of values (shaped as logits) where they lie on the hole."""
+    weights = _touched(hole, values)
+    return (values * weights).sum() / weights.sum().clamp(min=1)
+
+
+def doubt(logits: Sequence[Tensor], hole: Tensor) -> Tensor:
+    """What the generator makes small: the non-saturating loss of Goodfellow et al. 2014, mean over scales, FP32."""
+    return torch.stack([_on_hole(F.softplus(-scale.float()), hole) for scale in logits]).mean()
+
+
+def mistaken(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
+    """What the judge makes small: its errors on photographs and on fills, mean over scales, FP32."""
+    pairs = zip(real, fake, strict=True)
+    return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
+
+
+def mismatch(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
+    """Feature matching (Salimans et al. 2016): relative mean |difference|, summed over layers, FP32.
+
+    The finest features, which see single pixels, are left out.
+    """
+    gaps = [
+        (f.float() - w.float()).abs().mean() / (w.float().abs().mean() + 1e-3)
+        for f, w in zip(found[1:], wanted[1:], strict=True)
+    ]
+    return torch.stack(gaps).sum()
+
+
+def steepness(judge: PatchJudge, image: Tensor, hole: Tensor) -> Tensor:
+    """R1 (Mescheder et al., ICML 2018): mean squared length of the logits' gradient at photographs in [-1, 1], FP32."""
+    image = image.detach().clone().requires_grad_()
+    logits = judge(torch.cat([image, hole], 1)).logits
+    sums = [(scale * _touched(hole, scale)).sum() / (scale.shape[-1] * scale.shape[-2]) ** 0.5 for scale in logits]
+    (gradient,) = torch.autograd.grad(torch.stack(sums).sum(), image, create_graph=True)
+    return gradient.square().sum((1, 2, 3)).mean() / 4

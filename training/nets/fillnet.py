@@ -1,0 +1,78 @@
+"""FillNet as it is trained: filters of a fixed length times a gain, folded into plain ones in the public layout."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+from export.generators.family import State
+from export.generators.fillnet import FillNetOptions, FillUNet, Residual
+
+_HE = 1.387
+"""√(2 / (1 + 0.2²)): keeps the size of activations through LeakyReLU 0.2 (He et al. 2015)."""
+_LEAST_SQUARES = 1e-8
+_QUIET_BRANCH, _QUIET_COLOUR = 0.35, 0.08
+"""Gains at the start: branches whisper beside what they are added to, and the first pictures are the push-pull fill."""
+
+
+class NormedConv(nn.Module):
+    """Convolution whose filters have length gain × √2, whatever the optimiser does: activations keep their size."""
+
+    def __init__(
+        self, channels: int, out_channels: int, kernel: int, *, padding: int = 0, stride: int = 1, dilation: int = 1
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_channels, channels, kernel, kernel))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.gain = nn.Parameter(torch.ones(out_channels))
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+
+    def folded(self) -> Tensor:
+        """The filters of an ordinary convolution."""
+        length = (self.weight.square().sum((1, 2, 3)) + _LEAST_SQUARES).sqrt()
+        return self.weight * (self.gain * _HE / length)[:, None, None, None]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As nn.Conv2d."""
+        return F.conv2d(x, self.folded(), self.bias, self.stride, self.padding, self.dilation)
+
+
+def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
+    """A net with random filters."""
+    net = FillUNet(options, NormedConv)
+    for module in net.modules():
+        if isinstance(module, NormedConv):
+            nn.init.normal_(module.weight, generator=generator)
+        if isinstance(module, Residual):
+            nn.init.constant_(cast("NormedConv", module.second).gain, _QUIET_BRANCH)
+    nn.init.constant_(cast("NormedConv", net.overall).gain, _QUIET_BRANCH)
+    for painter in (net.pixels, *net.colour):
+        nn.init.constant_(cast("NormedConv", painter).gain, _QUIET_COLOUR)
+    return net
+
+
+def public_state(net: nn.Module) -> State:
+    """The net's tensors as `export` reads them."""
+    state = {}
+    for name, module in net.named_modules():
+        if isinstance(module, NormedConv):
+            state[f"{name}.weight"], state[f"{name}.bias"] = module.folded().detach(), module.bias.detach()
+    return state
+
+
+def own_state(state: State) -> State:
+    """The reverse: filters with their lengths as gains."""
+    own = dict(state)
+    for key, tensor in state.items():
+        if key.endswith(".weight"):
+            weight = tensor.float()
+            length = weight.square().sum((1, 2, 3)).sqrt()
+            unit = weight / length.clamp(min=_LEAST_SQUARES)[:, None, None, None]
+            own[key] = unit * weight[0].numel() ** 0.5  # entries of size 1, as at the start: the rate fits them
+            own[key.removesuffix("weight") + "gain"] = length / _HE
+        else:
+            own[key] = tensor.float()
+    return own

@@ -1,0 +1,93 @@
+"""What every run's config has in common: its data, its phases, where it writes and in which arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+Layout = Literal["folder", "shards", "celeba", "places", "pairs"]
+
+
+class Section(BaseModel):
+    """Knobs that are read once; unknown names are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(Section):
+    """What is trained on, and how it is cut."""
+
+    path: Path = Field(description="folder of pictures, of tar shards, of side-by-side pairs, or of a public data set")
+    layout: Layout = Field("folder", description="how the folder is laid out")
+    split: Literal["train", "val"] = Field("train", description="celeba, places: which part of the data set")
+    direction: Literal["AtoB", "BtoA"] = Field("AtoB", description="pairs: A is the left half; BtoA has it as the aim")
+    load_side: int = Field(288, ge=8, description="pictures are shrunk to this shorter side; pairs are resized to it")
+    crop: int = Field(256, ge=8, description="side of a training crop; smaller pictures are enlarged to it")
+    flip: bool = Field(True, description="mirror half of the crops left to right")
+    scale: tuple[float, float] = Field((1.0, 1.0), description="a crop shows this many times its side, at random")
+    limit: int = Field(0, ge=0, description="use only the first so many pictures; 0: all")
+    threads: int = Field(0, ge=0, description="threads that decode; 0: as many as cores")
+    validation: Path | None = Field(
+        None, description="folder of pictures (or pairs) to report PSNR on; never trained on"
+    )
+    validation_limit: int = Field(64, ge=1, description="how many of them")
+
+    @model_validator(mode="after")
+    def _fits(self) -> DataConfig:
+        low, high = self.scale
+        if not 0.25 <= low <= high <= 4:
+            raise ValueError(f"data.scale {self.scale}: two numbers from 0.25 to 4, the smaller first")
+        if self.load_side < self.crop:
+            raise ValueError(f"data.load_side {self.load_side} is smaller than data.crop {self.crop}")
+        return self
+
+
+class MasksConfig(Section):
+    """Holes to train on."""
+
+    coverage: tuple[float, float] = Field((0.05, 0.55), description="smallest and largest part of a crop in the hole")
+    folder: Path | None = Field(None, description="pictures of masks, bright = hole, used beside the drawn ones")
+    folder_share: float = Field(0.25, ge=0, le=1, description="part of the batch whose masks come from the folder")
+
+    @model_validator(mode="after")
+    def _fits(self) -> MasksConfig:
+        low, high = self.coverage
+        if not 0 < low <= high < 1:
+            raise ValueError(f"masks.coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
+        return self
+
+
+class PhaseConfig(Section):
+    """A stretch of steps under one set of knobs."""
+
+    steps: int = Field(ge=1, description="optimiser steps in this phase")
+    batch: int = Field(ge=1, description="pictures a step, over all GPUs together")
+    learning_rate: float = Field(gt=0, description="after the warm-up")
+    final_learning_rate: float = Field(0.0, ge=0, description="at the end; a cosine leads there")
+    warm_up: int = Field(0, ge=0, description="steps of linear rise from zero")
+    hold: float = Field(0.0, ge=0, lt=1, description="part of the phase at full rate before the cosine begins")
+
+
+class FitConfig(Section):
+    """What all runs share."""
+
+    output: Path = Field(description="run directory: checkpoint.pt, generator.pth, log.jsonl, sheets, TensorBoard")
+    seed: int = Field(0, ge=0, lt=2**32, description="of weights, order, crops and masks")
+    precision: Precision = Field("bf16", description="what convolutions compute in; fp16 scales its losses")
+    channels_last: bool = Field(True, description="tensors in NHWC order, which tensor cores read")
+    compile: bool | None = Field(
+        None, description="torch.compile for nets with their losses; left out: on a GPU, and not on a CPU"
+    )
+    deterministic: bool = Field(False, description="bit-equal runs on the same host; slower on a GPU")
+    betas: tuple[float, float] = Field((0.9, 0.99), description="of Adam")
+    ema_decay: float = Field(0.999, ge=0, lt=1, description="of the averaged weights, which are what is saved; 0: none")
+    initial: Path | None = Field(None, description="a generator's weights to begin with; else random ones")
+    log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl; the only waits for the device")
+    checkpoint_every: int = Field(2000, ge=1, description="steps between checkpoints")
+    sheet_every: int = Field(2000, ge=1, description="steps between sample sheets and validations")
+    sheet_pictures: int = Field(8, ge=1, le=64, description="rows of a sample sheet")
+    half_weights: bool = Field(True, description="generator.pth holds FP16 tensors, half the size")
+    data: DataConfig

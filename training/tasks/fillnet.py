@@ -1,0 +1,275 @@
+"""Training FillNet against a judge of patches: batches, losses, both nets' steps, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch._functorch.config
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+from export.generators.family import State
+from export.generators.fillnet import FillUNet
+from training.data.arrivals import Arrivals
+from training.data.cuts import central_cuts, draw_cuts
+from training.data.device_cache import PictureCache
+from training.data.holes import carve, draw_numbers
+from training.data.pictures import load_pictures, validation_pictures
+from training.fill_config import FillConfig, FillPhase
+from training.loop.balance import Balancer
+from training.loop.runtime import Runtime
+from training.loop.schedule import Place
+from training.loop.sheets import mean_psnr_db, rows_of
+from training.loop.trainee import Trainee
+from training.loop.updates import Average, Manner, Updates
+from training.losses.patch_judge import PatchJudge, doubt, mismatch, mistaken, steepness
+from training.losses.vgg16 import VGG16Features, load_features
+from training.nets.fillnet import make_net, own_state, public_state
+from training.seeds import Purpose, generator_for
+from training.weights.initial import load_initial
+
+_LONGEST, _LONGEST_JUDGED = 200.0, 50.0
+"""Of gradients: rarely reached, and then by a spike."""
+_GENTLE = 0.3
+_LAYERS = (0.5, 1.0, 1.5)
+"""Weights of VGG16's relu1_2, relu2_2 and relu3_3."""
+_LEAST_SQUARES = 1e-2
+_LOOKS_EVERY = 20
+"""Steps between looks for compiled code and broken shards, for which processes have to agree."""
+_PENALISED = 4
+"""R1 is taken on one picture of so many."""
+_AT_ONCE = 16
+
+
+class UnitFeatures(nn.Module):
+    """VGG16 to relu3_3, features scaled to length 1 at every place: faint texture counts as much as strong edges."""
+
+    def __init__(self, features: VGG16Features) -> None:
+        super().__init__()
+        self.features = features
+
+    def forward(self, image: Tensor) -> list[Tensor]:
+        """Of N×3×H×W in [0, 1]."""
+        found = self.features(image).activations
+        lengths = [(f.float().square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt() for f in found]
+        return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
+
+
+def two_views(picture: Tensor, top: int, left: int) -> Tensor:
+    """The picture at half its size, and a cut of half its side: 2N×C×H/2×W/2."""
+    height, width = picture.shape[2] // 2, picture.shape[3] // 2
+    return torch.cat([F.avg_pool2d(picture, 2), picture[..., top : top + height, left : left + width]])
+
+
+def rolled(picture: Tensor, down: int, right: int) -> Tensor:
+    """Moved around its torus: what sees it on a grid of its own sees it on another one each time."""
+    picture = torch.cat([picture[:, :, -down:], picture[:, :, :-down]], 2) if down else picture
+    return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
+
+
+class _Parts(NamedTuple):
+    """What can be compiled."""
+
+    paint: Callable[[Tensor, Tensor], Tensor]
+    features: Callable[[Tensor], list[Tensor]] | None
+    judge: Callable[[Tensor], Any]
+    carve: Callable[..., Tensor]
+
+
+class FillTrainee(Trainee[FillPhase]):
+    """FillNet and its judge with their data, losses and optimisers."""
+
+    def __init__(self, config: FillConfig, runtime: Runtime) -> None:
+        self._config, self._runtime, device = config, runtime, runtime.device
+        self._arrivals = Arrivals(config.data) if config.capacity_gb else None
+        if self._arrivals and config.capacity_gb:
+            self._pictures = self._arrivals.cache(device, config.capacity_gb * 1e9)
+        else:
+            self._pictures = PictureCache(load_pictures(config.data), device)
+        held_out = validation_pictures(config.data)
+        self._validation = PictureCache(held_out, device) if held_out else None
+        random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
+        self.net, self.judge = make_net(config.generator, random), PatchJudge(config.judge.widths, random)
+        if config.initial is not None:
+            load_initial(self.net, config.initial, own_state)
+        features = load_features(config.features) if config.features and config.shares.perceptual else None
+        self._features = UnitFeatures(features) if features else None
+        for net in (self.net, self.judge, *([self._features] if self._features else [])):
+            runtime.hold(net)
+        self._updates = Updates(self.net, config, runtime, Manner(config.betas, _LONGEST, _GENTLE))
+        self._judge_updates = Updates(self.judge, config, runtime, Manner(config.judge.betas, _LONGEST_JUDGED))
+        self._average = Average(self.net, config.ema_decay)
+        self._balancer = Balancer(config.shares.model_dump(), runtime)
+        self._eager = _Parts(self.net, self._features, self.judge, carve)
+        self._parts = self._eager
+        self.compiled = False
+
+    def begin_phase(self, phase: FillPhase) -> None:
+        self._parts, self.compiled = self._eager, False
+        self._compile(phase)
+
+    def _compile(self, phase: FillPhase) -> None:
+        """Take up compiled code where it is wanted and, if another process prepares it, ready in all processes."""
+        if self.compiled or not self._runtime.compiles(self._config.compile):
+            return
+        if phase.compile_after and self._runtime.any(not phase.compile_after.exists()):
+            return
+        torch._functorch.config.donated_buffer = False  # noqa: SLF001 (no other way): gradients are taken several times
+        torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
+        made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
+        self._parts, self.compiled = _Parts(*made), True
+
+    def step(self, number: int, place: Place[FillPhase]) -> dict[str, Tensor]:
+        if number % _LOOKS_EVERY == 0:
+            self._compile(place.phase)
+            if self._arrivals:
+                self._arrivals.check()
+        image, hole = self.batch(number, place)
+        with self._runtime.autocast():
+            output = self._parts.paint(image, hole)
+        composite = torch.where(hole > 0, output, image)
+        self.judge.requires_grad_(requires_grad=False)
+        views = self._draw_views(number, image.shape[-1])
+        shown = composite.detach().requires_grad_()
+        losses = self._losses(shown, image, hole, views)
+        gradient = self._balancer.gradient(losses, shown, number, self._ramp(number))
+        self._updates.apply(composite, place.learning_rate, gradient)
+        judged = self._judge_step(number, place, (composite.detach(), image, hole), views)
+        self._average.update(self.net)
+        return {name: value.detach() for name, value in (losses | judged).items()}
+
+    def _ramp(self, number: int) -> float:
+        first, last = self._config.judge.ramp
+        return min(1.0, max(0.0, (number - first) / (last - first)))
+
+    def _draw_views(self, number: int, side: int) -> tuple[int, int, int, int]:
+        """Where the cut for VGG16 lies, and how far what the judge sees is rolled: alike in all processes."""
+        random = generator_for(torch.device("cpu"), self._config.seed, number, Purpose.VIEWS)
+        top, left = torch.randint(side // 2 + 1, (2,), generator=random).tolist()
+        down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
+        return top, left, down, right
+
+    def _losses(
+        self, shown: Tensor, image: Tensor, hole: Tensor, views: tuple[int, int, int, int]
+    ) -> dict[str, Tensor]:
+        """Those with a share, unweighted; `shown` is the filled picture, a leaf."""
+        top, left, *shift = views
+        losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
+        if self._parts.features is not None:
+            with torch.no_grad(), self._runtime.autocast():
+                wanted = self._parts.features(self._laid_out(two_views(image, top, left)))
+            with self._runtime.autocast():
+                found = self._parts.features(self._laid_out(two_views(shown, top, left)))
+            gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
+            losses["perceptual"] = torch.stack([k * gap for k, gap in zip(_LAYERS, gaps, strict=True)]).sum()
+        with torch.no_grad():
+            real = self._judged(image, hole, shift)
+        fake = self._judged(shown, hole, shift)
+        losses["adversarial"] = doubt(fake.logits, rolled(hole, *shift))
+        losses["matching"] = mismatch(fake.features, real.features)
+        return losses
+
+    def _judged(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Any:
+        down, right = shift
+        with self._runtime.autocast():
+            return self._parts.judge(self._laid_out(rolled(torch.cat([picture, hole], 1), down, right)))
+
+    def _laid_out(self, picture: Tensor) -> Tensor:
+        return picture.contiguous(memory_format=self._runtime.layout)
+
+    def _judge_step(
+        self,
+        number: int,
+        place: Place[FillPhase],
+        batch: tuple[Tensor, Tensor, Tensor],
+        views: tuple[int, int, int, int],
+    ) -> dict[str, Tensor]:
+        composite, image, hole = batch
+        knobs, shift = self._config.judge, views[2:]
+        self.judge.requires_grad_(requires_grad=True)
+        both = self._judged(torch.cat([image, composite]), torch.cat([hole, hole]), shift)
+        real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
+        found = {"judge": mistaken(real, fake, rolled(hole, *shift))}
+        loss = found["judge"]
+        if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly, in FP32: a gradient of a gradient
+            few = max(1, len(image) // _PENALISED)
+            steep = steepness(self.judge, image[:few], hole[:few])
+            loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
+        self._judge_updates.apply(loss, place.learning_rate * knobs.rate)
+        return found
+
+    def batch(self, number: int, place: Place[FillPhase]) -> tuple[Tensor, Tensor]:
+        """This process's pictures and holes of a step."""
+        seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
+        first, last = self._runtime.share(count)
+        side = place.phase.crop or self._config.data.crop
+        order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step: pictures may have come
+        numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
+        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        image = self._laid_out(self._pictures.crops(cuts.part(first, last), side))
+        uniform, normal = draw_numbers(count, generator_for(device, seed, number, Purpose.MASKS))
+        hole = self._parts.carve(uniform[first:last], normal[first:last], side, self._config.coverage)
+        return image, self._laid_out(hole)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "net": self.net.state_dict(),
+            "updates": self._updates.state(),
+            "average": self._average.state(),
+            "judge": self.judge.state_dict(),
+            "judge_updates": self._judge_updates.state(),
+            "balancer": self._balancer.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.net.load_state_dict(state["net"])
+        self._updates.load(state["updates"])
+        self._average.load(state["average"])
+        self.judge.load_state_dict(state["judge"])
+        self._judge_updates.load(state["judge_updates"])
+        self._balancer.load(state["balancer"])
+
+    def generator_state(self) -> State:
+        return public_state(self._average.net)
+
+    def sheet(self) -> Tensor:
+        cache = self._validation or self._pictures
+        composite, image, hole = self._filled(cache, 0, min(self._config.sheet_pictures, cache.count))
+        return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
+
+    def validate(self) -> dict[str, float]:
+        """PSNR and the distance in VGG16's features, on pictures with holes that are always the same."""
+        cache = self._validation
+        if cache is None:
+            return {}
+        pairs, distances = [], []
+        for first in range(0, cache.count, _AT_ONCE):
+            composite, image, _ = self._filled(cache, first, min(first + _AT_ONCE, cache.count))
+            pairs.append((composite, image))
+            distances.append(self._distance(composite, image))
+        return {
+            "validation_psnr_db": mean_psnr_db(pairs),
+            "validation_distance": float(torch.cat(distances).mean()),
+        }
+
+    @torch.no_grad()
+    def _distance(self, composite: Tensor, image: Tensor) -> Tensor:
+        """Squared, summed over layers, N."""
+        if self._features is None:
+            return torch.zeros(len(image))
+        with self._runtime.autocast():
+            pairs = zip(self._features(composite), self._features(image), strict=True)
+            return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs]).sum(0)
+
+    @torch.no_grad()
+    def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures first … last - 1 filled by the averaged net, the truth, and holes that are always the same."""
+        device, side = self._runtime.device, self._config.data.crop
+        image = self._laid_out(cache.crops(central_cuts(first, last, device), side))
+        random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
+        hole = carve(*draw_numbers(last - first, random), side, self._config.coverage).to(device)
+        with self._runtime.autocast():
+            output = cast("FillUNet", self._average.net)(image, hole)
+        return torch.where(hole > 0, output.clamp(0, 1), image), image, hole
