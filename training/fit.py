@@ -31,7 +31,7 @@ from training.tasks.partial_conv import PartialTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
 
 _ASKED_EVERY = 20
-"""Steps between looks of several processes at the clock of a run that has `seconds`."""
+"""Steps between checks of the clock, in runs of several processes with `seconds`."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Outcome:
 
     step: int
     total: int
-    """Steps of the whole run; under a clock (`seconds`) those that it took, or so many as its phases name."""
+    """Steps of the whole run; with `seconds`, those that it ran, or as many as its phases name."""
     generator: Path
     finished: bool
-    """Whether the run is at its end."""
+    """Whether all steps are done."""
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
-    """What the config trains, with its data on the device."""
+    """Make the trainee of a config, with its data on the device."""
     if isinstance(config, FillConfig):
         return FillTrainee(config, runtime)
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
@@ -95,7 +95,7 @@ class _Run:
     pace: Pace[Any]
 
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
-        """Take steps; the number of the next one when they end, and whether the run is at its end."""
+        """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, since, pictures, number = -1, clock(), 0, self.first
         place: Place[Any] | None = self.pace.place(number)
         while place is not None:

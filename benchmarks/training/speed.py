@@ -28,7 +28,7 @@ from training.fit import make_trainee
 from training.loop.runtime import Runtime, started
 from training.loop.schedule import place_of
 from training.loop.trainee import Trainee
-from training.profiling.sensors import nvml_sensor, watched
+from training.profiling.sensors import nvml_sensor, read_sensors
 
 VARIANTS = {
     "fp32": {"precision": "fp32", "channels_last": False, "compile": False},
@@ -74,7 +74,7 @@ def child(arguments: argparse.Namespace) -> None:
         loaded = time.perf_counter()
         trainee.begin_phase(config.phase[0])
         train(trainee, config, range(WARM_UP))
-        wait(runtime)
+        synchronise(runtime)
         warm = time.perf_counter()
         print("ready", flush=True)
         sys.stdin.readline()
@@ -83,7 +83,7 @@ def child(arguments: argparse.Namespace) -> None:
     print(json.dumps({key: round(value, 4) for key, value in figures.items()}), flush=True)
 
 
-def wait(runtime: Runtime) -> None:
+def synchronise(runtime: Runtime) -> None:
     """Until the device has done all."""
     if runtime.device.type == "cuda":
         torch.cuda.synchronize()
@@ -102,10 +102,10 @@ def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[st
     total, on_gpu = config.phase[0].steps, runtime.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    with watched(nvml_sensor(runtime.device)) as sensors:
+    with read_sensors(nvml_sensor(runtime.device)) as sensors:
         began = time.perf_counter()
         figures = train(trainee, config, range(WARM_UP, total))
-        wait(runtime)
+        synchronise(runtime)
         seconds = time.perf_counter() - began
     steps = (total - WARM_UP) / seconds
     return {

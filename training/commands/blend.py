@@ -17,8 +17,8 @@ def blend(
     """Write the weights that lie between two generators of one run.
 
     Pixel losses and feature losses favour different fills; interpolating between a net and its fine-tuned
-    version gives every compromise (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures that no figure is
-    reported on.
+    version gives every compromise (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures
+    that no figure is reported on.
     """
     from training.weights.blending import blend_files  # noqa: PLC0415 (loads torch)
 

@@ -103,7 +103,7 @@ def _least(distances: Tensor, sizes: Tensor) -> Tensor:
 
 
 def to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Distances to the segments between two points, N×S×2 each."""
+    """Compute distances to the segments between two points, N×S×2 each."""
     along = ends - starts
     dy, dx = y - starts[..., 0, None, None], x - starts[..., 1, None, None]
     ay, ax = along[..., 0, None, None], along[..., 1, None, None]
@@ -120,6 +120,6 @@ def _to_ellipses(y: Tensor, x: Tensor, ellipses: Tensor) -> Tensor:
 
 
 def to_boxes(y: Tensor, x: Tensor, boxes: Tensor) -> Tensor:
-    """Chessboard distances to edges of boxes (N×S×4), negative inside."""
+    """Compute chessboard distances to the edges of boxes (N×S×4), negative inside."""
     cy, cx, h, w = (value[..., None, None] for value in boxes.unbind(2))
     return torch.maximum((y - cy).abs() - h, (x - cx).abs() - w)

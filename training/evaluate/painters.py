@@ -76,11 +76,11 @@ class NetPainter(Painter):
 
     def paint(self, case: Case) -> Pixels:
         size = case.truth.shape[0], case.truth.shape[1]
-        layout = lay_out(self.interface.size, *size)
-        feed = {"image": _planes(picture_tile(case.source, layout, self.interface.task)) / np.float32(255)}
+        placement = lay_out(self.interface.size, *size)
+        feed = {"image": _planes(picture_tile(case.source, placement, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
-            feed["mask"] = _planes(hole_tile(case.hole, layout)[..., None]).astype(np.float32)
-        painted = picture_of_tile(_pixels(self._run(feed)), layout, size)
+            feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
+        painted = picture_of_tile(_pixels(self._run(feed)), placement, size)
         return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
 
 

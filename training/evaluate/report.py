@@ -20,7 +20,7 @@ class Figures(NamedTuple):
     lpips: float | None
 
 
-class Measured(NamedTuple):
+class CaseFigures(NamedTuple):
     """The figures of one picture by all painters."""
 
     name: str
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
     by_painter: dict[str, Figures]
 
 
-def summarise(measured: Sequence[Measured]) -> dict[str, dict[str, dict[str, float]]]:
+def summarise(measured: Sequence[CaseFigures]) -> dict[str, dict[str, dict[str, float]]]:
     """Average over pictures: painter → band, and `all` → figure; `pictures` is their number."""
     bands = [OVERALL, *sorted({row.band for row in measured} - {OVERALL})]
     return {
@@ -38,7 +38,7 @@ def summarise(measured: Sequence[Measured]) -> dict[str, dict[str, dict[str, flo
     }
 
 
-def _means(rows: Sequence[Measured], painter: str) -> dict[str, float]:
+def _means(rows: Sequence[CaseFigures], painter: str) -> dict[str, float]:
     means: dict[str, float] = {"pictures": len(rows)}
     for name in Figures._fields:
         values = [value for row in rows if (value := getattr(row.by_painter[painter], name)) is not None]

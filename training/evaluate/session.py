@@ -11,7 +11,7 @@ from typing import Any
 from engines.load import EngineOptions
 from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
-from training.evaluate.evaluating import Evaluation, Measures, evaluate
+from training.evaluate.evaluating import Evaluation, MetricNets, evaluate
 from training.evaluate.frechet import FeatureNet
 from training.evaluate.painters import Baseline, OpenCvPainter, open_model
 from training.losses.lpips_distance import load_lpips
@@ -40,14 +40,14 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     Raises:
         TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.
     """
-    measures = Measures(
+    nets = MetricNets(
         lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
         fid=FeatureNet(request.fid_features) if request.fid_features else None,
     )
     model = open_model(request.model, request.engine)
     try:
         painters = [model, *map(OpenCvPainter, request.baselines)]
-        found = evaluate(painters, request.protocol, measures, request.sheet_rows, progress)
+        found = evaluate(painters, request.protocol, nets, request.sheet_rows, progress)
     finally:
         model.close()
     _write(found, request)

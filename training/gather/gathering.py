@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simplejpeg
 
-from training.gather.alike import SeenBefore
+from training.gather.near_duplicates import NearDuplicateSet
 from training.gather.pictures import Encoded, read_pictures
 from training.gather.recipe import Recipe, Source
 from training.gather.screening import Rejected, Screened, decode, fingerprint, screen, views
@@ -29,7 +29,7 @@ _FINGERPRINTED = 288
 """Pixels that a fingerprint is taken from; it needs 32."""
 
 
-class Kept(NamedTuple):
+class KeptPicture(NamedTuple):
     """A picture to be written, as JPEG."""
 
     name: str
@@ -56,8 +56,8 @@ def gather(
         DataMissing: a source is missing or empty.
     """
     unseen = _fingerprints(held_out, recipe.alike_held_out)
-    seen = SeenBefore(recipe.alike)
-    kept: list[Kept] = []
+    seen = NearDuplicateSet(recipe.alike)
+    kept: list[KeptPicture] = []
     counts: dict[str, Counter[str]] = {}
     for source in recipe.source:
         counts[source.name] = Counter()
@@ -72,8 +72,8 @@ def gather(
 
 
 def _take(
-    source: Source, recipe: Recipe, root: Path, known: tuple[SeenBefore, SeenBefore], counts: Counter[str]
-) -> Iterator[Kept]:
+    source: Source, recipe: Recipe, root: Path, known: tuple[NearDuplicateSet, NearDuplicateSet], counts: Counter[str]
+) -> Iterator[KeptPicture]:
     unseen, seen = known
     files = read_pictures(source, root, recipe.seed)
     for number, screened in enumerate(_screened(files, recipe, source.crops)):
@@ -88,7 +88,7 @@ def _take(
                 seen.add(mark)
                 counts[f"side {min(pixels.shape[:2]) // _SIDE_STEP * _SIDE_STEP}"] += 1
                 jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), recipe.jpeg_quality, colorsubsampling="420")
-                yield Kept(f"{source.name}/{number:05}_{part}.jpg", jpeg)
+                yield KeptPicture(f"{source.name}/{number:05}_{part}.jpg", jpeg)
 
 
 def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[list[Screened] | Rejected]:
@@ -100,9 +100,9 @@ def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[
             yield from threads.map(one, some)
 
 
-def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
+def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
     """Compute the fingerprints of every picture under the folders, in every crop that a data set may have of it."""
-    known = SeenBefore(most_bits)
+    known = NearDuplicateSet(max_bits)
     for folder in folders:
         source = Source(name="held-out", path=folder, licence="")
         for file in read_pictures(source, Path(), seed=0):
@@ -112,7 +112,7 @@ def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
     return known
 
 
-def _write(kept: list[Kept], recipe: Recipe, output: Path) -> list[Path]:
+def _write(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     for stale in output.glob("photos-*.tar"):
         stale.unlink()

@@ -64,22 +64,22 @@ def save_atomically(value: object, path: Path) -> None:
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int
-    """The next one to take."""
+    """The number of the next step."""
     spent_s: float = 0.0
-    """Seconds that its pace counts."""
+    """Seconds that the run has trained so far."""
 
 
 def save_checkpoint(directory: Path, config: FitConfig, progress: Progress, state: dict[str, Any]) -> None:
-    """Write checkpoint.pt."""
+    """Save the progress and the trainee's state as checkpoint.pt."""
     known = {"step": progress.step, "spent_s": progress.spent_s, "config": config_digest(config)}
     save_atomically(known | {"trainee": state}, directory / CHECKPOINT_FILE)
 
 
 def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[Progress, dict[str, Any]] | None:
-    """How far the run is, and the trainee's state; None where it has not begun.
+    """Return the run's progress and the trainee's state; None if it has not begun.
 
     Raises:
         CheckpointMismatch: the file is damaged, or of another config.

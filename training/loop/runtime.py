@@ -66,7 +66,7 @@ class Runtime:
         return bool(flag)
 
     def agree(self, value: float) -> float:
-        """The leading process's value, in every process."""
+        """Return the leading process's value, in every process."""
         if self.world == 1:
             return value
         held = torch.tensor(value, device=self.device)

@@ -19,14 +19,14 @@ _FIRST_LOSS_SCALE = 2.0**12
 
 @dataclass(frozen=True)
 class Manner:
-    """How a net is updated where it is not by the config's betas alone."""
+    """The settings of a net's updates, beyond the config's."""
 
     betas: tuple[float, float]
-    """Of Adam."""
+    """The betas of Adam."""
     longest: float
-    """Gradients of the whole net are shortened to this length; what in them is not finite counts as 0."""
+    """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
     gentle: float = 1.0
-    """The rate of all but filters (biases, gains), in parts of the filters'."""
+    """The learning rate of biases and gains, as a fraction of that of filters."""
 
 
 class Updates:
@@ -47,7 +47,7 @@ class Updates:
         self._runtime = runtime
 
     def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None) -> None:
-        """Take one step down the loss; with a gradient (shaped as it), down a loss that has this one at it."""
+        """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it."""
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(self._scaler.scale(loss), gradient)
         found = [p.grad for p in self._parameters if p.grad is not None]
@@ -69,7 +69,7 @@ class Updates:
 
 
 def _shorten(gradients: list[Tensor], longest: float) -> None:
-    """In place, together."""
+    """Interpolate all tensors in place, in one fused operation."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)

@@ -21,7 +21,7 @@ _ALIGNMENT = 8
 _WEIGHT = ".conv.input_conv.weight"
 
 
-class Window(NamedTuple):
+class LayerMasks(NamedTuple):
     """The mask data of one layer, FP32, N×1×H×W each."""
 
     mask: Tensor
@@ -32,7 +32,7 @@ class Window(NamedTuple):
     """One over the valid part of the window, 0 where nothing is valid."""
 
 
-def windows_of(valid: Tensor, options: PConvOptions) -> dict[str, Window]:
+def layer_masks(valid: Tensor, options: PConvOptions) -> dict[str, LayerMasks]:
     """Compute the mask data of every layer, by layer name.
 
     Args:
@@ -45,14 +45,14 @@ def windows_of(valid: Tensor, options: PConvOptions) -> dict[str, Window]:
     channels, masks, windows = encoder_channels(options), [valid], {}
     for level in range(1, options.levels + 1):
         part = _window_mean(masks[-1], encoder_kernel(level), stride=2)
-        windows[f"enc_{level}"] = Window(masks[-1], None, _one_over(part))
+        windows[f"enc_{level}"] = LayerMasks(masks[-1], None, _one_over(part))
         masks.append((part > 0).float())
     mask = masks.pop()
     for level in range(options.levels, 0, -1):
         below, skip = F.interpolate(mask, scale_factor=2.0, mode="nearest"), masks.pop()
         deep, shallow = channels[level], channels[level - 1]
         mixed = (deep * _window_mean(below, 3) + shallow * _window_mean(skip, 3)) / (deep + shallow)
-        windows[f"dec_{level}"] = Window(below, skip, _one_over(mixed))
+        windows[f"dec_{level}"] = LayerMasks(below, skip, _one_over(mixed))
         mask = (mixed > 0).float()
     return windows
 
@@ -82,7 +82,7 @@ class PartialLayer(nn.Module):
         self.bn = None if outermost else nn.BatchNorm2d(channels[1])
         self.slope = 0.0 if encodes else 1.0 if outermost else 0.2
 
-    def forward(self, x: Tensor, window: Window) -> Tensor:
+    def forward(self, x: Tensor, window: LayerMasks) -> Tensor:
         """Map masked features N×C×H×W to the layer's features; the result's mask is where the ratio is not 0."""
         conv = self.conv.input_conv
         y = _convolved(x, conv) * window.ratio
@@ -129,7 +129,7 @@ class PartialUNet(nn.Module):
         """Map an N×3×H×W image in [0, 1] and an N×1×H×W hole (1 = fill) to N×3×H×W on the [0, 1] scale, all FP32."""
         valid = 1 - hole
         with torch.no_grad():
-            windows = windows_of(valid, self.options)
+            windows = layer_masks(valid, self.options)
         kind = torch.get_autocast_dtype(image.device.type) if torch.is_autocast_enabled(image.device.type) else None
         x = (self.scale.normalise(image) * valid).to(kind or image.dtype)
         skips = []

@@ -57,15 +57,15 @@ def _best_s(act: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of the fastest of several runs, after a warm-up run."""
     times = []
     for _ in range(1 + _REPEATS):
-        wait(device)
+        synchronise(device)
         began = time.perf_counter()
         act()
-        wait(device)
+        synchronise(device)
         times.append(time.perf_counter() - began)
     return min(times[1:])
 
 
-def wait(device: torch.device) -> None:
+def synchronise(device: torch.device) -> None:
     """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

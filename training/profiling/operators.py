@@ -26,7 +26,7 @@ _MANY = 8
 
 
 @dataclass
-class Calls:
+class OperatorCalls:
     """All calls of one operator on tensors of the same shapes."""
 
     name: str
@@ -42,7 +42,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.groups: dict[tuple[str, str], tuple[int, Calls]] = {}
+        self.groups: dict[tuple[str, str], tuple[int, OperatorCalls]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,11 +58,11 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group.flop += int(formula(*args, **kwargs, out_val=result))
         return result
 
-    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, Calls]:
+    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, OperatorCalls]:
         shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in given if tensor.ndim > 1)
         if len(given) > _MANY:
             shapes = f"{len(given)} tensors"
-        return self.groups.setdefault((name, shapes), (len(self.groups), Calls(name, shapes)))
+        return self.groups.setdefault((name, shapes), (len(self.groups), OperatorCalls(name, shapes)))
 
 
 def _extent(tensor: Tensor) -> int:
@@ -70,7 +70,7 @@ def _extent(tensor: Tensor) -> int:
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
-def trace_calls(step: Callable[[], object], device: torch.device) -> list[Calls]:
+def trace_calls(step: Callable[[], object], device: torch.device) -> list[OperatorCalls]:
     """Run one step with counter and profiler; returns every group of calls, views and other free ones with 0 s.
 
     On a CPU, CPU time is used as device time.

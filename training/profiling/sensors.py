@@ -25,7 +25,7 @@ class Reading(NamedTuple):
 Sensor = Callable[[], Reading]
 
 
-class Watch:
+class SensorReadings:
     """The readings taken during a block."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Watch:
 
 
 @contextmanager
-def watched(read: Sensor | None) -> Iterator[Watch]:
+def read_sensors(read: Sensor | None) -> Iterator[SensorReadings]:
     """Read a sensor every 20 ms in a separate thread while the block runs; None reads nothing."""
-    watch, done = Watch(), threading.Event()
+    watch, done = SensorReadings(), threading.Event()
 
     def look() -> None:
         while read is not None and not done.wait(_INTERVAL_S):

@@ -13,9 +13,9 @@ from training.config import AnyConfig, Precision
 from training.fit import make_trainee
 from training.loop.runtime import started
 from training.loop.schedule import Place
-from training.profiling.ceilings import wait
-from training.profiling.operators import Calls, Operator, top_operators, trace_calls
-from training.profiling.sensors import nvml_sensor, watched
+from training.profiling.ceilings import synchronise
+from training.profiling.operators import Operator, OperatorCalls, top_operators, trace_calls
+from training.profiling.sensors import nvml_sensor, read_sensors
 
 _TAKEN_APART = 3
 """Steps that the profiler watches for the table of operators."""
@@ -31,7 +31,7 @@ class StepFigures:
     peak_memory_bytes: int | None
     sensors: dict[str, float]
     operators: list[Operator]
-    calls: list[Calls] = field(repr=False)
+    calls: list[OperatorCalls] = field(repr=False)
 
     @property
     def flop(self) -> int:
@@ -66,14 +66,14 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         step = _stepper(trainee.step, own, phase)
         for _ in range(max(3, steps // 4)):
             step()
-        wait(runtime.device)
+        synchronise(runtime.device)
         if runtime.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(runtime.device)
-        with watched(nvml_sensor(runtime.device)) as watch:
+        with read_sensors(nvml_sensor(runtime.device)) as watch:
             began = time.perf_counter()
             for _ in range(steps):
                 step()
-            wait(runtime.device)
+            synchronise(runtime.device)
             step_s = (time.perf_counter() - began) / steps
         peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else None
         operators = top_operators(step, runtime.device, _TAKEN_APART)

@@ -15,7 +15,7 @@ _WORST = 5
 
 
 @dataclass(frozen=True)
-class Story:
+class ModelFacts:
     """The facts about a model that no measurement gives, written by the person who trained it.
 
     data: the training data, in a sentence.
@@ -57,12 +57,12 @@ def quality_of(reports: Sequence[Report]) -> dict[str, float]:
 _TITLES = {"psnr_db": "PSNR dB", "ssim": "SSIM", "lpips": "LPIPS", "l1": "L1", "fid": "FID"}
 
 
-def trained_card(manifest: Manifest, story: Story, reports: Sequence[Report]) -> str:
+def trained_card(manifest: Manifest, facts: ModelFacts, reports: Sequence[Report]) -> str:
     """Write the whole card in Markdown."""
-    parts = [card_text(manifest), "## Training\n", f"{story.run}\n", *_sources(story.sources)]
+    parts = [card_text(manifest), "## Training\n", f"{facts.run}\n", *_sources(facts.sources)]
     for report in reports:
         parts += [f"## Measured: {protocol_name(report)}\n", *_measured(report)]
-    parts += ["## Where it fails\n", f"{story.failures}\n", *map(_worst, reports)]
+    parts += ["## Where it fails\n", f"{facts.failures}\n", *map(_worst, reports)]
     return "\n".join(parts)
 
 

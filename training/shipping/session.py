@@ -16,7 +16,7 @@ from training.evaluate.cases import Direction, Protocol
 from training.evaluate.session import Progress
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
-from training.shipping.card import Story, protocol_name, quality_of, trained_card
+from training.shipping.card import ModelFacts, protocol_name, quality_of, trained_card
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Request:
     """
 
     export: ExportRequest
-    story: Story
+    facts: ModelFacts
     evaluation: Evaluation
     reports: Path | None = None
     pairs: Direction | None = None
 
 
 @dataclass(frozen=True)
-class Shipped:
+class PublishedModel:
     """The published model, and its reports."""
 
     directory: Path
@@ -43,7 +43,7 @@ class Shipped:
     reports: list[dict[str, Any]]
 
 
-def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> Shipped:
+def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> PublishedModel:
     """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
@@ -59,8 +59,8 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
             reports.append(_measure(exported.directory, protocol, request, progress))
         draft = exported.manifest.model_copy(
             update={
-                "licence": request.story.licence,
-                "training_data": f"{request.story.data} {request.story.run}",
+                "licence": request.facts.licence,
+                "training_data": f"{request.facts.data} {request.facts.run}",
                 "quality": quality_of(reports),
             }
         )
@@ -69,11 +69,11 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
             {ONNX_FILE: exported.directory / ONNX_FILE},
             output,
             lambda version: draft.model_copy(update={"version": version}),
-            lambda manifest: trained_card(manifest, request.story, reports),
+            lambda manifest: trained_card(manifest, request.facts, reports),
         )
     if request.reports:
         _write(reports, manifest, request.reports)
-    return Shipped(directory, manifest, reports)
+    return PublishedModel(directory, manifest, reports)
 
 
 def _protocols(request: Request) -> Sequence[Protocol]:

@@ -20,7 +20,7 @@ from training.loop.schedule import Place
 from training.loop.sheets import rows_of, validation_figures
 from training.loop.trainee import Trainee
 from training.loop.updates import Average, Updates
-from training.losses.hole_judge import HoleJudge
+from training.losses.hole_discriminator import HoleDiscriminator
 from training.losses.lpips_distance import Lpips, load_lpips
 from training.losses.partial_conv import (
     directed_distance,
@@ -75,7 +75,7 @@ class PartialLosses(nn.Module):
         net: PartialUNet,
         features: VGG16Features | None,
         phase: PConvPhase,
-        judge: HoleJudge | None = None,
+        judge: HoleDiscriminator | None = None,
         lpips: Lpips | None = None,
     ) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class PartialLosses(nn.Module):
         if self.lpips is not None and phase.lpips:
             terms["lpips"] = learned_distance(self.lpips, _rolled(composite, shift), _rolled(image, shift))
         if self.judge is not None and phase.adversarial:
-            terms["adversarial"] = self.judge.doubt(composite, hole)
+            terms["adversarial"] = self.judge.generator_loss(composite, hole)
         return composite, terms | {"loss": (torch.stack([terms[name] for name in self.names]) * self.weights).sum()}
 
     def _feature_terms(self, features: VGG16Features, image: Tensor, *shown: Tensor) -> dict[str, Tensor]:
@@ -154,9 +154,9 @@ class PartialTrainee(Trainee[PConvPhase]):
             load_initial(self.net, config.initial, own_state)
         self._features = load_features(config.features) if config.features else None
         self._lpips = load_lpips(config.lpips_features) if config.lpips_features else None
-        self.judge: HoleJudge | None = None
+        self.judge: HoleDiscriminator | None = None
         if any(phase.adversarial for phase in config.phase):
-            self.judge = HoleJudge(config.discriminator_width, config.discriminator_layers)
+            self.judge = HoleDiscriminator(config.discriminator_width, config.discriminator_layers)
             initialise(self.judge, random)
         for net in (self.net, self._features, self._lpips, self.judge):
             if net is not None:

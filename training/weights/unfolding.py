@@ -31,7 +31,7 @@ _ROW_LENGTH = 2 * 2**0.5
 _BATCH = 12
 
 
-class Folded(NamedTuple):
+class FoldedLayer(NamedTuple):
     """A layer's tensors in the graph, FP32."""
 
     weight: Tensor
@@ -68,7 +68,7 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
     return net.eval()
 
 
-class _Measured(nn.Module):
+class _StatisticsProbe(nn.Module):
     """A stand-in for a batch norm: computes what the graph computes, and sums statistics of its input."""
 
     def __init__(self, scale: Tensor, shift: Tensor) -> None:
@@ -95,7 +95,7 @@ class _Measured(nn.Module):
         return norm
 
 
-def _take(layer: nn.Module, layers: dict[str, Folded], name: str) -> _Measured | None:
+def _take(layer: nn.Module, layers: dict[str, FoldedLayer], name: str) -> _StatisticsProbe | None:
     """Load the graph's weights into a layer; returns the stand-in for its batch norm, if it has one."""
     block, folded = cast("PartialLayer", layer), layers.get(name)
     conv = block.conv.input_conv
@@ -108,12 +108,12 @@ def _take(layer: nn.Module, layers: dict[str, Folded], name: str) -> _Measured |
         return None
     scale = _ROW_LENGTH / folded.weight.flatten(1).norm(dim=1).clamp(min=1e-8)
     conv.weight.data.copy_(folded.weight * scale.view(-1, 1, 1, 1))
-    measured = _Measured(scale, folded.shift)
+    measured = _StatisticsProbe(scale, folded.shift)
     block.bn = cast("Any", measured)
     return measured
 
 
-def _folded_layers(path: Path) -> dict[str, Folded]:
+def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
     """Read the weights of every layer by its name, which begins the names of the graph's tensors."""
     try:
         graph = onnx.load(path).graph
@@ -130,7 +130,7 @@ def _folded_layers(path: Path) -> dict[str, Folded]:
         zero, own = torch.zeros(weight.shape[0]), [what for where, what in added if where.startswith(f"/{name}/Add")]
         shift = [_tensor(constants[what]).flatten() for what in own if what in constants]
         bias = [_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
-        layers[name] = Folded(weight, sum(shift, zero), sum(bias, zero))
+        layers[name] = FoldedLayer(weight, sum(shift, zero), sum(bias, zero))
     return layers
 
 

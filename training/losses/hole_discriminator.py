@@ -17,7 +17,7 @@ from training.losses.partial_conv import masked_mean
 from training.losses.patch_gan import PatchDiscriminator
 
 
-class HoleJudge(nn.Module):
+class HoleDiscriminator(nn.Module):
     """The discriminator with its own loss and the loss that it gives the net."""
 
     def __init__(self, width: int, layers: int) -> None:
@@ -28,7 +28,7 @@ class HoleJudge(nn.Module):
         """Map N×3×H×W in [0, 1] and an N×1×H×W hole to one FP32 score per patch: 1 is a photograph, 0 is filled."""
         return cast("Tensor", self.patches(torch.cat([picture * 2 - 1, hole], 1))).float()
 
-    def doubt(self, composite: Tensor, hole: Tensor) -> Tensor:
+    def generator_loss(self, composite: Tensor, hole: Tensor) -> Tensor:
         """Compute the net's loss: how far the scores of patches in the hole are from a photograph's."""
         scores = self.scores(composite, hole)
         return masked_mean((scores - 1).square(), _share(hole, scores))
