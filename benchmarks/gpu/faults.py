@@ -1,4 +1,4 @@
-"""The step of gpu_pipeline.py that damages what engines keep on disk: they are rebuilt, or the next engine serves."""
+"""The step of benchmarks/gpu/pipeline.py that damages cached engines: they are rebuilt, or the next engine serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def faults(bench: Bench) -> None:
-    """Every file of the cache damaged in every way, then the package itself; the answers stay the same."""
+    """Damage every file of the cache in every way, then the package itself; results must stay the same."""
     engine = bench.engine
     samples = random_samples(bench.manifest, np.random.default_rng(4), 2, Size(*min(bench.manifest.size.buckets())))
     wanted = CpuDevice().compute(engine, samples)
@@ -54,7 +54,7 @@ def faults(bench: Bench) -> None:
 
 
 def _packages(bench: Bench, wanted: tuple[list, list]) -> None:
-    """A damaged program leads to the next engine that works here, a damaged graph to a refusal."""
+    """Check that a damaged program leads to the next engine, and a damaged graph to a refusal."""
     samples, tiles = wanted
     for name in (PROGRAM_FILE, ONNX_FILE):
         if not (bench.arguments.model / name).exists():

@@ -1,4 +1,4 @@
-"""The generators that gpu_engines.py compares engines on, published as models: random weights, public widths.
+"""The models that compare.py measures: generators at their public widths with random weights.
 
 Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
 FP32 for the engines' probes.
@@ -42,7 +42,7 @@ second for each."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
-    """Write models/NAME/1 under a folder; returns it. The public net's outputs take a while on a CPU."""
+    """Write models/NAME/1 into a folder and return it; the reference outputs take a while on a CPU."""
     torch.set_grad_enabled(False)
     case = MODELS[name]
     family, net, interface = FAMILIES[case.family], build_net(case), case.interface

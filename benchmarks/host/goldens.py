@@ -1,4 +1,4 @@
-"""The exported graphs of partial convolution and pix2pix against what the public code gave.
+"""Compares exported graphs of partial convolution and pix2pix with reference outputs of the public code.
 
 Run `.venv/bin/python -m benchmarks.host.goldens SHARED`, SHARED with `golden/` and `checkpoints/`. It prints
 the largest difference of torch and of the FP32 graph on the golden's own scale, and the PSNR of the FP16 graph (peak:
@@ -31,12 +31,12 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def batched(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """N×C×H×W from C×H×W or the same."""
+    """Add the batch dimension to C×H×W if it is missing."""
     return np.ascontiguousarray(array if array.ndim == 4 else array[None], np.float32)
 
 
 def main() -> None:
-    """Print one row a golden."""
+    """Print one row for each reference output."""
     shared = Path(sys.argv[1])
     print(f"{'golden':40}{'torch':>10}{'ONNX FP32':>11}{'FP16 dB':>9}")
     for name, file in CASES.items():
@@ -46,7 +46,7 @@ def main() -> None:
             net = found.family.build(found.options)
         load_strictly(net, found.family.translate(found.state, found.options).state)
         interface, lowered = found.family.interface(found.options), found.family.lower(net, found.options)
-        signed = "mask" not in golden  # pix2pix goldens are in [-1, 1], the contract is [0, 1]
+        signed = "mask" not in golden  # pix2pix references are in [-1, 1], the tensor contract is [0, 1]
         feed = {"image": (golden["image"] + 1) / 2 if signed else golden["image"]}
         if not signed:
             feed["mask"] = golden["mask"][:, :1]

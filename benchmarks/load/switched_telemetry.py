@@ -1,4 +1,4 @@
-"""`retouch serve`, whose traces and metrics are switched off and on while it runs: for telemetry.py.
+"""Runs `retouch serve` with traces and metrics that can be switched while it runs, for telemetry.py.
 
     python switched_telemetry.py FIFO
 
@@ -24,14 +24,14 @@ from service.telemetry.metrics import Metrics
 
 
 class Switch:
-    """What is on."""
+    """The switches for traces and metrics."""
 
     def __init__(self) -> None:
         self.traces = self.metrics = True
         self.tracer: Tracer | None = None
 
     def obey(self, fifo: Path) -> None:
-        """Read lines until the end of the process."""
+        """Read switch commands from a FIFO until the process ends."""
         while True:
             for line in fifo.read_text().splitlines():
                 if line == "sent":
@@ -42,7 +42,7 @@ class Switch:
 
 
 def install(switch: Switch) -> None:
-    """Let the server ask the switch."""
+    """Make the server consult the switch."""
     open_tracer = tracing.RequestTracer.__init__
 
     def tracer_if_on(service: Service) -> tracing.RequestTracer | None:

@@ -69,7 +69,7 @@ class Updates:
 
 
 def _shorten(gradients: list[Tensor], longest: float) -> None:
-    """Interpolate all tensors in place, in one fused operation."""
+    """Clip the gradients in place to this common norm; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
