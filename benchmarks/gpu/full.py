@@ -14,7 +14,7 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.speed import job, settings_of
 from engines.base import BatchShape
 from engines.cuda.api import open_cuda
-from retouch.bench.pipeline.run import Workload, DeviceRecorder
+from retouch.bench.pipeline.run import DeviceRecorder, Workload
 from retouch.bench.pipeline.variants import DEPTH, Variant
 from service.app import open_pipeline
 from service.batching.backend import OpenRoom

@@ -1,13 +1,15 @@
 """The models that compare.py measures: generators at their public widths with random weights.
 
+    python -m benchmarks.gpu_engines.engine_models NAME FOLDER [--no-reference]
+
 Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
 FP32 for the engines' probes.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,4 +84,9 @@ def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
 
 
 if __name__ == "__main__":
-    print(publish(sys.argv[1], Path(sys.argv[2]), reference="--no-reference" not in sys.argv))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="name of the model to write")
+    parser.add_argument("folder", type=Path, help="model repository to write it into")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the public net's outputs")
+    arguments = parser.parse_args()
+    print(publish(arguments.name, arguments.folder, reference=not arguments.no_reference))

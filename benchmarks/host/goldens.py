@@ -7,8 +7,8 @@ the range of outputs).
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import tempfile
 from pathlib import Path
 
@@ -37,7 +37,9 @@ def batched(array: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def main() -> None:
     """Print one row for each reference output."""
-    shared = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with the public checkpoints and golden/")
+    shared = parser.parse_args().shared
     print(f"{'golden':40}{'torch':>10}{'ONNX FP32':>11}{'FP16 dB':>9}")
     for name, file in CASES.items():
         golden = {key: batched(value) for key, value in np.load(shared / f"golden/{name}.npz").items()}

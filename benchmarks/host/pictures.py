@@ -5,6 +5,7 @@ Run it as `.venv/bin/python -m benchmarks.host.pictures`. All are made from the 
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,7 @@ def contact_sheet() -> None:
 
 def main() -> None:
     """Make all pictures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     OUTPUT.mkdir(exist_ok=True)
     contact_sheet()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Runs `retouch serve` with traces and metrics that can be switched while it runs, for telemetry.py.
 
-    python switched_telemetry.py FIFO
+    python -m benchmarks.load.switched_telemetry FIFO
 
 A line written to the FIFO says what is on from then: `traced`, `metrics` (no traces) or `neither`; `sent` sends the
 spans that wait for it. What is off is left out where the server itself would leave it out: no request begins a trace,
@@ -9,6 +9,7 @@ nothing is counted.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import threading
 from pathlib import Path
@@ -74,8 +75,11 @@ def _count_if_on(switch: Switch, kind: type, name: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fifo", type=Path, help="FIFO to read the switch commands from")
+    fifo = parser.parse_args().fifo
     switch = Switch()
     install(switch)
-    threading.Thread(target=switch.obey, args=(Path(sys.argv[1]),), daemon=True).start()
+    threading.Thread(target=switch.obey, args=(fifo,), daemon=True).start()
     sys.argv[1:] = ["serve"]
     main()
