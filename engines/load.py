@@ -66,7 +66,7 @@ class Candidate:
     needs_gpu: bool = False
 
 
-class Opened(NamedTuple):
+class ChosenEngine(NamedTuple):
     """The engine that was chosen, and the reason why each better one was passed over."""
 
     engine: Engine
@@ -129,17 +129,17 @@ def open_engine(
     directory: Path, manifest: Manifest, options: EngineOptions, warm_up_shapes: WarmUpShapes = lambda _: ()
 ) -> Engine:
     """Open the best engine that works here, as `open_best` does."""
-    return choose(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
+    return choose_engine(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
 
 
-def choose(
+def choose_engine(
     directory: Path,
     manifest: Manifest,
     options: EngineOptions,
     among: tuple[Candidate, ...] | None = None,
     gpu_is_here: Callable[[], bool] = has_nvidia_gpu,
     warm_up_shapes: WarmUpShapes = lambda _: (),
-) -> Opened:
+) -> ChosenEngine:
     """Open and warm up the first runtime that works, and record why the better ones did not.
 
     Args:
@@ -187,7 +187,7 @@ def choose(
             device=engine.device,
             passed_over=passed_over,
         )
-        return Opened(engine, passed_over)
+        return ChosenEngine(engine, passed_over)
     reasons = "; ".join(f"{name}: {reason}" for name, reason in passed_over.items())
     raise failure(f"no engine can run {manifest.key} here ({reasons or 'none was tried'})")
 

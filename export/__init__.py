@@ -1,1 +1,1 @@
-"""Checkpoint to generator to ONNX, each step verified before anything is published (docs/architecture.md)."""
+"""Exports checkpoints to ONNX models; every step is verified before anything is published (docs/architecture.md)."""

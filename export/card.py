@@ -1,4 +1,4 @@
-"""card.md: what a model is, for people."""
+"""The model card, card.md: a description of a model for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CALLS = {
 
 
 def card_text(manifest: Manifest) -> str:
-    """The card in Markdown; every figure comes from the manifest."""
+    """Write the card in Markdown; every figure comes from the manifest."""
     return "\n".join(
         [
             f"# {manifest.key}",

@@ -1,8 +1,8 @@
-"""Reading checkpoints that strangers made, without running anything in them.
+"""Reads untrusted checkpoints without executing code from them.
 
-Only `torch.load(weights_only=True)` and safetensors are used, which build tensors and plain containers and nothing
-else. What a file holds is then searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened,
-optimizer states passed over, prefixes of `DataParallel` and `torch.compile` removed.
+Only `torch.load(weights_only=True)` and safetensors are used, which create nothing but tensors and plain containers.
+The loaded value is searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened, optimizer
+states are skipped, and the key prefixes of `DataParallel` and `torch.compile` are removed.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _INTEGERS = frozenset(
 
 
 @dataclass(frozen=True)
-class Part:
-    """One state dict of a file: FP32 or integer tensors on the CPU."""
+class StateDict:
+    """One state dict of a file: FP32 or integer tensors on the CPU, and its path inside the file."""
 
     path: str
     """Where it was found, as in `model` or `checkpoint/generator`; empty for the file itself."""
@@ -56,21 +56,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a file holds."""
+    """All state dicts of a file, and the file's digest."""
 
     sha256: str
-    parts: tuple[Part, ...]
+    parts: tuple[StateDict, ...]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Every state dict of a .pth, .pt, .pickle (zip or old format) or .safetensors file.
+    """Read every state dict of a .pth, .pt, .pickle (zip or legacy format) or .safetensors file.
 
     Raises:
         CheckpointRefused: the file is missing, truncated, foreign, needs unsafe unpickling, would unpack to more than
             it holds, has no state dict, or a weight is not dense, real and finite; the message says which.
     """
     digest = sha256_of(path)
-    whole = [Part(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "", 0, {})]
+    whole = [StateDict(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "", 0, {})]
     parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
@@ -78,7 +78,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def sha256_of(path: Path) -> str:
-    """The file's digest in hexadecimal.
+    """Compute the file's SHA-256 digest in hexadecimal.
 
     Raises:
         CheckpointRefused: the file cannot be read.
@@ -101,7 +101,7 @@ def _load(path: Path) -> object:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointRefused(_unsafe(path, str(error))) from error
-    except Exception as error:  # hostile bytes fail anywhere inside the reader; all of it means the same to the caller
+    except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
         raise CheckpointRefused(_foreign(path)) from error
 
 
@@ -113,7 +113,7 @@ def _load_safetensors(path: Path) -> object:
 
 
 def _refuse_packed_zip(path: Path) -> None:
-    """What torch saves is stored uncompressed; compressed entries could unpack to any size."""
+    """Refuse compressed zip entries, which could unpack to any size; torch stores its entries uncompressed."""
     if not zipfile.is_zipfile(path):
         return
     try:
@@ -136,7 +136,7 @@ def _unsafe(path: Path, message: str) -> str:
 
 
 def _foreign(path: Path) -> str:
-    """What a file is told that torch cannot read. Never in torch's words, which advise to run whatever is in it."""
+    """Describe a file that torch cannot read, without torch's message, which suggests to load it unsafely."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if file.read(1) == b"{" and length < path.stat().st_size:
@@ -150,7 +150,7 @@ def _foreign(path: Path) -> str:
 
 
 def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) -> Iterator[tuple[str, State]]:
-    """A mapping that is reached twice, or holds itself, is opened once: `seen` has each one's id and least depth."""
+    """Yield each state dict with its path; `seen` maps the id of an opened mapping to its depth, against cycles."""
     if not isinstance(value, Mapping) or seen.get(id(value), _DEEPEST_WRAPPER + 1) <= depth:
         return
     seen[id(value)] = depth
@@ -162,14 +162,14 @@ def _state_dicts(value: object, where: str, depth: int, seen: dict[int, int]) ->
             yield from _state_dicts(inner, f"{where}/{key}".lstrip("/"), depth + 1, seen)
 
 
-def _nets_by_prefix(part: Part) -> Iterator[Part]:
+def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
     nets: dict[str, State] = {}
     for key, tensor in part.state.items():
         prefix, _, rest = key.partition(".")
         if rest and _NET_PREFIX.fullmatch(prefix):
             nets.setdefault(prefix, {})[rest] = tensor
     for prefix, state in nets.items():
-        yield Part(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
+        yield StateDict(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
 
 
 def _cleaned(state: State, path: Path) -> State:
@@ -203,7 +203,7 @@ def _plain(tensor: Tensor, name: str, path: Path) -> Tensor:
 
 
 def load_strictly(net: torch.nn.Module, state: State) -> None:
-    """Give `net`, whose parameters may be on the meta device, the tensors of `state`, and put it in eval mode.
+    """Load `state` into `net`, whose parameters may be on the meta device, and put it into eval mode.
 
     Raises:
         LayoutMismatch: a key is missing or unexpected, has another shape, or is a weight of integers; the message
@@ -212,7 +212,7 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     weights = {key for key, tensor in net.state_dict().items() if tensor.is_floating_point()}
     wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
-    faults = [
+    missed_bars = [
         _listed("missing", [key for key in wanted if key not in found]),
         _listed("unexpected", [key for key in found if key not in wanted]),
         _listed(
@@ -225,8 +225,8 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
         ),
         _listed("of integers", [key for key in state if key in weights and not state[key].is_floating_point()]),
     ]
-    if any(faults):
-        raise LayoutMismatch("keys " + "; ".join(filter(None, faults)))
+    if any(missed_bars):
+        raise LayoutMismatch("keys " + "; ".join(filter(None, missed_bars)))
     net.load_state_dict(state, strict=True, assign=True)
     net.requires_grad_(requires_grad=False).eval()
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a checkpoint and a published model; the command prints the message and exits with 1.
+"""The errors of an export; the command prints the message and exits with status 1.
 
 ExportError
 ├── CheckpointRefused    the file cannot be read, or not safely, or holds NaN or infinity
@@ -13,7 +13,7 @@ from engines.errors import RetouchError
 
 
 class ExportError(RetouchError):
-    """A checkpoint was not turned into a model; itself where the output cannot be written."""
+    """A checkpoint could not be exported; this class itself is raised if the output cannot be written."""
 
 
 class CheckpointRefused(ExportError):

@@ -1,9 +1,9 @@
-"""Turning a trained FP32 net into the arithmetic of a graph: folded batch norms, explicit FP32 islands, half weights.
+"""Rewrites a trained FP32 net for a graph: batch norms folded, some layers kept in FP32, the rest converted to FP16.
 
-FP16 is decided here, in the modules, and not by a graph converter afterwards: each island stands beside the formula
+FP16 is decided here, in the modules, and not by a graph converter afterwards: each FP32 part stands beside the formula
 that needs it, the exporter writes it as an explicit Cast, and the graph is strongly typed by construction. TensorRT 10
-and later takes the types as they are, 8.6 finds the islands by their FP32 tensors, OpenVINO and ONNX Runtime on a CPU
-decompress the half weights; none of them has a decision left to take.
+and later takes the types as they are, 8.6 finds the FP32 parts by their tensors, OpenVINO and ONNX Runtime on a CPU
+decompress the half weights; none of them chooses a precision.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ WEIGHTED = (*_CONVOLUTIONS, nn.Linear)
 
 
 class InstanceNorm32(nn.Module):
-    """Instance norm whose statistics are FP32 whatever the activations' type.
+    """An instance norm whose statistics are FP32 whatever the type of the activations.
 
-    The variance of FP16 activations overflows beyond 65504 and loses its small values: 1e-5 added to a half variance
+    The variance of FP16 activations overflows beyond 65504 and loses small values: 1e-5 added to an FP16 variance
     of 1e-8 is not what the net was trained with.
 
     In a graph it is means, differences and a root, not InstanceNormalization: TensorRT 8.6 has that operator as a cuDNN
@@ -46,7 +46,7 @@ class InstanceNorm32(nn.Module):
         self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape and type."""
+        """Map N×C×H×W to the same shape and type."""
         wide = x.float()
         if not torch.onnx.is_in_onnx_export():  # torch and its compiler have the norm as one kernel
             return F.instance_norm(wide, weight=self.weight, bias=self.bias, eps=self.eps).to(x.dtype)
@@ -59,7 +59,7 @@ class InstanceNorm32(nn.Module):
 
 
 def _mean(x: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Over the first axes, then over the next."""
+    """Average over the first axes, then over the next."""
     for some in axes:
         x = x.mean(some, keepdim=True)
     return x
@@ -79,7 +79,7 @@ def _data(parameter: Tensor | None) -> Tensor | None:
 
 
 def lower_norms(net: ModuleT, *, batch_statistics: bool = False) -> ModuleT:
-    """A copy with every batch norm folded into the convolution before it and every instance norm computed in FP32.
+    """Copy a net, fold every batch norm into the convolution before it, and compute instance norms in FP32.
 
     Args:
         net: a net in eval mode whose batch norms follow their convolution in an `nn.Sequential`.
@@ -106,10 +106,10 @@ def _fold_sequence(sequence: nn.Sequential) -> None:
 
 
 class _HalfConvolution(torch.autograd.Function):
-    """An FP16 convolution that a CPU can compute and the exporter can name.
+    """An FP16 convolution that a CPU can compute and the exporter writes as one operator.
 
     torch has no fast FP16 convolution for most CPUs (47 s instead of 0.3 s for a partial-convolution U-Net at 256²),
-    so the values are computed from the half operands in FP32 and rounded once, as tensor cores do. In the graph it is
+    so the FP16 operands are multiplied in FP32 and the result is rounded once, as tensor cores do. In the graph it is
     an ordinary Conv or ConvTranspose on half tensors.
     """
 
@@ -125,7 +125,7 @@ class _HalfConvolution(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g: Any, x: Any, weight: Any, bias: Any, conv: _Convolution) -> Any:
-        """What the exporter writes."""
+        """Write the ONNX operator."""
         attributes: dict[str, Any] = {
             "kernel_shape_i": conv.kernel_size,
             "strides_i": conv.stride,
@@ -140,19 +140,19 @@ class _HalfConvolution(torch.autograd.Function):
 
 
 class HalfConv(nn.Module):
-    """A convolution with half weights on half activations."""
+    """A convolution with FP16 weights on FP16 activations."""
 
     def __init__(self, conv: _Convolution) -> None:
         super().__init__()
         self.conv = conv.half()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Half N×C×H×W to half N×C'×H'×W'."""
+        """Map FP16 N×C×H×W to FP16 N×C'×H'×W'."""
         return cast("Tensor", _HalfConvolution.apply(x, self.conv.weight, self.conv.bias, self.conv))  # type: ignore[no-untyped-call]
 
 
-def halved(net: ModuleT) -> ModuleT:
-    """A copy whose convolutions and linear layers compute in FP16; everything else keeps its type."""
+def to_half(net: ModuleT) -> ModuleT:
+    """Copy a net with its convolutions and linear layers in FP16; everything else keeps its type."""
     half = copy.deepcopy(net)
     for parent in list(half.modules()):
         for name, child in list(parent.named_children()):
@@ -164,7 +164,7 @@ def halved(net: ModuleT) -> ModuleT:
 
 
 def compute_type(net: nn.Module) -> torch.dtype:
-    """The type of the net's activations: that of its first convolution or linear layer."""
+    """Return the type of the net's activations: that of its first convolution or linear layer."""
     for module in net.modules():
         if isinstance(module, WEIGHTED):
             return module.weight.dtype
@@ -172,13 +172,13 @@ def compute_type(net: nn.Module) -> torch.dtype:
 
 
 class TanhScaled(nn.Module):
-    """A net on [-1, 1] behind the contract's [0, 1]; the scaling itself is FP32."""
+    """A net on [-1, 1] behind the tensor contract's [0, 1]; the scaling is FP32."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, image: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W."""
+        """Map N×C×H×W in [0, 1] to N×C'×H×W in [0, 1]."""
         y = self.net((image * 2 - 1).to(compute_type(self.net)))
         return y.float() * 0.5 + 0.5  # type: ignore[no-any-return]  # torch types a module's result as Any

@@ -1,4 +1,4 @@
-"""A lowered net as an ONNX file, opset 17, checked against the tensor contract.
+"""Writes a lowered net as an ONNX file of opset 17 and checks it against the tensor contract.
 
 Written with torch's TorchScript exporter (`dynamo=False`) on purpose. The newer one removes `x + 1e-8` as if it were
 `x + 0`, which turns partial convolutions into NaN; at opset 17, which TensorRT 8.6 stops at, it writes 18 and converts
@@ -31,14 +31,14 @@ _TORCH_TYPES = {"float32": torch.float32, "uint8": torch.uint8, "int32": torch.i
 
 
 def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
-    """Write `net` (FP32, or made half) to `path`.
+    """Write `net` (FP32 or FP16) to `path`.
 
     Raises:
         GraphInvalid: the graph is not valid ONNX of opset 17 or its tensors are not those of the interface.
     """
     specs = (*interface.inputs, interface.output)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter announces its successor and every constant that it traces
+        warnings.simplefilter("ignore")  # the exporter warns of its deprecation and of every traced constant
         torch.onnx.export(
             net,
             example_inputs(interface, batch=1),
@@ -58,7 +58,7 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
 
 
 def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
-    """Ones of the smallest tile that the service sends."""
+    """Return ones in the smallest tile size that the service sends."""
     height, width = next(interface.size.buckets())
     sizes = {"batch": batch, "samples": 2, "height": height, "width": width}
     return tuple(
@@ -72,7 +72,7 @@ def _dynamic(spec: TensorSpec) -> dict[int, str]:
 
 
 def _state_types(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> None:
-    """Write the contract's shapes over the ones that the tracer guessed."""
+    """Replace the shapes that the tracer guessed by those of the contract."""
     by_name = {str(spec.name): spec for spec in specs}
     for value in (*model.graph.input, *model.graph.output):
         spec = by_name.get(value.name)
@@ -81,7 +81,7 @@ def _state_types(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> None:
 
 
 def fold_constants(model: onnx.ModelProto) -> None:
-    """Replace every node that small constants alone feed by its value, in place."""
+    """Replace every node whose inputs are all small constants by its value, in place."""
     graph = model.graph
     known = {t.name: numpy_helper.to_array(t) for t in graph.initializer if _is_small(t)}
     kept, folded = [], set()
@@ -99,7 +99,7 @@ def fold_constants(model: onnx.ModelProto) -> None:
 
 
 def drop_idle_casts(model: onnx.ModelProto) -> None:
-    """Remove casts to the type that a tensor has already, in place; the FP32 graph is full of them."""
+    """Remove casts to the type that a tensor already has, in place; the FP32 graph has many."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
     source: dict[str, str] = {}
@@ -127,7 +127,7 @@ def check_graph(path: Path, interface: Interface) -> None:
     """Check the file: valid ONNX, opset 17, standard operators, exactly the contract's tensors.
 
     Raises:
-        GraphInvalid: with what is wrong.
+        GraphInvalid: the file breaks one of these rules; the message says which.
     """
     try:
         onnx.checker.check_model(str(path), full_check=True)

@@ -1,4 +1,4 @@
-"""Does a graph or a program compute what torch computes? Measured on the generator's output scale, before clamping."""
+"""Compares graphs and programs with torch, on the generator's output scale before clamping."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch import nn
 from engines.manifest import ParityCase
 from export.errors import ParityFailed
 from export.generators.family import Bars
-from export.samples import Sample
+from export.parity_inputs import ParityInput
 
 Backend = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 FP32, FP16 = "onnx-fp32", "onnx-fp16"
 
 
 def onnx_backend(path: Path) -> Backend:
-    """A graph under ONNX Runtime on the CPU."""
+    """Return a backend that runs a graph in ONNX Runtime on the CPU."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # it warns about every initializer that it moves
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch computes between the runs
@@ -36,7 +36,7 @@ def onnx_backend(path: Path) -> Backend:
 
 
 def torch_backend(reference: nn.Module) -> Backend:
-    """A net that takes the feed's tensors in their order."""
+    """Return a backend that runs a net on the feed's tensors, in their order."""
 
     def run(feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         with torch.inference_mode():
@@ -46,8 +46,10 @@ def torch_backend(reference: nn.Module) -> Backend:
     return run
 
 
-def compare(reference: Backend, backends: Mapping[str, Backend], samples: Iterable[Sample]) -> tuple[ParityCase, ...]:
-    """Every backend against the reference on every sample."""
+def compare(
+    reference: Backend, backends: Mapping[str, Backend], samples: Iterable[ParityInput]
+) -> tuple[ParityCase, ...]:
+    """Compare every backend with the reference on every sample."""
     cases = []
     for sample in samples:
         wanted = reference(sample.feed)
@@ -65,12 +67,12 @@ def _case(backend: str, inputs: str, wanted: NDArray[Any], found: NDArray[Any]) 
     )
 
 
-def faults(cases: Iterable[ParityCase], bars: Bars) -> list[str]:
-    """The cases that miss their bar, each as a sentence."""
-    return [fault for case in cases if (fault := _fault(case, bars))]
+def missed_bars(cases: Iterable[ParityCase], bars: Bars) -> list[str]:
+    """Return a sentence for each case that misses its bar."""
+    return [fault for case in cases if (fault := _missed_bar(case, bars))]
 
 
-def _fault(case: ParityCase, bars: Bars) -> str | None:
+def _missed_bar(case: ParityCase, bars: Bars) -> str | None:
     where = f"{case.backend} on {case.inputs}"
     if not case.finite:
         return f"{where}: NaN or infinity"
@@ -84,12 +86,12 @@ def _fault(case: ParityCase, bars: Bars) -> str | None:
 
 
 def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:
-    """Let a graph pass only if the FP32 graph and the one to be published meet their bars.
+    """Check that the FP32 graph and the one to be published meet their bars.
 
     Raises:
-        ParityFailed: with every case that does not.
+        ParityFailed: a case does not; the message lists every such case.
     """
-    found = faults((case for case in cases if case.backend in (FP32, published)), bars)
+    found = missed_bars((case for case in cases if case.backend in (FP32, published)), bars)
     if found:
         advice = "; --precision fp32 publishes the FP32 graph instead" if all(f.startswith(FP16) for f in found) else ""
         raise ParityFailed(f"nothing was published: {'; '.join(found)}{advice}")

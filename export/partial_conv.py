@@ -1,4 +1,4 @@
-"""What the partial-convolution families share: the layer of the public code, and its count of valid pixels for a graph.
+"""Shared by the partial-convolution families: the public layer, and its count of valid pixels for a graph.
 
 Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018. Masks here: 1 = VALID.
 """
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 
 def through_levels(net: nn.Module, levels: int, image: Tensor, mask: Tensor) -> Tensor:
-    """Down `enc_1` … `enc_n` of a public U-Net and up `dec_n` … `dec_1`: nearest ×2, then the skip behind it.
+    """Run a public U-Net: down `enc_1` … `enc_n`, and up `dec_n` … `dec_1` by nearest ×2 and the skip.
 
-    Every block takes and gives features and a mask of the same shape.
+    Every block takes and returns features and a mask of the same shape.
     """
     features = [(image, mask)]
     for level in range(1, levels + 1):
@@ -31,9 +31,9 @@ def through_levels(net: nn.Module, levels: int, image: Tensor, mask: Tensor) -> 
 
 
 class PartialConv2d(nn.Module):
-    """conv(x·m)/s + b, 0 where s is 0, with s the mask under its own convolution; formula for formula the public layer.
+    """The public layer: conv(x·m)/s + b, and 0 where s is 0, where s is the mask's own convolution.
 
-    The mask convolution is ones in most files, but it is part of the file and can hold anything.
+    The mask convolution is ones in most files, but it is stored in the file and can have other values.
     """
 
     def __init__(self, channels: tuple[int, int], kernel: int, geometry: tuple[int, int], *, bias: bool) -> None:
@@ -42,7 +42,7 @@ class PartialConv2d(nn.Module):
         self.mask_conv = nn.Conv2d(*channels, kernel, *geometry, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask of the same shape to the layer's features and mask."""
+        """Map features and a mask of the same shape to the layer's features and mask."""
         conv, total = self.input_conv, self.mask_conv(mask)
         hole = total == 0
         y = F.conv2d(x * mask, conv.weight, None, conv.stride, conv.padding) / total.masked_fill(hole, 1)
@@ -52,12 +52,12 @@ class PartialConv2d(nn.Module):
 
 
 def counts_all_alike(convs: list[PartialConv2d]) -> bool:
-    """Whether every mask convolution is ones: then all mask channels stay equal and one can stand for all."""
+    """Return whether every mask convolution is ones: then all mask channels are equal, and one suffices."""
     return all(bool((conv.mask_conv.weight == 1).all()) for conv in convs)
 
 
 class WindowRatio(nn.Module):
-    """window/s, 0 where s is 0, and the layer's mask; FP32 whatever the net computes in.
+    """The ratio window/s (0 where s is 0) and the layer's mask, in FP32 whatever the net computes in.
 
     The ratio lies in [1, window] for 0/1 masks. The naive window/(s + 1e-6) overflows FP16 on a hole (49e6 > 65504),
     1e-8 vanishes in it, and either gives inf·0 = NaN.
@@ -73,7 +73,7 @@ class WindowRatio(nn.Module):
         self.register_buffer("counts", counts.detach().clone())
 
     def forward(self, masks: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """FP32 masks (concatenated by channels) to ratio and mask."""
+        """Map FP32 masks (concatenated by channels) to ratio and mask."""
         total = self._total(masks)
         valid = (total != 0).float()
         return self.window / (total + (1 - valid)) * valid, valid
@@ -92,9 +92,9 @@ class WindowRatio(nn.Module):
 
 
 def _window_sums(counts: Tensor) -> tuple[float, ...] | None:
-    """What a mean over the window is multiplied with, for each mask channel; None where the kernel is not flat.
+    """Return the factor from window mean to sum for each mask channel; None if the kernel is not constant.
 
-    Means are what runtimes are fast at: an FP32 convolution of one channel runs on no tensor core.
+    Runtimes compute means fast, but an FP32 convolution of one channel uses no tensor cores.
     """
     if counts.shape[0] != 1 or not bool((counts == counts[:, :, :1, :1]).all()):
         return None
@@ -102,19 +102,19 @@ def _window_sums(counts: Tensor) -> tuple[float, ...] | None:
 
 
 def group_counts(conv: nn.Conv2d, groups: tuple[int, ...]) -> Tensor:
-    """The kernel that counts valid pixels of 1-channel masks, each standing for that many feature channels."""
+    """Return the kernel that counts valid pixels of 1-channel masks, weighted by the feature channels of each."""
     kernel = torch.ones(1, 1, *conv.weight.shape[2:])
     return kernel * torch.tensor(groups, dtype=kernel.dtype).view(1, -1, 1, 1)
 
 
 def with_weight(conv: nn.Conv2d, weight: Tensor) -> nn.Conv2d:
-    """A copy of the convolution with other weights and without bias."""
+    """Copy the convolution with other weights and without bias."""
     changed = copy.deepcopy(conv)
     changed.weight, changed.bias = nn.Parameter(weight.detach().clone(), requires_grad=False), None
     return changed
 
 
 def masked(features: list[Tensor], masks: list[Tensor]) -> Tensor:
-    """x·m for each pair, concatenated by channels, in the features' type."""
+    """Compute x·m for each pair, concatenated by channels, in the features' type."""
     parts = [x * m.to(x.dtype) for x, m in zip(features, masks, strict=True)]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

@@ -1,4 +1,4 @@
-"""From a checkpoint to a published model: the only file that knows the order.
+"""The steps of an export, from a checkpoint to a published model.
 
 read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 (program) ─▶ compare ─▶ publish
 """
@@ -21,13 +21,13 @@ from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase,
 from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
 from export.errors import CheckpointRefused, ExportError, OptionInvalid, ParityFailed
 from export.generators.family import Translation
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
-from export.parity import FP16, FP32, Backend, compare, faults, onnx_backend, require_parity, torch_backend
+from export.parity import FP16, FP32, Backend, compare, missed_bars, onnx_backend, require_parity, torch_backend
+from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
 from export.publish import publish
-from export.recognition import Recognised, recognise
-from export.samples import find_pictures, make_samples
+from export.recognition import RecognisedNet, recognise
 
 Notify = Callable[[str], None]
 _MASK_SEED = 7
@@ -35,7 +35,7 @@ _MASK_SEED = 7
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What the command was asked for."""
+    """The arguments of an export."""
 
     checkpoints: tuple[Path, ...]
     name: str
@@ -52,22 +52,22 @@ class ExportRequest:
 
 
 @dataclass(frozen=True)
-class Exported:
-    """A published model and what was found on the way."""
+class ExportResult:
+    """A published model, and notes for the user."""
 
     directory: Path
     manifest: Manifest
     notes: tuple[str, ...]
 
 
-def export_model(request: ExportRequest, notify: Notify) -> Exported:
-    """Export one model; `notify` is told each step as it begins.
+def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
+    """Export one model; `notify` is called with the name of each step as it begins.
 
     Raises:
-        ExportError: a subclass says which step failed and why; the repository is as it was before.
+        ExportError: a step failed; the subclass says which. The repository is unchanged.
     """
     _check_name(request.name)
-    with _writing_to(request.output):  # all else takes minutes: better to know before
+    with _writing_to(request.output):  # checked first, because the rest takes minutes
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
     notify("reading the checkpoint")
@@ -94,7 +94,7 @@ def export_model(request: ExportRequest, notify: Notify) -> Exported:
             directory, manifest = publish(
                 files, request.output, lambda version: manifest.model_copy(update={"version": version})
             )
-    return Exported(directory, manifest, (*found.notes, *_translation_notes(translation)))
+    return ExportResult(directory, manifest, (*found.notes, *_translation_notes(translation)))
 
 
 def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
@@ -104,13 +104,13 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         directory: models/NAME/VERSION, exported anywhere.
         checkpoints: the files it was exported from, in the same order.
         images: pictures to compare the program on.
-        notify: told each step as it begins.
+        notify: called with the name of each step as it begins.
 
     Returns:
         The comparison with torch FP32.
 
     Raises:
-        ExportError: the files are others, or the program is not what torch computes; the folder is as it was before.
+        ExportError: other checkpoints, or the program differs from torch; the folder is unchanged.
         ManifestInvalid: there is no model in the folder.
     """
     manifest = read_manifest(directory)
@@ -145,40 +145,40 @@ def _writing_to(output: Path) -> Iterator[None]:
         ) from error
 
 
-def _loaded(found: Recognised, translation: Translation) -> nn.Module:
+def _loaded(found: RecognisedNet, translation: Translation) -> nn.Module:
     with torch.device("meta"):
         net = found.family.build(found.options)
     load_strictly(net, translation.state)
     return net
 
 
-def _write_graphs(found: Recognised, net: nn.Module, staging: Path, notify: Notify) -> dict[str, Path]:
+def _write_graphs(found: RecognisedNet, net: nn.Module, staging: Path, notify: Notify) -> dict[str, Path]:
     lowered, interface = found.family.lower(net, found.options), found.family.interface(found.options)
     graphs = {name: staging / f"{name}.onnx" for name in (FP32, FP16)}
     notify("writing the FP32 graph")
     write_graph(lowered, interface, graphs[FP32])
     notify("writing the FP16 graph")
-    write_graph(halved(lowered), interface, graphs[FP16])
+    write_graph(to_half(lowered), interface, graphs[FP16])
     return graphs
 
 
 def _write_program(
-    found: Recognised, net: nn.Module, precision: Precision, path: Path, images: Path, notify: Notify
+    found: RecognisedNet, net: nn.Module, precision: Precision, path: Path, images: Path, notify: Notify
 ) -> tuple[ParityCase, ...]:
     notify("writing the program")
     write_program(found.family.lower(net, found.options), found.family.interface(found.options), precision, path)
     notify("comparing the program with torch")
     cases = _compare(found, net, {f"program-{precision}": program_backend(path)}, images)
-    if wrong := faults(cases, found.family.bars(found.options)):
+    if wrong := missed_bars(cases, found.family.bars(found.options)):
         raise ParityFailed(f"no program was written: {'; '.join(wrong)}")
     return cases
 
 
 def _compare(
-    found: Recognised, net: nn.Module, backends: Mapping[str, Backend], images: Path
+    found: RecognisedNet, net: nn.Module, backends: Mapping[str, Backend], images: Path
 ) -> tuple[ParityCase, ...]:
     reference = torch_backend(found.family.wrap(net, found.options).eval())
-    samples = make_samples(
+    samples = parity_inputs(
         found.family.interface(found.options), find_pictures(images), np.random.default_rng(_MASK_SEED)
     )
     return compare(reference, backends, samples)
@@ -186,7 +186,7 @@ def _compare(
 
 def _manifest(
     request: ExportRequest,
-    found: Recognised,
+    found: RecognisedNet,
     checkpoints: list[Checkpoint],
     cases: tuple[ParityCase, ...],
     onnx_sha256: str,
@@ -214,7 +214,7 @@ def _manifest(
 
 
 def _joint_digest(checkpoints: list[Checkpoint]) -> str:
-    """One file's own digest; of several, the digest of their digests in the order given."""
+    """Return the digest of a single file; for several, the digest of their digests in the order given."""
     if len(checkpoints) == 1:
         return checkpoints[0].sha256
     return hashlib.sha256("".join(file.sha256 for file in checkpoints).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""program.pt2: the lowered net as a torch.export program, for hosts that run models with torch.compile.
+"""Writes program.pt2: the lowered net as a torch.export program, for hosts that use torch.compile.
 
 A program of a newer torch may not load in an older one, so it is written only on request, by the torch that will run
-it. Its half convolutions are torch's own, where those of the graph are ours: nothing is computed while it is written.
+it. Its FP16 convolutions are torch's own, unlike those of the graph: writing the program computes nothing.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _FIRST_LAYER = 4
 
 
 class AlignedConv(nn.Module):
-    """A half convolution on channels that are filled up with zeros to a multiple of 8, as tensor cores take them.
+    """An FP16 convolution whose channels are padded with zeros to a multiple of 8, for tensor cores.
 
-    cuDNN would fill up by a kernel of its own, in and out; this way it is part of whatever comes before and after.
-    Transposed convolutions are left alone: nothing was gained there.
+    cuDNN would pad in a kernel of its own; here the padding is fused with the operations before and after.
+    Transposed convolutions are not padded: it did not make them faster.
     """
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.channels = conv.out_channels
-        self.missing_in, missing_out = _missing(conv.in_channels), -conv.out_channels % _ALIGNMENT
+        self.missing_in, missing_out = _padding_channels(conv.in_channels), -conv.out_channels % _ALIGNMENT
         self.conv = copy.deepcopy(conv)
         self.conv.weight = _parameter(F.pad(conv.weight.detach(), (0, 0, 0, 0, 0, self.missing_in, 0, missing_out)))
         if conv.bias is not None:
             self.conv.bias = _parameter(F.pad(conv.bias.detach(), (0, missing_out)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the convolution."""
+        """Convolve as the original does."""
         filled = F.pad(x, (0, 0, 0, 0, 0, self.missing_in)) if self.missing_in else x
         y: Tensor = self.conv(filled)
         return y[:, : self.channels]
 
 
-def _missing(in_channels: int) -> int:
-    """A picture's few channels have kernels of their own, which are faster than filled ones."""
+def _padding_channels(in_channels: int) -> int:
+    """Return the channels to add; pictures with few channels get none, because their special kernels are faster."""
     return 0 if in_channels <= _FIRST_LAYER else -in_channels % _ALIGNMENT
 
 
@@ -62,8 +62,8 @@ def _parameter(value: Tensor) -> nn.Parameter:
     return nn.Parameter(value, requires_grad=False)
 
 
-def laid_out(net: nn.Module, precision: Precision) -> nn.Module:
-    """A copy of a lowered net as a GPU runs it: channels last, half weights where the precision says so."""
+def in_gpu_layout(net: nn.Module, precision: Precision) -> nn.Module:
+    """Copy a lowered net in the layout for a GPU: channels last, FP16 weights if `precision` is fp16."""
     copied = copy.deepcopy(net)
     for module in list(copied.modules()) if precision == "fp16" else []:
         if isinstance(module, WEIGHTED):
@@ -77,23 +77,25 @@ def laid_out(net: nn.Module, precision: Precision) -> nn.Module:
 def _is_misaligned(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     if not isinstance(module, nn.Conv2d) or module.groups != 1:
         return False
-    return bool(_missing(module.in_channels) or module.out_channels % _ALIGNMENT)
+    return bool(_padding_channels(module.in_channels) or module.out_channels % _ALIGNMENT)
 
 
 def write_program(net: nn.Module, interface: Interface, precision: Precision, path: Path) -> None:
-    """Write a lowered net in FP32 or with half weights; batch, samples, height and width stay free where they are."""
+    """Write a lowered net in FP32 or FP16; batch, samples, height and width stay dynamic where they are."""
     free = [
         {axis: Dim.AUTO for axis, size in enumerate(spec.shape) if isinstance(size, str)} for spec in interface.inputs
     ]
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about its own file format
+        warnings.simplefilter("ignore")  # torch warns about its own file format
         examples = example_inputs(interface, batch=2)
-        program = torch.export.export(laid_out(net, precision), examples, dynamic_shapes=_as_taken(net, free))
+        program = torch.export.export(
+            in_gpu_layout(net, precision), examples, dynamic_shapes=_grouped_inputs(net, free)
+        )
         torch.export.save(program, path)
 
 
-def _as_taken(net: nn.Module, each: Sequence[Any]) -> tuple[Any, ...]:
-    """One entry for each parameter of the net's forward, as torch.export wants them: what `*others` takes is one."""
+def _grouped_inputs(net: nn.Module, each: Sequence[Any]) -> tuple[Any, ...]:
+    """Pack one entry per input as torch.export expects them: the inputs of `*others` become one tuple."""
     kinds = [parameter.kind for parameter in inspect.signature(net.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         return tuple(each)
@@ -102,7 +104,7 @@ def _as_taken(net: nn.Module, each: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def program_backend(path: Path) -> Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]:
-    """A written program on the CPU, its half convolutions computed as export.lowering.HalfConv computes them."""
+    """Return a backend that runs a program on the CPU, with FP16 convolutions as in export.lowering.HalfConv."""
     module = torch.export.load(path).module()
 
     def run(feed: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -114,7 +116,7 @@ def program_backend(path: Path) -> Callable[[Mapping[str, NDArray[Any]]], NDArra
 
 
 class _WideConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base has no annotations
-    """Half convolutions in FP32, rounded once: torch has no fast ones for most CPUs."""
+    """Computes FP16 convolutions in FP32 and rounds once: torch has no fast ones for most CPUs."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
@@ -126,7 +128,7 @@ class _WideConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Any operation but a half convolution runs as it is."""
+        """Run an operation; all but FP16 convolutions run unchanged."""
         if func is not torch.ops.aten.convolution.default or args[0].dtype != torch.float16:
             return func(*args, **(kwargs or {}))
         wide = [value.float() if isinstance(value, Tensor) else value for value in args]

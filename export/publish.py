@@ -1,4 +1,4 @@
-"""models/NAME/VERSION appears whole or not at all."""
+"""Publishes models/NAME/VERSION atomically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from export.card import card_text
 
 
 def next_version(repository: Path, name: str) -> int:
-    """The lowest version above all that exist; 1 if none."""
+    """Return the version above the highest that exists; 1 if there is none."""
     taken = (repository / name).glob("*")
     return 1 + max((int(path.name) for path in taken if path.name.isdecimal()), default=0)
 
@@ -22,10 +22,10 @@ def publish(
     manifest_of: Callable[[int], Manifest],
     card_of: Callable[[Manifest], str] = card_text,
 ) -> tuple[Path, Manifest]:
-    """Put a graph, and what goes with it, under the next free version, with manifest and card.
+    """Publish a graph and its other files as the next free version, with manifest and card.
 
     Args:
-        files: by the name they get (model.onnx, …); on the repository's file system; they are moved.
+        files: the files by their new name (model.onnx, …), on the repository's file system; they are moved.
         repository: the models folder.
         manifest_of: makes the manifest of a version.
         card_of: makes the card of a manifest.
@@ -49,4 +49,4 @@ def publish(
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            version += 1  # another export took it meanwhile
+            version += 1  # another export took that version

@@ -1,4 +1,4 @@
-"""From a file's keys and shapes to a family and its options; what the user states wins over what was recognised."""
+"""Recognises the generator family and its options from a checkpoint's keys and shapes; the user's options win."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from export.checkpoint import Part
+from export.checkpoint import StateDict
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, State
@@ -18,8 +18,8 @@ _PREFERRED = (r"ema|averag", r"gen|net_?g\b|\bg\b", r"model|net|state_dict")
 
 
 @dataclass(frozen=True)
-class Recognised:
-    """Which net a checkpoint holds."""
+class RecognisedNet:
+    """The net of a checkpoint: its family, options and weights."""
 
     family: Family[Any]
     options: GeneratorOptions
@@ -28,12 +28,12 @@ class Recognised:
     """What was chosen among several, for the report."""
 
 
-def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[str, str]) -> Recognised:
-    """The family, the options and the state dict to load.
+def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:
+    """Find the family, the options and the state dict to load.
 
     Args:
         parts: every state dict of the checkpoint's files.
-        generator: the family's name, or None to find it out.
+        generator: the family's name, or None to recognise it.
         overrides: options as typed on the command line; they win over what was recognised.
 
     Raises:
@@ -42,25 +42,25 @@ def recognise(parts: Sequence[Part], generator: str | None, overrides: Mapping[s
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
     ranked = sorted(parts, key=_rank)
-    for family in families:  # before one net of several is taken for the whole
+    for family in families:  # before one net of several is taken for the whole model
         joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
         if joined is not None and (found := _tried(family, joined)) is not None:
             options = _overridden(family, found.model_dump(), overrides)
-            return Recognised(family, options, joined, ("took several nets as one model",))
-    for part in (*ranked, *_together(ranked)):
+            return RecognisedNet(family, options, joined, ("took several nets as one model",))
+    for part in (*ranked, *_joined(ranked)):
         for family in families:
             found = _tried(family, part.state)
             if found is not None:
                 options = _overridden(family, found.model_dump(), overrides)
-                return Recognised(family, options, part.state, tuple(_notes(part, ranked)))
+                return RecognisedNet(family, options, part.state, tuple(_notes(part, ranked)))
     if generator is None:
         raise LayoutMismatch(_unrecognised(ranked))
     family = family_named(generator)  # the strict loader will name the keys that differ
-    return Recognised(family, _overridden(family, {}, overrides), ranked[0].state, tuple(_notes(ranked[0], ranked)))
+    return RecognisedNet(family, _overridden(family, {}, overrides), ranked[0].state, tuple(_notes(ranked[0], ranked)))
 
 
 def _tried(family: Family[Any], state: State) -> GeneratorOptions | None:
-    """What the family recognises; a shape that none of its options makes is none of its nets."""
+    """Return the options that the family recognises; None also if the shapes are impossible for its options."""
     try:
         options: GeneratorOptions | None = family.recognise(state)
     except (ValidationError, IndexError):
@@ -69,7 +69,7 @@ def _tried(family: Family[Any], state: State) -> GeneratorOptions | None:
 
 
 def family_named(generator: str) -> Family[Any]:
-    """The family of that name.
+    """Return the family of that name.
 
     Raises:
         OptionInvalid: there is none; the message names those that exist.
@@ -90,26 +90,26 @@ def _overridden(family: Family[Any], found: dict[str, Any], overrides: Mapping[s
             {**found, **{names[name]: value for name, value in overrides.items()}}
         )
     except ValidationError as error:
-        faults = "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" for e in error.errors())
-        raise OptionInvalid(f"{family.name}: {faults}") from error
+        missed_bars = "; ".join(f"{e['loc'][0]}={e['input']}: {e['msg']}" for e in error.errors())
+        raise OptionInvalid(f"{family.name}: {missed_bars}") from error
     return options
 
 
-def _together(parts: Sequence[Part]) -> list[Part]:
-    """All parts as one state, for families of several nets; of equal keys the first part's wins."""
+def _joined(parts: Sequence[StateDict]) -> list[StateDict]:
+    """Join all parts into one state, for families of several nets; for equal keys the first part wins."""
     if len(parts) < 2:
         return []
     state: State = {}
     for part in reversed(parts):
         state.update(part.state)
-    return [Part(" and ".join(part.path or "the top level" for part in parts), state)]
+    return [StateDict(" and ".join(part.path or "the top level" for part in parts), state)]
 
 
-def _rank(part: Part) -> int:
+def _rank(part: StateDict) -> int:
     return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
 
 
-def _notes(chosen: Part, parts: Sequence[Part]) -> list[str]:
+def _notes(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
     if chosen not in parts:
         return [f"took several nets as one model: {chosen.path}"]
     others = [part.path or "the top level" for part in parts if not _overlap(part.path, chosen.path)]
@@ -118,12 +118,12 @@ def _notes(chosen: Part, parts: Sequence[Part]) -> list[str]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether one part was cut out of the other."""
+    """Return whether one part contains the other."""
     shorter, longer = sorted((one, other), key=len)
     return longer.startswith(shorter)
 
 
-def _unrecognised(parts: Sequence[Part]) -> str:
+def _unrecognised(parts: Sequence[StateDict]) -> str:
     keys = list(parts[0].state)
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "

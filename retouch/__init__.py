@@ -1,1 +1,1 @@
-"""The `retouch` command: composes service, engines and export, and imports them only when they are needed."""
+"""The `retouch` command; it imports service, engines and export only when a command needs them."""

@@ -1,4 +1,4 @@
-"""The `retouch` command. Its modules import what they need when they run: `retouch --help` loads no model library."""
+"""The `retouch` command line. Commands import their libraries when they run, so `--help` stays fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ app = typer.Typer(
 
 
 def _print_version(asked: bool) -> None:
-    """Prints the version of the installed package and ends the command, where `--version` is among the options."""
+    """Print the version of the installed package and exit, if `--version` is given."""
     if asked:
         typer.echo(f"retouch {importlib.metadata.version('retouch')}")
         raise typer.Exit
@@ -37,11 +37,11 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # its callback does the work
+    version: Annotated[  # evaluated by its callback
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options before the command's name."""
+    """Accept the options that come before the command's name."""
 
 
 app.command("serve")(make_serve_command())
@@ -58,7 +58,7 @@ app.command()(doctor)
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command line; the entry point of the console script."""
     app()
 
 

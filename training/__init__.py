@@ -1,1 +1,1 @@
-"""Mixed-precision training of the generators that Retouch serves, and their evaluation; no part of the service."""
+"""Mixed-precision training and evaluation of the generators that Retouch serves; not part of the service."""

@@ -1,4 +1,4 @@
-"""`python -m training gather|fit|plan|blend|unfold|evaluate|profile|ship`: a command imports torch only as it runs."""
+"""`python -m training`: the commands of training; torch is imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ app.command()(ship)
 
 
 def main() -> None:
-    """Entry point of `python -m training`."""
+    """Run the command line; the entry point of `python -m training`."""
     app(prog_name="python -m training")
 
 

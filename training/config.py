@@ -1,4 +1,4 @@
-"""Every knob of a training run, read from a TOML file; unknown names stop the start. docs/training.md explains them."""
+"""The options of a training run, read from a TOML file; unknown names are refused (docs/training.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class PConvPhase(PhaseConfig):
-    """A stretch of steps of a partial-convolution net, with the weights of its losses (0: not even computed)."""
+    """A phase of a partial-convolution net, with the weights of its losses (a loss of weight 0 is not computed)."""
 
     hole: float = Field(6.0, ge=0, description="mean |difference| inside the hole, [0, 1] scale")
     valid: float = Field(1.0, ge=0, description="mean |difference| outside")
@@ -53,19 +53,19 @@ class PConvPhase(PhaseConfig):
 
     @property
     def needs_features(self) -> bool:
-        """Whether VGG16 takes part."""
+        """Whether a loss needs VGG16."""
         return self.perceptual > 0 or self.style > 0 or self.directed > 0
 
 
 class Pix2PixPhase(PhaseConfig):
-    """A stretch of steps of pix2pix."""
+    """A phase of pix2pix."""
 
     l1: float = Field(100.0, ge=0, description="mean |difference| on the [-1, 1] scale")
     adversarial: float = Field(1.0, ge=0, description="what the discriminator says; 0: no discriminator is trained")
 
 
 class PConvConfig(FitConfig):
-    """A partial-convolution U-Net (Liu et al. 2018)."""
+    """The options of a partial-convolution U-Net (Liu et al. 2018)."""
 
     model: Literal["pconv"]
     generator: PConvOptions = Field(default_factory=lambda: PConvOptions.model_validate({}))
@@ -96,7 +96,7 @@ class PConvConfig(FitConfig):
 
 
 def _refuse_lone_values(phases: Sequence[PConvPhase]) -> None:
-    """Where the innermost layer is 1×1, its batch norm needs more than one picture."""
+    """Refuse batches of one picture if the innermost layer is 1×1: its batch norm needs more than one value."""
     for index, phase in enumerate(phases):
         if phase.batch == 1 and not phase.freeze_encoder_norm:
             raise ValueError(
@@ -106,12 +106,12 @@ def _refuse_lone_values(phases: Sequence[PConvPhase]) -> None:
 
 
 def _refuse_no_patch(crop: int, layers: int, multiple: int | None) -> None:
-    """Where the discriminator has nothing to judge; else its phase fails, perhaps after hours of others.
+    """Refuse crops that leave the discriminator no patch; otherwise its phase would fail, perhaps after hours.
 
     Args:
         crop: `data.crop`.
-        layers: of the discriminator.
-        multiple: crops are multiples of it; None where the net takes no other.
+        layers: layers of the discriminator.
+        multiple: the number that crops must be multiples of; None if any size fits.
     """
     needed = smallest_side(layers)
     if crop >= needed:
@@ -122,13 +122,13 @@ def _refuse_no_patch(crop: int, layers: int, multiple: int | None) -> None:
 
 
 class Pix2PixTrained(Pix2PixOptions):
-    """The options of a net that is trained here."""
+    """The generator options of a pix2pix run."""
 
     dropout: bool = Field(True, description="train with dropout, as upstream does")
 
 
 class Pix2PixConfig(FitConfig):
-    """pix2pix (Isola et al. 2017): conditional GAN + L1."""
+    """The options of pix2pix (Isola et al. 2017): conditional GAN + L1."""
 
     model: Literal["pix2pix"]
     generator: Pix2PixTrained = Field(default_factory=lambda: Pix2PixTrained.model_validate({}))
@@ -159,10 +159,10 @@ AnyConfig = PConvConfig | Pix2PixConfig | FillConfig
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
-    """The file's knobs, with `section.knob=value` overrides (values in TOML, or bare words) laid over them.
+    """Read a config file and apply overrides of the form `section.option=value` (TOML values or bare words).
 
     Raises:
-        ConfigInvalid: the file is missing or not TOML, or a knob is unknown or does not fit; the message names it.
+        ConfigInvalid: the file is missing or not TOML, or an option is unknown or invalid; the message names it.
     """
     try:
         values = tomllib.loads(path.read_text("utf-8"))
@@ -194,7 +194,7 @@ def _lay_over(values: dict[str, Any], override: str) -> None:
 
 
 def _parsed(text: str) -> object:
-    """A value as TOML writes it, or the bare word."""
+    """Parse a TOML value; anything else is a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except ValueError:
@@ -202,7 +202,7 @@ def _parsed(text: str) -> object:
 
 
 def _knobs(adapter: TypeAdapter[AnyConfig]) -> set[str]:
-    """The names of all knobs, of every section."""
+    """Return the names of all options, of every section."""
     return {name for section in adapter.json_schema()["$defs"].values() for name in section.get("properties", ())}
 
 

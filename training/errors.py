@@ -1,9 +1,9 @@
-"""What can stop a training; the command prints the message and exits with 1, with 2 where the config is at fault.
+"""The errors of training; the command prints the message and exits with status 1, or 2 if the config is wrong.
 
 TrainingError
-├── ConfigInvalid        a knob is unknown, misspelt, out of range or does not fit another
-├── DataMissing          a folder, shard or feature file is missing, unreadable or holds nothing to train on
-├── CheckpointMismatch   the run directory holds a run of another config, or weights that do not fit the net
+├── ConfigInvalid        an option is unknown, misspelt, out of range or contradicts another
+├── DataMissing          a folder, shard or feature file is missing, unreadable or has nothing to train on
+├── CheckpointMismatch   the run directory has a run of another config, or weights do not fit the net
 └── TrainingDiverged     losses or weights are no longer finite
 """
 
@@ -11,22 +11,22 @@ from engines.errors import RetouchError
 
 
 class TrainingError(RetouchError):
-    """A training cannot go on."""
+    """Training cannot start or continue."""
 
 
 class ConfigInvalid(TrainingError):
-    """A knob is unknown, misspelt, out of range or does not fit another."""
+    """An option is unknown, misspelt, out of range or contradicts another."""
 
     exit_status = 2
 
 
 class DataMissing(TrainingError):
-    """A folder, shard or feature file is missing, unreadable or holds nothing to train on."""
+    """A folder, shard or feature file is missing, unreadable or has nothing to train on."""
 
 
 class CheckpointMismatch(TrainingError):
-    """The run directory holds a run of another config, or weights that do not fit the net."""
+    """The run directory has a run of another config, or weights do not fit the net."""
 
 
 class TrainingDiverged(TrainingError):
-    """Losses or weights are no longer finite; what was saved before is kept."""
+    """Losses or weights are no longer finite; earlier checkpoints are kept."""

@@ -1,4 +1,4 @@
-"""The loop of a training run: the only file that knows the order of its steps.
+"""The training loop.
 
 data ─▶ batch(seed, step) ─▶ net, losses ─▶ update ─▶ average ─▶ log, sheet, checkpoint ─▶ generator.pth
 """
@@ -31,23 +31,23 @@ from training.tasks.partial_conv import PartialTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
 
 _ASKED_EVERY = 20
-"""Steps between looks of several processes at the clock of a run that has `seconds`."""
+"""Steps between checks of the clock, in runs of several processes with `seconds`."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where a call of `fit` ended."""
+    """The step at which a call of `fit` ended, and the saved generator."""
 
     step: int
     total: int
-    """Steps of the whole run; under a clock (`seconds`) those that it took, or so many as its phases name."""
+    """Steps of the whole run; with `seconds`, those that it ran, or as many as its phases name."""
     generator: Path
     finished: bool
-    """Whether the run is at its end."""
+    """Whether all steps are done."""
 
 
 def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
-    """What the config trains, with its data on the device."""
+    """Make the trainee of a config, with its data on the device."""
     if isinstance(config, FillConfig):
         return FillTrainee(config, runtime)
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
@@ -63,10 +63,10 @@ def _pace_of(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], sp
 def fit(
     config: AnyConfig, runtime: Runtime, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Outcome:
-    """Train from where the run directory stands to the end, or until the time is over; then save.
+    """Train from the run directory's last checkpoint to the end, or until the time is over; then save.
 
     Raises:
-        TrainingDiverged: losses or weights are no longer finite; what was saved before is kept.
+        TrainingDiverged: losses or weights are no longer finite; earlier checkpoints are kept.
         TrainingError: the data or the run directory do not fit the config.
     """
     started, directory = clock(), config.output
@@ -74,7 +74,7 @@ def fit(
     first, state = read_run(directory, config, runtime.device) or (Progress(0), None)
     if state is None:
         trainee = make_trainee(config, runtime)
-    else:  # its own weights replace those that it began with, which need not lie on this host
+    else:  # the checkpoint's weights replace the initial ones, whose file need not exist on this host
         trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
         trainee.load(state)
     run = _Run(config, runtime, trainee, first.step, _pace_of(config, runtime, clock, first.spent_s))
@@ -95,7 +95,7 @@ class _Run:
     pace: Pace[Any]
 
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
-        """Take steps; the number of the next one when they end, and whether the run is at its end."""
+        """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, since, pictures, number = -1, clock(), 0, self.first
         place: Place[Any] | None = self.pace.place(number)
         while place is not None:
@@ -117,17 +117,17 @@ class _Run:
         return number, True
 
     def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
-        """Dropout draws from torch's own generators, which every step sets anew, on each process differently."""
+        """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""
         stream = number * self.runtime.world + self.runtime.rank
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
         return self.trainee.step(number, place)
 
     def _is_over(self, over: Callable[[], bool], *, logged: bool) -> bool:
-        """Whether the time is over. Several processes have to ask each other, which waits for the device."""
+        """Return whether the time is over; several processes have to agree, which waits for the device."""
         return (logged or self.runtime.world == 1) and self.runtime.any(over())
 
     def _read(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
-        """The only wait for the device between saves: one copy of all figures, averaged over processes."""
+        """Copy all figures at once, averaged over processes; between saves nothing else waits for the device."""
         stacked = torch.stack([value.float() for value in figures.values()])
         self.runtime.average([stacked])
         values = dict(zip(figures, stacked.tolist(), strict=True))
@@ -150,7 +150,7 @@ class _Run:
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
 
     def save(self, step: int) -> Path:
-        """The checkpoint and the generator as they stand; every process takes part, one writes."""
+        """Save the checkpoint and the generator; all processes take part, and one writes."""
         state, directory, half = self._sound_state(step), self.config.output, self.config.half_weights
         if not self.runtime.leads:
             return directory / "generator.pth"
@@ -158,7 +158,7 @@ class _Run:
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
     def _sound_state(self, done: int) -> dict[str, Any]:
-        """The trainee's state. Weights are the same in every process, so all of them end here or none."""
+        """Return the trainee's state; raises if it is not finite, in all processes alike, because weights are equal."""
         state = self.trainee.state()
         if not all(tensor.isfinite().all() for tensor in _floats(state)):
             raise self._diverged(done, "weights are not finite")
@@ -176,7 +176,7 @@ class _Run:
 
 
 def _floats(state: Any) -> Iterator[Tensor]:
-    """Every tensor of real numbers in dictionaries and lists."""
+    """Yield every floating-point tensor in dictionaries and lists."""
     if isinstance(state, Tensor):
         if state.is_floating_point():
             yield state

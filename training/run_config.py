@@ -1,4 +1,4 @@
-"""What every run's config has in common: its data, its phases, where it writes and in which arithmetic."""
+"""The options that every run's config shares: data, phases, output and precision."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Layout = Literal["folder", "shards", "celeba", "places", "pairs"]
 
 
 class Section(BaseModel):
-    """Knobs that are read once; unknown names are refused."""
+    """A frozen section of options; unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DataConfig(Section):
-    """What is trained on, and how it is cut."""
+    """The training pictures and how crops are cut from them."""
 
     path: Path = Field(description="folder of pictures, of tar shards, of side-by-side pairs, or of a public data set")
     layout: Layout = Field("folder", description="how the folder is laid out")
@@ -46,7 +46,7 @@ class DataConfig(Section):
 
 
 class MasksConfig(Section):
-    """Holes to train on."""
+    """The holes that are trained on."""
 
     coverage: tuple[float, float] = Field((0.05, 0.55), description="smallest and largest part of a crop in the hole")
     folder: Path | None = Field(None, description="pictures of masks, bright = hole, used beside the drawn ones")
@@ -61,7 +61,7 @@ class MasksConfig(Section):
 
 
 class PhaseConfig(Section):
-    """A stretch of steps under one set of knobs."""
+    """A number of steps with one set of options."""
 
     steps: int = Field(ge=1, description="optimiser steps in this phase")
     batch: int = Field(ge=1, description="pictures a step, over all GPUs together")
@@ -72,7 +72,7 @@ class PhaseConfig(Section):
 
 
 class FitConfig(Section):
-    """What all runs share."""
+    """The options that all runs share."""
 
     output: Path = Field(description="run directory: checkpoint.pt, generator.pth, log.jsonl, sheets, TensorBoard")
     seed: int = Field(0, ge=0, lt=2**32, description="of weights, order, crops and masks")

@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, step, purpose): a run that was cut draws the same ones when it goes on."""
+"""Random numbers as a function of (seed, step, purpose), so that a continued run draws the same numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Purpose(IntEnum):
-    """What numbers are drawn for; each has a stream of its own, so that none moves another's."""
+    """The use of random numbers; each has its own stream, so that one use does not shift another's numbers."""
 
     WEIGHTS = 0
     ORDER = 1
@@ -22,11 +22,11 @@ class Purpose(IntEnum):
 
 
 def derived_seed(seed: int, step: int, purpose: Purpose) -> int:
-    """A 63-bit seed that is another for every (seed, step, purpose), mixed by numpy's SeedSequence."""
+    """Derive a 63-bit seed from (seed, step, purpose) with numpy's SeedSequence."""
     mixed = np.random.SeedSequence([seed, step, int(purpose)]).generate_state(1, np.uint64)
     return int(mixed[0]) >> 1
 
 
 def generator_for(device: torch.device, seed: int, step: int, purpose: Purpose) -> torch.Generator:
-    """A generator on `device`; the numbers of a CPU and of a GPU differ."""
+    """Make a generator on `device`; CPUs and GPUs give different numbers."""
     return torch.Generator(device).manual_seed(derived_seed(seed, step, purpose))

@@ -1,4 +1,4 @@
-"""Faults on purpose: the real service under load, and a ledger of what every client got.
+"""Fault injection: the real service under load, with a record of every client's replies.
 
     .venv/bin/python -m benchmarks.faults.chaos [--minutes 8] [--workers 2] [--rate 60] [--json FILE] [--plot FILE]
 
@@ -35,7 +35,7 @@ from benchmarks.faults.ledger import Asker, Ledger, missing_results, unsaved
 from benchmarks.harness.inputs import inpaint_body
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.raw_http import encode
-from retouch.bench.load import allow_open_files, run_fast
+from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 
 TRY_TIMEOUT_S = 60.0
 RECOVERY_LIMIT_S = 30.0
@@ -44,7 +44,7 @@ SAMPLE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run."""
+    """The options of a run."""
 
     seconds: float
     rate_per_s: float
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Injected:
-    """One fault and its end."""
+    """One injected fault and the time of its end."""
 
     name: str
     at_s: float
@@ -70,7 +70,7 @@ class Injected:
 
 @dataclass(slots=True)
 class Run:
-    """A run as it goes."""
+    """The state of a run."""
 
     plan: Plan
     target: faults.Target
@@ -80,7 +80,7 @@ class Run:
     usual_s: float = 0.0
 
     async def load(self, until: asyncio.Event) -> None:
-        """Clients, at their times, until told to end; then until each has its answer."""
+        """Run clients at their due times until told to end, then until each has its reply."""
         rng, tasks, due = random.Random(self.plan.seed), set(), time.monotonic()
         while not until.is_set():
             due += rng.expovariate(self.plan.rate_per_s)
@@ -92,7 +92,7 @@ class Run:
             await asyncio.wait(set(tasks))
 
     async def inject_all(self, chosen: dict[str, faults.Fault]) -> None:
-        """One fault after the other, all once before any twice."""
+        """Inject the faults one after another, each once before any is repeated."""
         await asyncio.sleep(self.plan.warm_up_s)
         now = time.monotonic()
         self.usual_s = statistics.median(self.asker.ledger.good_between(self.begun, now))
@@ -111,7 +111,7 @@ class Run:
             await asyncio.sleep(self.plan.pause_s)
 
     async def _recovery(self, over: float) -> float | None:
-        """Seconds until a whole second was at full speed; None if that took too long."""
+        """Return the seconds until one whole second was at full speed; None if that took too long."""
         begin = over
         while begin < over + RECOVERY_LIMIT_S:
             await asyncio.sleep(max(0.0, begin + 1.2 + 3 * self.usual_s - time.monotonic()))
@@ -125,7 +125,7 @@ class Run:
 
 @contextlib.asynccontextmanager
 async def opened(plan: Plan, folder: Path) -> AsyncIterator[Run]:
-    """The service, its storage and its clients."""
+    """Start the service, its storage and its clients."""
     rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     async with contextlib.AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(faults.s3_server(rclone, folder / "s3")) if rclone else None
@@ -147,7 +147,7 @@ async def opened(plan: Plan, folder: Path) -> AsyncIterator[Run]:
 
 
 def choose(run: Run) -> dict[str, faults.Fault]:
-    """The faults that this machine and this plan allow."""
+    """Return the faults that this machine and this plan allow."""
     chosen = dict(faults.ALWAYS)
     if run.plan.workers:
         chosen |= faults.WITH_PROCESSES
@@ -159,7 +159,7 @@ def choose(run: Run) -> dict[str, faults.Fault]:
 
 
 async def run_chaos(plan: Plan) -> dict[str, Any]:
-    """A whole run; its verdict."""
+    """Run everything; returns the verdict."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         async with opened(plan, Path(name)) as run:
             stop, chosen = asyncio.Event(), choose(run)
@@ -178,7 +178,7 @@ async def _verdict(run: Run, chosen: dict[str, faults.Fault]) -> dict[str, Any]:
     for exchange in random.Random(run.plan.seed).sample(answered, min(200, len(answered))):
         await run.asker.again(exchange)
     end = time.monotonic() + 60
-    while await unsaved(client) and time.monotonic() < end:  # noqa: ASYNC110 -- another process's state
+    while await unsaved(client) and time.monotonic() < end:  # noqa: ASYNC110 -- the state belongs to another process
         await asyncio.sleep(0.2)
     missing = await missing_results(ledger, client)
     recoveries = [one.recovery_s for one in run.injected]
@@ -202,7 +202,7 @@ async def _verdict(run: Run, chosen: dict[str, faults.Fault]) -> dict[str, Any]:
 
 
 def _doubles(run: Run) -> list[str]:
-    """When the exchanges were answered whose key later gave another result, and what was wrong then."""
+    """Describe each reply whose key later gave a different result."""
     found = []
     for exchange in run.asker.ledger.exchanges:
         if len(exchange.locations) > 1:
@@ -219,7 +219,7 @@ def _each_second(run: Run) -> list[int]:
 
 
 def table(verdicts: dict[str, Any]) -> str:
-    """Markdown."""
+    """Format the verdicts as Markdown."""
     names = [
         "requests",
         "tries",
@@ -251,7 +251,7 @@ def _recoveries(verdict: dict[str, Any], kind: str) -> str:
 
 
 def draw(verdicts: dict[str, Any], path: Path) -> None:
-    """Answers a second, with a line where a fault was injected."""
+    """Plot replies per second, with a line at each injected fault."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     figure = Figure(figsize=(11, 2.6 * len(verdicts)), layout="constrained")
@@ -266,7 +266,7 @@ def draw(verdicts: dict[str, Any], path: Path) -> None:
 
 
 async def run_all(options: argparse.Namespace) -> dict[str, Any]:
-    """In one process, and with several; half of the time each."""
+    """Run with one process and with several, half of the time each."""
     verdicts = {}
     for workers in (0, options.workers) if options.workers else (0,):
         plan = Plan(options.minutes * 60 / (2 if options.workers else 1), options.rate, workers)
@@ -275,7 +275,7 @@ async def run_all(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run, print, write; the exit status is 1 if anything was lost, answered twice or hung."""
+    """Run, print and write; the exit status is 1 if a request was lost, answered twice or hung."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--workers", type=int, default=2, help="0: only in one process")
@@ -283,8 +283,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    allow_open_files()
-    verdicts = run_fast(run_all(options))
+    raise_open_file_limit()
+    verdicts = run_on_uvloop(run_all(options))
     if options.json:
         options.json.write_text(json.dumps(verdicts, indent=2))
     if options.plot:

@@ -1,4 +1,4 @@
-"""Disks that fail on purpose: really, where this machine lets one be mounted, else through a preloaded library."""
+"""Folders on failing disks: real ones where this machine can mount them, else simulated by a preloaded library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Opened = Callable[[Path], AbstractContextManager["FailingFolder"]]
 
 @dataclass(slots=True)
 class FailingFolder:
-    """A folder for results, and how its disk is made to fail.
+    """A folder for results, with functions that make its disk fail and work again.
 
     begin, end: of the fault, while the server runs.
     renew: what an operator does to the disk before the next start; nothing holds a file of it then.
@@ -32,7 +32,7 @@ class FailingFolder:
 
 
 def fill(path: Path) -> None:
-    """Fill the disk."""
+    """Fill the rest of the disk."""
     with path.open("wb", buffering=0) as file:
         for piece in (1 << 20, 4096, 1):
             with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def fill(path: Path) -> None:
 
 
 def mounted(folder: Path, *options: str) -> AbstractContextManager[object]:
-    """Mount; unmounted at the end. Raises CalledProcessError where this machine does not let us."""
+    """Mount a file system and unmount it at the end; raises CalledProcessError if this machine does not allow it."""
     folder.mkdir(parents=True, exist_ok=True)
     _run("mount", *options, str(folder))
     stack = ExitStack()
@@ -51,7 +51,7 @@ def mounted(folder: Path, *options: str) -> AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[FailingFolder]:
-    """A tmpfs of 24 MB that another program fills."""
+    """Make a tmpfs of 24 MB that another program fills."""
     with mounted(folder / "disk", "-t", "tmpfs", "-o", "size=24m", "tmpfs"):
         filler = folder / "disk" / "filler"
         yield FailingFolder(folder / "disk" / "results", lambda: fill(filler), lambda: filler.unlink(missing_ok=True))
@@ -59,7 +59,7 @@ def full(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def small(folder: Path) -> Iterator[FailingFolder]:
-    """A tmpfs of 3 MB that the results themselves fill; it becomes larger."""
+    """Make a tmpfs of 3 MB that the results themselves fill, and that is then enlarged."""
     with mounted(folder / "disk", "-t", "tmpfs", "-o", "size=3m", "tmpfs"):
         larger = ("mount", "-o", "remount,size=24m", str(folder / "disk"))
         yield FailingFolder(folder / "disk" / "results", lambda: None, lambda: _run(*larger))
@@ -67,7 +67,7 @@ def small(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[FailingFolder]:
-    """ext4 that found an error in itself and takes no writes any more; for the next start it is checked and mounted."""
+    """Make an ext4 that turned read-only after an error; it is checked and mounted again for the next start."""
     with _ext4(folder, 64, "remount-ro") as disk:
         trigger = Path("/sys/fs/ext4", _device(disk).name, "trigger_fs_error")
 
@@ -83,14 +83,14 @@ def read_only(folder: Path) -> Iterator[FailingFolder]:
 
 @contextlib.contextmanager
 def device(folder: Path) -> Iterator[FailingFolder]:
-    """ext4 on a device that takes no writes: those into the page cache succeed, every fsync fails, and only once."""
+    """Make an ext4 on a device that fails writes: writes to the page cache succeed, and every fsync fails, once."""
     with _ext4(folder, 48, "continue") as disk:
         filler = folder / "image" / "filler"
         yield FailingFolder(disk / "results", lambda: fill(filler), lambda: filler.unlink(missing_ok=True))
 
 
 def preloaded(word: str) -> Opened:
-    """Calls into the disk fail as disk_fault.c says: `quota`, `readonly` or `sync`."""
+    """Make system calls fail as disk_fault.c defines for `quota`, `readonly` or `sync`."""
 
     @contextlib.contextmanager
     def opened(folder: Path) -> Iterator[FailingFolder]:
@@ -109,7 +109,7 @@ def preloaded(word: str) -> Opened:
 
 @contextlib.contextmanager
 def _ext4(folder: Path, megabytes: int, on_error: str) -> Iterator[Path]:
-    """An ext4 file system of 100 MB without a journal, in a sparse file on a tmpfs of only `megabytes`."""
+    """Make an ext4 of 100 MB, without a journal, in a file."""
     with mounted(folder / "image", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs"):
         image = folder / "image" / "disk"
         with image.open("wb") as file:
@@ -120,7 +120,7 @@ def _ext4(folder: Path, megabytes: int, on_error: str) -> Iterator[Path]:
 
 
 def _unmount(folder: Path) -> None:
-    """Once those who were killed have let go of it."""
+    """Unmount once the killed processes have released it."""
     for _ in range(100):
         if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0:
             return

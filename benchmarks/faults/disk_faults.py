@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or failing: is every result there that a reply promised?
+"""Full, read-only and failing disks: checks that every result promised by a reply can be read.
 
     .venv/bin/python -m benchmarks.faults.disk_faults [--workers 0 2] [--only WORD] [--json FILE]      (as root)
 
@@ -42,7 +42,7 @@ UNSAVED = encode("/v1/inpaint", *inpaint_body(64, save="false"))
 
 @dataclass(slots=True)
 class Outcome:
-    """What one server and its successor did."""
+    """The results of one server and its successor."""
 
     kind: str
     end: str
@@ -65,7 +65,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def serving(disk: FailingFolder, folder: Path, workers: int) -> Iterator[Server]:
-    """A server whose results lie on that disk."""
+    """Start a server whose results are on that disk."""
     settings = {"results_dir": disk.folder, "workers": workers, "drain_timeout_s": 5, "engine_cache_dir": folder / "c"}
     before = {name: os.environ.get(name) for name in disk.environ or {}}
     os.environ.update(disk.environ or {})
@@ -80,7 +80,7 @@ def serving(disk: FailingFolder, folder: Path, workers: int) -> Iterator[Server]
 
 
 async def ask(server: Server, request: bytes, outcome: Outcome) -> str:
-    """Send one request, and remember what its reply promised; its status, or its problem's code."""
+    """Send one request and record what its reply promised; returns the status or the problem's code."""
     client = server.client()
     try:
         reply = await client.send(request)
@@ -94,7 +94,7 @@ async def ask(server: Server, request: bytes, outcome: Outcome) -> str:
 
 
 async def those_there(server: Server, outcome: Outcome) -> int:
-    """How many promised results can be had, with the bytes of the reply."""
+    """Count the promised results that can be read with the bytes of the reply."""
     client, there = server.client(), 0
     for location, digest in outcome.promised.items():
         reply = await client.get(location)
@@ -104,7 +104,7 @@ async def those_there(server: Server, outcome: Outcome) -> int:
 
 
 async def waited_s(server: Server, ready: bool) -> float | None:
-    """Seconds until /readyz says so; None if it did not."""
+    """Return the seconds until /readyz has the wanted state; None if it did not get there."""
     begun, client = time.monotonic(), server.client()
     while time.monotonic() < begun + LIMIT_S:
         if await retouch_is_ready(client) == ready:
@@ -115,7 +115,7 @@ async def waited_s(server: Server, ready: bool) -> float | None:
 
 
 async def durable(client: Client) -> None:
-    """Wait until nothing waits to be saved."""
+    """Wait until no result is waiting to be saved."""
     while True:
         text = (await client.get("/metrics")).body.decode()
         values = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("retouch_spool_items")]
@@ -125,14 +125,14 @@ async def durable(client: Client) -> None:
 
 
 async def keep_asking(server: Server, outcome: Outcome) -> None:
-    """The client that wants nothing saved."""
+    """Run a client that does not save its results."""
     while True:
         outcome.unsaved[await ask(server, UNSAVED, outcome)] += 1
         await asyncio.sleep(0.05)
 
 
 async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
-    """Results that are saved, the fault, and what comes while it lasts."""
+    """Save results, inject the fault, and send requests while it lasts."""
     await server.until_ready(retouch_is_ready)
     for _ in range(BEFORE):
         outcome.during[f"before: {await ask(server, SAVED, outcome)}"] += 1
@@ -154,7 +154,7 @@ async def fault(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
 
 
 async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> None:
-    """The disk is well again."""
+    """Repair the disk and wait until the server saves again."""
     disk.end()
     begun = time.monotonic()
     while await ask(server, SAVED, outcome) != "200" and time.monotonic() < begun + LIMIT_S:  # noqa: ASYNC110
@@ -168,7 +168,7 @@ async def recovery(server: Server, disk: FailingFolder, outcome: Outcome) -> Non
 
 
 def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
-    """End a server, all its processes; what it said last."""
+    """End a server with all its processes; records its last log line."""
     if how is signal.SIGKILL:
         os.killpg(server.process.pid, how)
     else:
@@ -180,7 +180,7 @@ def ended(server: Server, how: signal.Signals, outcome: Outcome) -> None:
 
 
 async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
-    """One server, and its successor on a disk that is well."""
+    """Run one server through the fault, and its successor on a healthy disk."""
     with serving(disk, folder, outcome.workers) as server:
         await server.until_ready(retouch_is_ready)
         unsaved = asyncio.create_task(keep_asking(server, outcome))
@@ -199,7 +199,7 @@ async def life(disk: FailingFolder, folder: Path, outcome: Outcome) -> None:
 
 
 def run(kind: str, end: str, workers: int) -> Outcome | None:
-    """None where this machine does not allow the fault, or the disk cannot be mended under a server."""
+    """Run one case; None if this machine does not allow the fault, or the disk cannot be repaired under a server."""
     outcome = Outcome(kind, end, workers)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contextlib.ExitStack() as stack:
         try:
@@ -214,7 +214,7 @@ def run(kind: str, end: str, workers: int) -> Outcome | None:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """A line for each server."""
+    """Format a table with a line for each server."""
     columns = (
         "disk",
         "processes",
@@ -237,13 +237,13 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def told(outcome: Outcome) -> dict[str, object]:
-    """As JSON."""
+    """Return the outcome as a JSON object."""
     facts = {name: getattr(outcome, name) for name in outcome.__slots__}
     return {**facts, "promised": len(outcome.promised)}
 
 
 def main() -> None:
-    """Every fault, every end."""
+    """Run every fault with every kind of end."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--only", default="", help="kinds whose name contains this")

@@ -1,4 +1,4 @@
-"""The faults: each is injected into the real service while it works, and undone afterwards."""
+"""The faults that are injected into the running service; each undoes itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Role = Literal["front end", "engine"]
 
 @dataclass(slots=True)
 class Target:
-    """What faults are injected into."""
+    """The service that faults are injected into."""
 
     server: Server
     folder: Path
@@ -45,7 +45,7 @@ class Target:
         return self.server.client()
 
     def processes(self, role: Role) -> list[psutil.Process]:
-        """Front ends are those children that listen on the port."""
+        """Return the processes of a role; front ends are the children that listen on the port."""
         found = []
         for child in psutil.Process(self.server.process.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -59,7 +59,7 @@ Fault = Callable[[Target], Awaitable[None]]
 
 
 def engine(word: str) -> Fault:
-    """The next batch raises, kills its engine, hangs, or gives NaN."""
+    """Make the next batch raise, kill its engine, hang, or return NaN."""
 
     async def inject(target: Target) -> None:
         beside = target.fault_file.with_suffix(".new")
@@ -70,17 +70,17 @@ def engine(word: str) -> Fault:
 
 
 def kill(role: Role) -> Fault:
-    """A front end or an engine process is gone at once."""
+    """Kill a front end or an engine process."""
 
     async def inject(target: Target) -> None:
-        victim = target.rng.choice(target.processes(role))  # none is no fault, and an error
+        victim = target.rng.choice(target.processes(role))  # raises if there is none
         victim.send_signal(signal.SIGKILL)
 
     return inject
 
 
 async def stop_and_go(target: Target) -> None:
-    """An engine process stands still for two seconds."""
+    """Stop an engine process for two seconds."""
     stopped = target.processes("engine")
     for process in stopped:
         process.suspend()
@@ -91,7 +91,7 @@ async def stop_and_go(target: Target) -> None:
 
 
 async def fill_disk(target: Target) -> None:
-    """No space left for two seconds."""
+    """Leave no space on the disk for two seconds."""
     assert target.disk is not None
     ballast = target.disk / "ballast"
     with contextlib.suppress(OSError), ballast.open("wb") as file:
@@ -103,7 +103,7 @@ async def fill_disk(target: Target) -> None:
 
 
 def storage(mood: Mood) -> Fault:
-    """The S3 endpoint is slow, fails or is gone for two seconds."""
+    """Make the S3 endpoint slow, failing or unreachable for two seconds."""
 
     async def inject(target: Target) -> None:
         assert target.proxy is not None
@@ -117,7 +117,7 @@ def storage(mood: Mood) -> Fault:
 
 
 async def tear(target: Target) -> None:
-    """Connections end in the middle of a header, of a body, and right after it."""
+    """End connections in the middle of a header, of a body, and right after it."""
     client = target.client()
     for length in (20, len(target.request) // 2, len(target.request) - 1, len(target.request)) * 8:
         connection = await client.connection(fresh=True)
@@ -127,7 +127,7 @@ async def tear(target: Target) -> None:
 
 
 async def hang_up(target: Target) -> None:
-    """Sixty clients leave at once while they wait."""
+    """Disconnect sixty clients at once while they wait."""
     client = target.client()
     connections = [await client.connection(fresh=True) for _ in range(60)]
     for connection in connections:
@@ -138,7 +138,7 @@ async def hang_up(target: Target) -> None:
 
 
 async def stall(target: Target) -> None:
-    """Clients send half of their body and nothing more, for two seconds."""
+    """Send half of a body and then nothing, for two seconds."""
     client = target.client()
     connections = [await client.connection(fresh=True) for _ in range(30)]
     for connection in connections:
@@ -149,7 +149,7 @@ async def stall(target: Target) -> None:
 
 
 async def drip(target: Target) -> None:
-    """A body that comes in pieces of 100 bytes is still answered."""
+    """Send a body in pieces of 100 bytes; it must still be answered."""
     connection = await target.client().connection(fresh=True)
     reply = connection.begin()
     for begin in range(0, len(target.request), 100):
@@ -160,7 +160,7 @@ async def drip(target: Target) -> None:
 
 
 async def garbage(target: Target) -> None:
-    """What is no HTTP, no multipart, no picture."""
+    """Send invalid HTTP, multipart and pictures."""
     client = target.client()
     for data in (b"\x16\x03\x01" * 50, b"GET / HTTP/9.9\r\n\r\n", encode("/v1/inpaint", "text/plain", b"x" * 1000)):
         connection = await client.connection(fresh=True)
@@ -170,7 +170,7 @@ async def garbage(target: Target) -> None:
 
 
 async def reload(target: Target) -> None:
-    """The model is published again; its engines are replaced."""
+    """Publish the model again, so that its engines are replaced."""
     manifest = target.folder / "models/photos/1/manifest.json"
     text = manifest.read_text()
     beside = manifest.with_suffix(".new")
@@ -205,7 +205,7 @@ WITH_STORAGE: dict[str, Fault] = {
 
 @dataclass(slots=True)
 class Proxy:
-    """A TCP proxy before the S3 server, with moods."""
+    """A TCP proxy before the S3 server that can be slow, failing or unreachable."""
 
     port: int
     upstream: int
@@ -213,7 +213,7 @@ class Proxy:
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def drop(self) -> None:
-        """End every connection, so that the mood holds for all."""
+        """Close every connection, so that the new behaviour applies to all."""
         for writer in self._writers:
             writer.close()
 
@@ -242,7 +242,7 @@ class Proxy:
                     await asyncio.sleep(0.3)
                 writer.write(data)
                 await writer.drain()
-        except (OSError, RuntimeError):  # uvloop raises the latter where the other side was dropped
+        except (OSError, RuntimeError):  # uvloop raises RuntimeError if the other side was closed
             pass
         finally:
             writer.close()
@@ -250,7 +250,7 @@ class Proxy:
 
 @contextlib.asynccontextmanager
 async def s3_server(rclone: str, folder: Path) -> AsyncIterator[Proxy]:
-    """An S3 server (rclone's) behind a proxy; a bucket `results`."""
+    """Start an S3 server (rclone's) behind a proxy, with a bucket `results`."""
     (folder / "results").mkdir(parents=True)
     proxy = Proxy(free_port(), free_port())
     address = f"127.0.0.1:{proxy.upstream}"
@@ -270,7 +270,7 @@ async def s3_server(rclone: str, folder: Path) -> AsyncIterator[Proxy]:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path | None]:
-    """A tmpfs of its own; None where it may not be mounted."""
+    """Mount a small tmpfs; yields None if that is not allowed."""
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     try:

@@ -1,4 +1,4 @@
-"""What was asked, what was answered, what was promised: by it a run is judged."""
+"""The record of all requests, replies and promised results that a run is judged by."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Exchange:
 
 @dataclass(slots=True)
 class Ledger:
-    """All exchanges of a run."""
+    """The record of all exchanges of a run."""
 
     exchanges: list[Exchange] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
     """Answers that no client should see."""
 
     def verdict(self) -> dict[str, object]:
-        """The counts that a run is judged by, besides the promised results, which are checked with the server."""
+        """Return the counts that a run is judged by, except the promised results, which are checked with the server."""
         return {
             "requests": len(self.exchanges),
             "tries": sum(len(exchange.tries) for exchange in self.exchanges),
@@ -55,7 +55,7 @@ class Ledger:
         return Counter(status for exchange in self.exchanges for status in exchange.tries)
 
     def good_between(self, begin: float, end: float) -> list[float]:
-        """Seconds that first tries took which succeeded, of the exchanges that began then."""
+        """Return the seconds of successful first tries of the exchanges that began in that time."""
         chosen = (e for e in self.exchanges if begin <= e.sent_at < end and e.tries == [200])
         return [exchange.done_at - exchange.sent_at for exchange in chosen]
 
@@ -65,7 +65,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A client that wants its answer: it comes back, with the same key, until it has one."""
+    """A client that repeats a request with the same key until it has a reply."""
 
     client: Callable[[], Client]
     """The server may have been started again on another port."""
@@ -79,7 +79,7 @@ class Asker:
     """Of all tries."""
 
     async def ask(self) -> None:
-        """One exchange."""
+        """Run one exchange."""
         exchange = Exchange(uuid.uuid4().hex, time.monotonic())
         self.ledger.exchanges.append(exchange)
         headers = {"Idempotency-Key": exchange.key, "X-Request-ID": exchange.key}
@@ -107,7 +107,7 @@ class Asker:
             return Reply(0, {}, b"", "hung")
 
     async def again(self, exchange: Exchange) -> None:
-        """Send an answered request once more: the same key must give the same result."""
+        """Send an answered request again: the same key must give the same result."""
         headers = {"Idempotency-Key": exchange.key}
         reply = await self.client().send(encode(self.path, self.content_type, self.body, headers))
         if reply.status == 200:
@@ -115,7 +115,7 @@ class Asker:
 
 
 async def missing_results(ledger: Ledger, client: Client, patience_s: float = 60.0) -> list[str]:
-    """Promised results that cannot be had, or are not what was answered."""
+    """Return the promised results that cannot be read or differ from the reply."""
     promised = {location: e.digest for e in ledger.exchanges for location in e.locations if e.digest}
     end = time.monotonic() + patience_s
     while True:
@@ -136,7 +136,7 @@ async def _look(client: Client, left: list[tuple[str, str]], missing: dict[str, 
 
 
 async def unsaved(client: Client) -> int:
-    """Results that wait to be saved, by the metrics."""
+    """Return the number of results waiting to be saved, from the metrics."""
     for line in (await client.get("/metrics")).body.decode().splitlines():
         if line.startswith("retouch_spool_items"):
             return int(float(line.rsplit(" ", 1)[1]))
@@ -144,5 +144,5 @@ async def unsaved(client: Client) -> int:
 
 
 def dumps(verdict: dict[str, object]) -> str:
-    """For people."""
+    """Format the verdict for people."""
     return json.dumps(verdict, indent=2)

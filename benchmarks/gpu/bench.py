@@ -1,4 +1,4 @@
-"""What the steps of pipeline.py share: the report, the engine, and its speed alone."""
+"""The shared parts of the steps of benchmarks/gpu/pipeline.py: report, engine, and the engine's speed alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from service.devices.gpu_cvcuda import GpuPixels, load_cvcuda
 
 @dataclass
 class Bench:
-    """What the steps share. `facts` is the report."""
+    """The shared state of the steps; `facts` is the report."""
 
     arguments: argparse.Namespace
     manifest: Manifest
@@ -35,7 +35,7 @@ class Bench:
 
     @property
     def engine(self) -> Engine:
-        """Opened by the first step that needs it."""
+        """The engine, opened by the first step that needs it."""
         if self._engine is None:
             started = time.perf_counter()
             options = EngineOptions(
@@ -50,13 +50,13 @@ class Bench:
         return self._engine
 
     def say(self, step: str, **facts: Any) -> None:
-        """One line, and the JSON again."""
+        """Print one line and write the JSON again."""
         print(f"{time.strftime('%H:%M:%S')} {step}: {facts}", flush=True)
         self.facts.setdefault(step, []).append(facts)
         self.arguments.out.write_text(json.dumps(self.facts, indent=1, default=str) + "\n")
 
     def device(self, depth: int = DEPTH) -> Device:
-        """The overlapping device of the engine, or the one that waits where there is none."""
+        """Open the engine's overlapping device, or the synchronous one if it has none."""
         return open_gpu_device(self.engine, depth) or SerialDevice(CpuDevice())
 
     @property
@@ -65,7 +65,7 @@ class Bench:
 
 
 def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, tile: Size) -> list[Sample]:
-    """Rows of a batch, of whatever inputs the model has."""
+    """Make random rows of a batch for the inputs of the model."""
     kinds: dict[str, Callable[[Any], np.ndarray]] = {
         "image": lambda _: rng.integers(0, 256, (*tile, manifest.image_channels), np.uint8),
         "mask": lambda _: (rng.random(tile) < 0.2).astype(np.uint8),
@@ -78,7 +78,7 @@ def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, til
 
 
 def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> float:
-    """Of one batch; without streams by the wall clock, copies included."""
+    """Return the engine's seconds per batch; without streams by the wall clock, with copies."""
     samples = random_samples(engine.manifest, np.random.default_rng(0), shape.batch, Size(*shape[1:3]))
     if why_no_overlap(engine):
         return wall_s(lambda: CpuDevice().compute(engine, samples), seconds)
@@ -86,7 +86,7 @@ def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> f
     cuda = open_cuda()
     stream, begun, ended = cuda.stream(), cuda.event(), cuda.event()
     device = GpuDevice(cuda, GpuPixels(load_cvcuda()), 1)
-    device.collect(device.launch(engine, samples))  # real pixels in its memory: zeros run faster
+    device.collect(device.launch(engine, samples))  # real pixels in its memory, because zeros compute faster
 
     def several(times: int) -> float:
         begun.record(stream)
@@ -102,7 +102,7 @@ def engine_alone_s(engine: Engine, shape: BatchShape, seconds: float = 1.0) -> f
 
 
 def wall_s(work: Callable[[], Any], seconds: float) -> float:
-    """The median of as many runs as take about that long."""
+    """Return the median time of repeated runs that together take about `seconds`."""
     work()
     taken: list[float] = []
     while sum(taken) < seconds:

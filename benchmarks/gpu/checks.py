@@ -1,4 +1,4 @@
-"""Steps of pipeline.py that ask whether it is right: arithmetic, races, growth, too large a batch."""
+"""Correctness steps of benchmarks/gpu/pipeline.py: arithmetic, races, memory growth, too large batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST_PIECE = 8 * 2**20
 
 
 def arithmetic(bench: Bench) -> None:
-    """CV-CUDA does what numpy does, NaN and infinity included; milliseconds for a batch of the largest tile."""
+    """Check that CV-CUDA computes what numpy does, with NaN and infinity; and time the largest batch."""
     cuda, pixels = open_cuda(), GpuPixels(load_cvcuda())
     bench.say("arithmetic", gpu=cuda.device, cvcuda=load_cvcuda().__version__)
     rng = np.random.default_rng(0)
@@ -90,21 +90,21 @@ def run_on_gpu(
     cuda.copy_out(host_out, device_out, nbytes, stream)
     stream.synchronise()
     result = host_out.array(shape, dtype).copy()
-    for thing in (device_in, device_out, host_in, host_out):  # the stream stays: CV-CUDA has wrapped it
+    for thing in (device_in, device_out, host_in, host_out):  # the stream stays open, because CV-CUDA has wrapped it
         thing.close()
     return result
 
 
 @dataclass(frozen=True)
 class Case:
-    """A batch and what a synchronous device made of it."""
+    """A batch and its result on a synchronous device."""
 
     samples: list[Sample]
     wanted: Tiles
 
 
 def cases(bench: Bench, count: int) -> list[Case]:
-    """Random batches of mixed sizes with their reference, computed one at a time from host arrays."""
+    """Make random batches of mixed sizes with references, computed one at a time from host arrays."""
     rng = np.random.default_rng(1)
     buckets = sorted(bench.manifest.size.buckets())
     made = []
@@ -116,7 +116,7 @@ def cases(bench: Bench, count: int) -> list[Case]:
 
 
 def differs(tiles: Tiles, wanted: Tiles) -> int:
-    """The largest difference in levels; 999 where one is missing."""
+    """Return the largest difference in levels; 999 if a tile is missing."""
     pairs = [(tile, other) for tile, other in zip(tiles, wanted, strict=True) if tile is not None and other is not None]
     if len(pairs) < len(wanted):
         return 999
@@ -124,7 +124,7 @@ def differs(tiles: Tiles, wanted: Tiles) -> int:
 
 
 def reference(bench: Bench) -> None:
-    """Every tile of random batches in flight together is that of a synchronous reference."""
+    """Check that overlapping random batches give the tiles of a synchronous reference."""
     known, chance = cases(bench, 12), random.Random(0)
     made = bench.device()
     worst, wrong, rows = 0, 0, 0
@@ -147,7 +147,7 @@ def reference(bench: Bench) -> None:
 
 
 def memory(bench: Bench) -> None:
-    """Device and host memory over many batches of mixed sizes, after every shape was seen once."""
+    """Measure device and host memory over many batches of mixed sizes, after every shape was used once."""
     cuda, known, chance, made = open_cuda(), cases(bench, 12), random.Random(0), bench.device()
     library = load_cvcuda()
     wrong = 0
@@ -186,13 +186,13 @@ def memory(bench: Bench) -> None:
 
 
 def rss_mb() -> float:
-    """Resident memory of this process now."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 2**20
 
 
 def halving(bench: Bench) -> None:
-    """With the GPU's memory almost full a batch is refused as too large, and its parts are computed.
+    """Check that on an almost full GPU a batch is refused as too large and its parts are computed.
 
     Every size has been computed before, as the service does when it starts. A batch should take 128 MiB or more: of
     less the GPU's own rounding decides what fits.
@@ -228,13 +228,13 @@ def halving(bench: Bench) -> None:
 
 @contextmanager
 def fill(cuda: Any, room: int) -> Iterator[None]:
-    """Take the GPU's memory but for about that many bytes, in pieces where it is not to be had at once."""
+    """Allocate the GPU's memory except about `room` bytes, in pieces if it is fragmented."""
     with ExitStack() as taken:
         wanted = cuda.call("cudaMemGetInfo")[0] - room
         while wanted >= _LEAST_PIECE:
             try:
                 taken.enter_context(closing(cuda.device_buffer(wanted)))
-            except EngineOutOfMemory:  # noqa: PERF203 -- the loop is about it
+            except EngineOutOfMemory:  # noqa: PERF203 -- the loop searches for it
                 wanted //= 2
             else:
                 wanted = min(wanted, cuda.call("cudaMemGetInfo")[0] - room)

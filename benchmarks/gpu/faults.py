@@ -1,4 +1,4 @@
-"""The step of pipeline.py that damages what engines keep on disk: they are rebuilt, or the next engine serves."""
+"""The step of benchmarks/gpu/pipeline.py that damages cached engines: they are rebuilt, or the next engine serves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.gpu.bench import Bench, random_samples
 from benchmarks.gpu.checks import differs
 from engines.errors import ModelCorrupt
-from engines.load import EngineOptions, choose, open_engine
+from engines.load import EngineOptions, choose_engine, open_engine
 from engines.manifest import ONNX_FILE
 from service.core.pictures import Size
 from service.devices.cpu import CpuDevice
@@ -29,7 +29,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def faults(bench: Bench) -> None:
-    """Every file of the cache damaged in every way, then the package itself; the answers stay the same."""
+    """Damage every file of the cache in every way, then the package itself; results must stay the same."""
     engine = bench.engine
     samples = random_samples(bench.manifest, np.random.default_rng(4), 2, Size(*min(bench.manifest.size.buckets())))
     wanted = CpuDevice().compute(engine, samples)
@@ -54,7 +54,7 @@ def faults(bench: Bench) -> None:
 
 
 def _packages(bench: Bench, wanted: tuple[list, list]) -> None:
-    """A damaged program leads to the next engine that works here, a damaged graph to a refusal."""
+    """Check that a damaged program leads to the next engine, and a damaged graph to a refusal."""
     samples, tiles = wanted
     for name in (PROGRAM_FILE, ONNX_FILE):
         if not (bench.arguments.model / name).exists():
@@ -64,7 +64,7 @@ def _packages(bench: Bench, wanted: tuple[list, list]) -> None:
             (model / name).write_bytes((model / name).read_bytes()[:-1000])
             options = EngineOptions("auto", cache_dir=Path(folder) / "cache", max_batch=bench.arguments.max_batch)
             try:
-                opened = choose(model, bench.manifest, options)
+                opened = choose_engine(model, bench.manifest, options)
             except ModelCorrupt as error:
                 bench.say("faults", damaged=name, refused=str(error)[:120])
                 continue

@@ -1,4 +1,4 @@
-"""The step of pipeline.py that fills the GPU and sends the service a full batch: it is split, all are answered."""
+"""The step of benchmarks/gpu/pipeline.py that fills the GPU and sends a full batch, which must be split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.speed import job, settings_of
 from engines.base import BatchShape
 from engines.cuda.api import open_cuda
-from retouch.bench.pipeline.run import Job, Watch
+from retouch.bench.pipeline.run import DeviceRecorder, Workload
 from retouch.bench.pipeline.variants import DEPTH, Variant
 from service.app import open_pipeline
 from service.batching.backend import OpenRoom
@@ -30,18 +30,18 @@ _PATIENCE_S = 120.0
 
 
 def full(bench: Bench) -> None:
-    """Every request is answered, within a level of the picture that it gets where memory is free."""
-    work, watch = job(bench, bench.arguments.max_batch), Watch(Variant("full", overlap=DEPTH))
-    facts = asyncio.run(_ask_twice(bench, work, watch))
+    """Check that every request is answered, within one level of its result on a GPU with free memory."""
+    work, recorder = job(bench, bench.arguments.max_batch), DeviceRecorder(Variant("full", overlap=DEPTH))
+    facts = asyncio.run(_ask_twice(bench, work, recorder))
     bench.say("full", **facts)
     assert facts["answered"] == facts["asked"]
     assert facts["rows_again"] > 0, "no batch was too large"
     assert facts["worst_level"] <= 1
 
 
-async def _ask_twice(bench: Bench, work: Job, watch: Watch) -> dict[str, Any]:
-    """Once with memory for small batches only, before the device has taken any, and once with enough."""
-    room = partial(open_engine_room, open_device=watch.open)
+async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> dict[str, Any]:
+    """Run with memory for small batches only, before the device allocates any, and again with enough memory."""
+    room = partial(open_engine_room, open_device=recorder.open)
     with TemporaryDirectory(prefix="retouch-full-") as folder:
         model = bench.arguments.model.absolute().parent
         (Path(folder) / model.name).symlink_to(model)
@@ -50,17 +50,19 @@ async def _ask_twice(bench: Bench, work: Job, watch: Watch) -> dict[str, Any]:
         )
         shape = BatchShape(bench.arguments.max_batch, *bench.largest_tile)
         needed = sum(lay_out(bench.manifest, shape).sizes[:3])
-        return await _ask_in(settings, room, work, watch, min(_MOST_ROOM, needed // 3))
+        return await _ask_in(settings, room, work, recorder, min(_MOST_ROOM, needed // 3))
 
 
-async def _ask_in(settings: Settings, room: OpenRoom, work: Job, watch: Watch, room_bytes: int) -> dict[str, Any]:
+async def _ask_in(
+    settings: Settings, room: OpenRoom, work: Workload, recorder: DeviceRecorder, room_bytes: int
+) -> dict[str, Any]:
     async with open_pipeline(settings, room) as pipeline:
         cuda = open_cuda()
         free, _ = cuda.call("cudaMemGetInfo")
         ballast = cuda.device_buffer(free - room_bytes)
         try:
             crowded = await _ask_all(pipeline, work)
-            shapes = [shape.batch for shape in watch.batches]
+            shapes = [shape.batch for shape in recorder.batches]
         finally:
             ballast.close()
         roomy = await _ask_all(pipeline, work)
@@ -77,14 +79,14 @@ async def _ask_in(settings: Settings, room: OpenRoom, work: Job, watch: Watch, r
 
 
 def _levels_off(body: bytes | BaseException, wanted: bytes | BaseException) -> int:
-    """By how much two PNGs differ; 999 where one is missing. Batches of other sizes round differently."""
+    """Return the largest difference of two PNGs in levels (batch sizes round differently); 999 if one is missing."""
     if not isinstance(body, bytes) or not isinstance(wanted, bytes):
         return 999
     ours, theirs = (decode(file, max_pixels=10**9).pixels.astype(np.int16) for file in (body, wanted))
     return int(np.abs(ours - theirs).max())
 
 
-async def _ask_all(pipeline: Pipeline, work: Job) -> list[bytes | BaseException]:
+async def _ask_all(pipeline: Pipeline, work: Workload) -> list[bytes | BaseException]:
     async def one(number: int) -> bytes:
         now = pipeline.clock()
         call = Call(f"full-{number}", now, now + _PATIENCE_S)

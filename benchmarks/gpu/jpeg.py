@@ -1,4 +1,4 @@
-"""JPEG on the GPU (nvImageCodec) against CPU threads (simplejpeg, OpenCV), from and to pixels on the host.
+"""Compares JPEG on the GPU (nvImageCodec) with CPU threads (simplejpeg, OpenCV), from and to pixels on the host.
 
     python -m benchmarks.gpu.jpeg [--images DIR] [--sides 256 512 1024 2048] [--batches 1 8 32] [--json jpeg.json]
 
@@ -32,7 +32,7 @@ Work = Callable[[], Any]
 
 
 class Gpu:
-    """nvImageCodec with its default backends: the hardware decoder where there is one."""
+    """nvImageCodec with its default backends: the hardware decoder if there is one."""
 
     def __init__(self) -> None:
         self.decoder = nvimgcodec.Decoder(device_id=0)
@@ -44,21 +44,21 @@ class Gpu:
         )
 
     def decode_only(self, files: Sequence[bytes]) -> list[Any]:
-        """Pixels in device memory."""
+        """Decode to pixels in device memory."""
         return list(self.decoder.decode(list(files)))
 
     def decode(self, files: Sequence[bytes]) -> list[np.ndarray]:
-        """Pixels on the host."""
+        """Decode to pixels on the host."""
         return [np.asarray(image.cpu()) for image in self.decode_only(files)]
 
     def encode(self, pictures: Sequence[np.ndarray]) -> list[bytes]:
-        """Files on the host, of pixels on the host."""
+        """Encode pixels on the host to files on the host."""
         images = [image.cuda() for image in nvimgcodec.as_images(list(pictures))]
         return [bytes(stream) for stream in self.encoder.encode(images, "jpeg", params=self.params)]
 
 
 class Threads:
-    """A CPU library on a pool of threads, one picture a task."""
+    """A CPU library on a pool of threads, one picture per task."""
 
     def __init__(
         self, decode: Callable[[bytes], np.ndarray], encode: Callable[[np.ndarray], bytes], count: int
@@ -66,33 +66,33 @@ class Threads:
         self._one_decode, self._one_encode, self._pool = decode, encode, ThreadPoolExecutor(count)
 
     def decode(self, files: Sequence[bytes]) -> list[np.ndarray]:
-        """Pixels on the host."""
+        """Decode to pixels on the host."""
         return list(self._pool.map(self._one_decode, files))
 
     def encode(self, pictures: Sequence[np.ndarray]) -> list[bytes]:
-        """Files on the host."""
+        """Encode to files on the host."""
         return list(self._pool.map(self._one_encode, pictures))
 
 
 def opencv_encode(pixels: np.ndarray) -> bytes:
-    """OpenCV has BGR order and no 4:4:4 unless told."""
+    """Encode with OpenCV, which takes BGR and writes 4:4:4 only if told."""
     flags = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
     _, data = cv2.imencode(".jpg", cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR), flags)
     return data.tobytes()
 
 
 def opencv_decode(data: bytes) -> np.ndarray:
-    """RGB."""
+    """Decode to RGB with OpenCV."""
     return cv2.cvtColor(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
 
 
 def libjpeg_encode(pixels: np.ndarray) -> bytes:
-    """As service/imaging/files/codec.py."""
+    """Encode as service/imaging/files/codec.py does."""
     return simplejpeg.encode_jpeg(pixels, QUALITY, "RGB", "444")
 
 
 class MatrixProducts:
-    """Fills the GPU from a thread of its own, and counts."""
+    """Keeps the GPU busy with matrix products from a thread, and counts them."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415 -- only this part needs it
@@ -120,7 +120,7 @@ class MatrixProducts:
 
 
 def per_second(work: Work, batch: int) -> float:
-    """Images a second: the median of runs that together take a quarter of a second, after one that is not counted."""
+    """Return images per second: the median of runs of a quarter of a second in total, after a warm-up."""
     work()
     taken: list[float] = []
     while sum(taken) < _SECONDS or len(taken) < 3:
@@ -131,7 +131,7 @@ def per_second(work: Work, batch: int) -> float:
 
 
 def pictures(folder: Path | None, side: int) -> list[np.ndarray]:
-    """Photographs of the folder, or blurred noise, at side × side."""
+    """Read photographs of the folder, or make blurred noise, at side × side."""
     files = sorted(folder.glob("*.jpg"))[:8] if folder else []
     rng = np.random.default_rng(0)
     loaded = [opencv_decode(path.read_bytes()) for path in files] or [
@@ -141,7 +141,7 @@ def pictures(folder: Path | None, side: int) -> list[np.ndarray]:
 
 
 def measure(gpu: Gpu, pools: dict[str, Threads], images: list[np.ndarray], batch: int) -> dict[str, float]:
-    """Images/s of everything at one size and batch."""
+    """Measure images/s of every codec at one size and batch."""
     own = [images[number % len(images)] for number in range(batch)]
     files = [libjpeg_encode(image) for image in own]
     ways: dict[str, Work] = {
@@ -156,7 +156,7 @@ def measure(gpu: Gpu, pools: dict[str, Threads], images: list[np.ndarray], batch
 
 
 def levels(gpu: Gpu, images: list[np.ndarray]) -> dict[str, Any]:
-    """How far the GPU's pixels are from libjpeg-turbo's, of files in 4:4:4 and 4:2:0 and of what the GPU encoded."""
+    """Return the differences of the GPU's pixels from libjpeg-turbo's, for 4:4:4, 4:2:0 and GPU-encoded files."""
     found = {}
     for chroma in ("444", "420"):
         files = [simplejpeg.encode_jpeg(image, QUALITY, "RGB", chroma) for image in images]
@@ -173,7 +173,7 @@ def levels(gpu: Gpu, images: list[np.ndarray]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a line a size and batch; write the JSON after each."""
+    """Print a line for each size and batch; writes the JSON after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path)
     parser.add_argument("--sides", type=int, nargs="+", default=[256, 512, 1024, 2048])

@@ -1,4 +1,4 @@
-"""The device pipeline on an NVIDIA GPU: is it right, how fast is it, does it leak. One run, a line a step.
+"""Checks and measures the device pipeline on an NVIDIA GPU: correctness, speed, leaks. Prints a line for each step.
 
     python -m benchmarks.gpu.pipeline --images DIR --out gpu_pipeline.json [--model models/photos/4] [--only STEP …]
 
@@ -52,7 +52,7 @@ def main() -> None:
         started = time.perf_counter()
         try:
             STEPS[name](bench)
-        except Exception as error:  # the next step may still say something
+        except Exception as error:  # the other steps may still work
             failed.append(name)
             bench.say(name, error=f"{type(error).__name__}: {error}")
         bench.say("seconds", of=name, seconds=round(time.perf_counter() - started, 1))

@@ -1,4 +1,4 @@
-"""Steps of pipeline.py that ask how fast it is: the engine alone, the device, and from bytes to bytes."""
+"""Speed steps of benchmarks/gpu/pipeline.py: the engine alone, the device, and from bytes to bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.gpu.bench import Bench, engine_alone_s, random_samples
 from engines.base import BatchShape
-from retouch.bench.pipeline.run import Job, measure
+from retouch.bench.pipeline.run import Workload, measure
 from retouch.bench.pipeline.variants import DEPTH, Variant, variants_for, why_no_overlap
 from service.core.pictures import Picture, Size
 from service.core.settings import Settings
@@ -18,7 +18,7 @@ from service.imaging.files.codec import encode
 
 
 def engine(bench: Bench) -> None:
-    """Images/s of the engine alone, by CUDA events, inputs already in its memory."""
+    """Measure images/s of the engine alone by CUDA events, inputs already in its memory."""
     for batch in sorted({1, min(8, bench.arguments.max_batch), bench.arguments.max_batch}):
         seconds = engine_alone_s(bench.engine, BatchShape(batch, *bench.largest_tile))
         bench.say(
@@ -31,7 +31,7 @@ def engine(bench: Bench) -> None:
 
 
 def device(bench: Bench) -> None:
-    """Images/s from tiles on the host to tiles on the host, at each depth; what the one thread spends on it."""
+    """Measure images/s from tiles to tiles on the host at each depth, and the time of the device worker."""
     tile, batch = Size(*bench.largest_tile), bench.arguments.max_batch
     samples = random_samples(bench.manifest, np.random.default_rng(0), batch, tile)
     alone = batch / engine_alone_s(bench.engine, BatchShape(batch, *tile))
@@ -67,8 +67,8 @@ def device(bench: Bench) -> None:
         made.close()
 
 
-def job(bench: Bench, count: int) -> Job:
-    """Encoded pictures of the wanted side, and masks where the model fills holes."""
+def job(bench: Bench, count: int) -> Workload:
+    """Make encoded pictures of the given side, and masks if the model fills holes."""
     side = bench.arguments.side or min(bench.largest_tile)
     rng = np.random.default_rng(3)
     folder = bench.arguments.images
@@ -80,18 +80,18 @@ def job(bench: Bench, count: int) -> Job:
     if bench.manifest.task == "inpaint":
         own = sorted(bench.arguments.masks.iterdir()) if bench.arguments.masks else []
         masks = [path.read_bytes() for path in own] or [ellipse(rng, side) for _ in range(8)]
-    return Job(bench.manifest.name, [images[number % len(images)] for number in range(count)], masks)
+    return Workload(bench.manifest.name, [images[number % len(images)] for number in range(count)], masks)
 
 
 def sized(image: bytes, side: int) -> bytes:
-    """The picture at side × side, as a JPEG."""
+    """Resize a picture to side × side, as a JPEG."""
     pixels: Any = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
     pixels = cv2.resize(pixels, (side, side), interpolation=cv2.INTER_AREA)
     return encode(Picture(np.ascontiguousarray(pixels[..., ::-1])), "jpeg", 92)
 
 
 def ellipse(rng: np.random.Generator, side: int) -> bytes:
-    """A mask: a few holes that are thin enough for any model."""
+    """Draw a mask of a few holes that are thin enough for any model."""
     rows, columns = np.mgrid[:side, :side]
     hole = np.zeros((side, side), np.uint8)
     for _ in range(4):
@@ -101,7 +101,7 @@ def ellipse(rng: np.random.Generator, side: int) -> bytes:
 
 
 def settings_of(bench: Bench) -> Settings:
-    """The service's, as the arguments say."""
+    """Make the service's settings from the arguments."""
     return Settings.model_validate(
         {
             "models_dir": bench.arguments.model.parents[1],
@@ -115,7 +115,7 @@ def settings_of(bench: Bench) -> Settings:
 
 
 def variants(bench: Bench) -> None:
-    """Show 2: the study's experiment, and the last row without saving."""
+    """Measure all pipeline variants, and the last one without saving."""
     work = job(bench, bench.arguments.count)
     rows = {}
     for variant, reason in variants_for(bench.engine):
@@ -135,7 +135,7 @@ def variants(bench: Bench) -> None:
 
 
 def throughput(bench: Bench) -> None:
-    """Show 2: encoded bytes to encoded bytes beside the engine alone, in the largest batches."""
+    """Measure encoded bytes to encoded bytes against the engine alone, in the largest batches."""
     last = [variant for variant, reason in variants_for(bench.engine) if not reason][-1]
     row = measure(settings_of(bench), job(bench, bench.arguments.many), last)
     batch = bench.arguments.max_batch
@@ -146,7 +146,7 @@ def throughput(bench: Bench) -> None:
 
 
 def latency(bench: Bench) -> None:
-    """Show 3: one picture at a time, from its bytes to the JPEG's, beside the engine's own time."""
+    """Measure one picture at a time, from its bytes to the JPEG's, against the engine's own time."""
     overlap = 0 if why_no_overlap(bench.engine) else DEPTH
     one = Variant("one at a time", saving="none", overlap=overlap, graphs=True)
     row = measure(settings_of(bench), job(bench, max(50, bench.arguments.count)), one)

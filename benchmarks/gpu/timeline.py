@@ -1,4 +1,4 @@
-"""What the GPU does when: the device pipeline under torch's profiler, and a picture of the trace.
+"""Records the device pipeline with torch's profiler and plots the trace as a timeline.
 
     python -m benchmarks.gpu.timeline record --model models/NAME/1 --engine inductor --trace trace.json
     python -m benchmarks.gpu.timeline draw --trace trace.json --plot timeline.png
@@ -20,7 +20,7 @@ _BATCH = "retouch batch "
 
 
 class Bar(NamedTuple):
-    """One copy or kernel on a stream; microseconds."""
+    """One copy or kernel on a stream; times in microseconds."""
 
     stream: int
     start: float
@@ -30,7 +30,7 @@ class Bar(NamedTuple):
 
 
 def record(arguments: argparse.Namespace) -> None:
-    """Keep `depth` batches on their way, and write the trace of a few of them."""
+    """Keep `depth` batches in flight and write the trace of a few of them."""
     import numpy as np  # noqa: PLC0415 -- drawing needs none of these
     from torch.profiler import ProfilerActivity, profile, record_function  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def record(arguments: argparse.Namespace) -> None:
 
 
 def read_bars(trace: Path) -> list[Bar]:
-    """Device activities of the batches in a trace, each with the batch whose launch queued it."""
+    """Read the device activities of a trace, each with the batch that queued it."""
     events = json.loads(trace.read_text())["traceEvents"]
     launches = sorted(
         (event["ts"], event["ts"] + event["dur"], int(event["name"].removeprefix(_BATCH)))
@@ -92,7 +92,7 @@ def read_bars(trace: Path) -> list[Bar]:
 
 
 def draw(arguments: argparse.Namespace) -> None:
-    """A row a stream, in the order in which a batch passes them."""
+    """Plot a row for each stream, in the order in which a batch uses them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 -- recording needs none
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def draw(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Record on a GPU host, draw anywhere."""
+    """Record on a GPU host, or plot anywhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "draw"])
     parser.add_argument("--model", type=Path, default=Path("models/photos/4"))

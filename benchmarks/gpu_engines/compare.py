@@ -1,4 +1,4 @@
-"""TensorRT, torch.compile, ONNX Runtime and torch itself on the same generators on one GPU, engine alone, FP16.
+"""Compares TensorRT, torch.compile, ONNX Runtime and eager torch on one GPU, engine alone, FP16.
 
     python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/4 …] [--trt-env /tmp/trt86/env.sh]
 
@@ -33,7 +33,7 @@ _ROWS = ("unet_256", "resnet_9blocks", "pconv_256", "pconv_512")
 
 
 def main() -> None:
-    """Publish, measure, print the table."""
+    """Publish the models, measure, and print the table."""
     arguments = _arguments()
     arguments.work = arguments.work or tempfile.mkdtemp(prefix="retouch-engines-")
     prepares, measures = ("prepare" in arguments.steps, "measure" in arguments.steps)
@@ -72,7 +72,7 @@ def _models(arguments: argparse.Namespace) -> list[str]:
 
 
 def _jobs(model: str, arguments: argparse.Namespace) -> list[Job]:
-    """The jobs of a model, which is there afterwards."""
+    """Make the jobs of a model and publish the model if needed."""
     work = Path(arguments.work)
     if model in _ROWS:
         directory = work / model / "1"
@@ -95,7 +95,7 @@ def _prepare(job: Job) -> None:
 
 
 def _run_apart(job: Job, step: str, made: Path) -> None:
-    """A step in a process of its own; what it wrote stays, whatever becomes of it, and is not done again."""
+    """Run a step in a process of its own; its output is kept, and the step is not repeated."""
     if made.exists():
         return
     asked = job.arguments

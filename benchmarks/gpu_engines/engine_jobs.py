@@ -1,4 +1,4 @@
-"""One engine on one model, in a process of its own: what compare.py starts, once to compile and once to measure.
+"""Measures one engine on one model in a process of its own, which compare.py starts twice: to compile and to measure.
 
     python -m benchmarks.gpu_engines.engine_jobs --work DIR --batches 1 8 32 MODEL_DIR ENGINE prepare|measure
 
@@ -38,17 +38,17 @@ class Job:
 
     @property
     def out(self) -> Path:
-        """Where its process writes what it measured, a line a fact."""
+        """The file that the process writes its measurements to, one per line."""
         return Path(self.arguments.work) / f"{self.model.parent.name}-{self.engine}.jsonl"
 
     def say(self, **facts: Any) -> None:
-        """Write down what was measured, or what went wrong."""
+        """Write down a measurement or an error."""
         with self.out.open("a") as file:
             file.write(json.dumps({"model": self.model.parent.name, "engine": self.engine, **facts}) + "\n")
 
 
 def main() -> None:
-    """Do one step of one job."""
+    """Run one step of one job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="directory such as models/photos/4")
     parser.add_argument("engine")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def run_job(job: Job, step: str) -> None:
-    """Fill the caches, or measure; an error is a fact."""
+    """Fill the caches, or measure; an error is recorded as a result."""
     manifest = _of_one_size(read_manifest(job.model))
     try:
         if step == "prepare":
@@ -99,7 +99,7 @@ def _shapes(job: Job, manifest: Manifest) -> list[BatchShape]:
 
 
 def _of_one_size(manifest: Manifest) -> Manifest:
-    """Only the largest square: a plan for all tile sizes takes as many times as long to build."""
+    """Return the manifest with only the largest square tile: each further size multiplies the build time."""
     size = manifest.size
     return (
         manifest
@@ -125,7 +125,7 @@ def _measure_engine(job: Job, manifest: Manifest) -> None:
 
 
 def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
-    """The worst PSNR over the probes, against the public net in FP32 or the model's own graph."""
+    """Return the worst PSNR over the probes, against the public net in FP32 or the model's own graph."""
     path = job.model / REFERENCE_FILE
     if path.exists():
         kept = np.load(path)
@@ -142,7 +142,7 @@ def _quality(job: Job, manifest: Manifest, engine: Engine) -> dict[str, Any]:
 
 
 def _feed(manifest: Manifest, shape: BatchShape) -> dict[str, Array]:
-    """The probe of that size, repeated: zeros would run faster."""
+    """Repeat the probe of that size: zeros would compute faster."""
     rows = dict(next(probe_feeds(manifest))[1])
     return {
         name: np.ascontiguousarray(np.concatenate([array] * shape.batch)[: shape.batch]) for name, array in rows.items()
@@ -166,8 +166,8 @@ def _median_ms(cuda: Cuda, stream: Any, launch: Any, run_s: float) -> float:
 
 
 def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
-    """What each layer of a plan takes, the slowest first, without a graph."""
-    runtime = engine._runtime  # noqa: SLF001 -- no engine shows its layers to a server
+    """Return the time of each layer of a plan, slowest first, without a CUDA graph."""
+    runtime = engine._runtime  # noqa: SLF001 -- engines do not expose their layers to a server
     spent: dict[str, float] = {}
     times = 10
 
@@ -175,7 +175,7 @@ def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
         def report_layer_time(self, name: str, ms: float) -> None:
             spent[name] = spent.get(name, 0.0) + ms / times
 
-    context = runtime._launches[shape].context  # noqa: SLF001 -- as above
+    context = runtime._runners[shape].context  # noqa: SLF001 -- as above
     context.profiler = profiler = Profiler()
     for _ in range(times):
         context.execute_async_v3(int(stream.handle))
@@ -190,8 +190,8 @@ def _layer_ms(engine: Any, shape: BatchShape, stream: Any) -> dict[str, Any]:
 
 
 def _measure_eager(job: Job, manifest: Manifest) -> None:
-    """The lowered net as it is, and under a CUDA graph."""
-    import torch  # noqa: PLC0415 -- TensorRT's Python has none
+    """Measure the lowered net eagerly and under a CUDA graph."""
+    import torch  # noqa: PLC0415 -- TensorRT's Python environment has none
 
     torch.set_grad_enabled(False)
     module = torch.export.load(job.model / "program.pt2")

@@ -1,4 +1,6 @@
-"""The generators that compare.py compares engines on, published as models: random weights, public widths.
+"""The models that compare.py measures: generators at their public widths with random weights.
+
+    python -m benchmarks.gpu_engines.engine_models NAME FOLDER [--no-reference]
 
 Needs torch and onnx. Each model has its FP16 graph, its program.pt2, and in reference.npz what the public net gives in
 FP32 for the engines' probes.
@@ -6,8 +8,8 @@ FP32 for the engines' probes.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, MultipleSize, Parity
 from engines.parity.probes import probe_feeds
 from export.generators import FAMILIES
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.program import PROGRAM_FILE, write_program
 
@@ -42,7 +44,7 @@ second for each."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
-    """Write models/NAME/1 under a folder; returns it. The public net's outputs take a while on a CPU."""
+    """Write models/NAME/1 into a folder and return it; the reference outputs take a while on a CPU."""
     torch.set_grad_enabled(False)
     case = MODELS[name]
     family, net, interface = FAMILIES[case.family], build_net(case), case.interface
@@ -51,7 +53,7 @@ def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
     lowered = family.lower(net, case.parsed)
     directory = folder / name / "1"
     directory.mkdir(parents=True)
-    write_graph(halved(lowered), interface, directory / ONNX_FILE)
+    write_graph(to_half(lowered), interface, directory / ONNX_FILE)
     write_program(lowered, interface, "fp16", directory / PROGRAM_FILE)
     manifest = Manifest(
         name=name,
@@ -82,4 +84,9 @@ def publish(name: str, folder: Path, *, reference: bool = True) -> Path:
 
 
 if __name__ == "__main__":
-    print(publish(sys.argv[1], Path(sys.argv[2]), reference="--no-reference" not in sys.argv))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="name of the model to write")
+    parser.add_argument("folder", type=Path, help="model repository to write it into")
+    parser.add_argument("--no-reference", action="store_true", help="leave out the public net's outputs")
+    arguments = parser.parse_args()
+    print(publish(arguments.name, arguments.folder, reference=not arguments.no_reference))

@@ -1,4 +1,4 @@
-"""The facts of compare.py as tables."""
+"""Formats the measurements of compare.py as tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """Times of every engine, how near each comes, and where TensorRT spends its time."""
+    """Format the times of every engine, their parity, and TensorRT's slowest layers."""
     return "\n".join([*_times(rows), "", *_quality(rows), "", *_slower(rows)])
 
 
@@ -59,7 +59,7 @@ def _quality(rows: Sequence[Row]) -> list[str]:
 
 
 def _slower(rows: Sequence[Row]) -> list[str]:
-    """The layer profiles of batches that torch.compile computes faster."""
+    """Format the layer profiles of batches that torch.compile computes faster."""
     compiled = {(row["model"], row["batch"]): row["ms"] for row in rows if row["engine"] == "inductor" and "ms" in row}
     lines = []
     for row in rows:

@@ -1,9 +1,9 @@
-"""ms and images/s of every generator at its public width on one GPU, FP16, engine alone.
+"""Measures ms and images/s of every generator at its public width on one GPU, FP16, engine alone.
 
     PYTHONPATH=. python3 -m benchmarks.gpu_engines.families --json results/families.json --plot results/families.png
 
-Nets have random weights, are lowered and halved by the export's own code, and run (a) eager, (b) eager under a CUDA
-graph, (c) as `program.pt2` in the `inductor` engine, whose own CUDA graph is replayed. Inputs lie on the GPU already;
+Nets have random weights, are lowered and converted to FP16 by the export's own code, and run (a) eager, (b) eager under
+a CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose own CUDA graph is replayed. Inputs lie on the GPU;
 medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public net in FP32 on
 the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib. Programs are written
 by other processes while the GPU is measured, so that eager rows, which the CPU bounds, are an upper bound of their ms.
@@ -40,16 +40,16 @@ from engines.cuda.inductor import PROGRAM_FILE, InductorEngine
 from engines.manifest import FixedSize, Manifest, Parity
 from engines.parity.probes import probe_feeds
 from export.generators import FAMILIES
-from export.program import laid_out, write_program
+from export.program import in_gpu_layout, write_program
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 def main() -> None:
-    """Measure until everything or the time is used up; print the tables."""
+    """Measure until everything is done or the time is used up; print the tables."""
     arguments = _arguments()
     started = time.monotonic()
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # the reference is FP32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # the reference is true FP32
     torch.set_grad_enabled(False)
     # needs no ONNX graph
     engines.cuda.inductor.require_parity = lambda *_: "compared with torch FP32 by the benchmark"  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def _facts(arguments: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def _programs(cases: list[Case], folder: Path) -> Iterator[list[Future[None]]]:
-    """Programs on their way, one a case; equal nets share one."""
+    """Write the programs in other processes, one per case; equal nets share one."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max(1, min(4, (os.cpu_count() or 2) // 3)), mp_context=context) as pool:
         distinct = {case.key: case for case in reversed(cases)}
@@ -122,7 +122,7 @@ def _write_program(case: Case, folder: Path) -> None:
 def _measure_case(
     case: Case, program: Future[None], folder: Path, arguments: argparse.Namespace, left_s: float
 ) -> Iterator[Row]:
-    """A row a batch; what goes wrong with one generator is its own."""
+    """Yield a row for each batch; an error concerns one generator only."""
     deadline = time.monotonic() + left_s
     if left_s <= 0:
         yield from (Row(case.name, case.size, batch, error="not measured: out of time") for batch in case.batches)
@@ -142,7 +142,7 @@ def _measure_case(
     except Exception as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         yield from (Row(case.name, case.size, batch, error=said) for batch in case.batches[done:])
-    bench = None  # its memory is the next one's
+    bench = None  # frees its memory for the next one
     torch._dynamo.reset()  # noqa: SLF001 -- the public torch.compiler.reset() is this
     gc.collect()
     if arguments.device != "cpu":
@@ -150,14 +150,14 @@ def _measure_case(
 
 
 class _Bench:
-    """One generator on the device, in its three forms, and what it should give."""
+    """One generator on the device in its three forms, with its reference output."""
 
     def __init__(self, case: Case, folder: Path, device: str, runs: int) -> None:
         self.case, self.folder, self.device, self.runs = case, folder, device, runs
         self.manifest = _manifest(case)
         net = build_net(case)
         family = FAMILIES[case.family]
-        self.eager = laid_out(family.lower(net, case.parsed), "fp16").to(device)
+        self.eager = in_gpu_layout(family.lower(net, case.parsed), "fp16").to(device)
         self.two = dict(next(iter(probe_feeds(self.manifest)))[1])
         first = self._tensors(self._feed(1))
         self.wanted = family.wrap(net.to(device), case.parsed).eval().to(device)(*first).float().cpu().numpy()
@@ -199,7 +199,7 @@ class _Bench:
         )
 
     def _feed(self, batch: int) -> Feed:
-        """The engines' probes, repeated."""
+        """Repeat the engines' probes."""
         return {
             name: np.ascontiguousarray(np.concatenate([array] * (batch // 2 + 1))[:batch])
             for name, array in self.two.items()
@@ -215,7 +215,7 @@ class _Bench:
             return eager_ms, None
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side):  # libraries take their workspaces, which cannot be recorded
+        with torch.cuda.stream(side):  # libraries allocate workspaces, which cannot be captured
             for _ in range(3):
                 self.eager(*inputs)
         torch.cuda.current_stream(self.device).wait_stream(side)
@@ -230,7 +230,8 @@ class _Bench:
         size = self.case.interface.size
         assert isinstance(size, FixedSize)
         shape = BatchShape(batch, size.height, size.width)
-        compiled = engine._shapes[shape]  # noqa: SLF001 -- the recording alone, without copies from and to the host
+        # replays the CUDA graph alone, without copies from and to the host
+        compiled = engine._shapes[shape]  # noqa: SLF001 -- engines do not expose it
         if compiled.graph is not None:
             return self._median_ms(compiled.graph.replay)
         return self._median_ms(lambda: compiled.module(*compiled.inputs.values()))
@@ -258,7 +259,7 @@ def _cpu_ms(run: Callable[[], object]) -> float:
 
 
 def _psnr_db(wanted: np.ndarray[Any, Any], found: np.ndarray[Any, Any]) -> float | None:
-    """Peak 1.0, of the first image; None when both are identical."""
+    """Compute the PSNR of the first image for a peak of 1.0; None if both are identical."""
     error = float(np.mean(np.square(wanted.astype(np.float64) - found)))
     return None if error == 0 else round(float(-10 * np.log10(error)), 1)
 

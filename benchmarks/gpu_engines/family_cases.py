@@ -1,4 +1,4 @@
-"""The cases of families.py: every generator at its public width, most wanted first, random weights."""
+"""The cases of families.py: every generator at its public width with random weights, most important first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
 
 @dataclass(frozen=True)
 class Case:
-    """One generator at one size. It crosses to the processes that write programs, so it holds plain values only."""
+    """One generator at one size; it is sent to other processes, so it has plain values only."""
 
     name: str
     family: str
@@ -35,12 +35,12 @@ class Case:
 
     @property
     def size(self) -> str:
-        """Width × height."""
+        """The size as width × height."""
         return f"{self.side[1]}×{self.side[0]}"
 
     @property
     def key(self) -> str:
-        """Equal for equal programs; fit for a folder's name."""
+        """A key that is equal for equal programs and valid as a folder's name."""
         return "-".join([self.family, *map(str, self.options.values()), *map(str, self.side)])
 
     @cached_property
@@ -50,7 +50,7 @@ class Case:
 
     @cached_property
     def interface(self) -> Interface:
-        """The family's, at this size alone."""
+        """The family's interface at this size alone."""
         interface = FAMILIES[self.family].interface(self.parsed)
         size = interface.size
         fixed = size if isinstance(size, FixedSize) else FixedSize(height=self.side[0], width=self.side[1])
@@ -99,7 +99,7 @@ TINY_CASES = (
 
 
 def build_net(case: Case) -> nn.Module:
-    """The public net on the CPU in eval mode, the same numbers every time, in every process of one torch.
+    """Build the public net on the CPU in eval mode, with the same weights in every process of one torch.
 
     Convolutions keep their input's scale (He et al. 2015); a partial convolution in naoto0804's layout divides by its
     window, so its weights are that much larger; batch norms get ordinary statistics; spectral norms their own vectors.
@@ -140,6 +140,6 @@ def _settle(module: nn.Module) -> None:
         module.weight.data.mul_(math.sqrt(out * math.prod(kernel) / reached))
     if isinstance(module, SpectralConv2d):
         u, v, matrix = module.weight_u.data, module.weight_v.data, module.weight_orig.data.flatten(1)
-        for _ in range(3):  # as the public hook: towards the largest singular value
+        for _ in range(3):  # as the public hook: converges to the largest singular value
             v.copy_(nn.functional.normalize(matrix.t() @ u, dim=0))
             u.copy_(nn.functional.normalize(matrix @ v, dim=0))

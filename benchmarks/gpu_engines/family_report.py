@@ -1,4 +1,4 @@
-"""What benchmarks/gpu_engines/families.py found: a row a generator, size and batch; as Markdown tables and as bars."""
+"""Reports of benchmarks/gpu_engines/families.py as Markdown tables and bars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Row:
-    """One generator at one size and batch; None where there was nothing to measure."""
+    """The measurement of one generator at one size and batch; None where nothing could be measured."""
 
     name: str
     size: str
@@ -28,12 +28,12 @@ class Row:
 
     @property
     def images_per_s(self) -> float | None:
-        """Compiled."""
+        """Images per second of the compiled form."""
         return None if self.compiled_ms is None else self.batch / self.compiled_ms * 1e3
 
 
 class Reference(NamedTuple):
-    """One H200, as measured before this project began: batch 1 in ms, batch 32 in images/s."""
+    """Earlier figures of one H200: batch 1 in ms, batch 32 in images/s."""
 
     graph_ms: float
     compiled_ms: float
@@ -52,7 +52,7 @@ _COLOURS = {1: "#9ecae1", 8: "#4292c6", 32: "#08519c"}
 
 
 def as_markdown(rows: Sequence[Row], facts: Mapping[str, object]) -> str:
-    """Host, all rows, and the comparison with the reference figures."""
+    """Format the host, all rows, and the comparison with the reference figures."""
     host = ", ".join(f"{name} {value}" for name, value in facts.items())
     head = "| generator | size | batch | eager ms | eager, graph ms | compiled ms | images/s | PSNR dB | compile s |"
     lines = ["", host, "", head, "|---|---|---|---|---|---|---|---|---|", *map(_line, rows)]
@@ -82,7 +82,7 @@ def _ms(value: float | None) -> str:
 
 
 def _against_reference(row: Row) -> str:
-    """Both forms at batch 1 in ms and at batch 32 in images/s; ratios above 1 are faster than the reference."""
+    """Format both forms at batch 1 in ms and batch 32 in images/s; ratios above 1 are faster than the reference."""
     stated = REFERENCE.get((row.name.removesuffix(_REPEATED), row.size))
     if stated is None or row.batch not in (1, 32) or row.graph_ms is None or row.compiled_ms is None:
         return ""
@@ -99,9 +99,9 @@ def _against_reference(row: Row) -> str:
 
 
 def save_plot(rows: Sequence[Row], path: Path, title: str) -> str:
-    """Compiled images/s as bars, a colour a batch; what was done, in words."""
+    """Plot compiled images/s as bars, a colour per batch size; returns a message for people."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 -- the tables do without
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 -- the tables need no matplotlib
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
         return f"no picture: {error}; pip install matplotlib"

@@ -1,4 +1,4 @@
-"""Draws docker/grafana's dashboard from the data of a running Prometheus, for a look without Grafana.
+"""Draws docker/grafana's dashboard from a running Prometheus, without Grafana.
 
     .venv/bin/python -m benchmarks.harness.dashboard --prometheus http://127.0.0.1:9090 --minutes 10 -o dashboard.png
 
@@ -29,7 +29,7 @@ Series = list[dict[str, Any]]
 
 
 def query(prometheus: str, expression: str, minutes: float) -> Series:
-    """A panel's query over the last minutes, with Grafana's variables filled in."""
+    """Run a panel's query over the last minutes, with Grafana's variables replaced."""
     for variable, value in (("$__rate_interval", "30s"), ("$instance", ".*"), ("$stage", STAGE)):
         expression = expression.replace(variable, value)
     now = time.time()
@@ -41,20 +41,20 @@ def query(prometheus: str, expression: str, minutes: float) -> Series:
 
 
 def points(series: dict[str, Any]) -> tuple[list[datetime], list[float]]:
-    """Times and values."""
+    """Return the times and values of a series."""
     times = [datetime.fromtimestamp(at, timezone.utc) for at, _ in series["values"]]
     return times, [float(value) for _, value in series["values"]]
 
 
 def name_of(series: dict[str, Any], legend: str) -> str:
-    """The legend's format, filled in."""
+    """Fill in the legend's format."""
     for label, value in series["metric"].items():
         legend = legend.replace("{{" + label + "}}", value)
     return legend
 
 
 def draw_lines(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
-    """Lines, or a stack of areas."""
+    """Draw lines, or a stack of areas."""
     stacked = "stacking" in panel["fieldConfig"]["defaults"].get("custom", {})
     labelled = [
         (name_of(series, target["legendFormat"]), points(series))
@@ -74,7 +74,7 @@ def draw_lines(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
 
 
 def draw_heatmap(axes: Axes, result: Series) -> None:
-    """Buckets over time; Prometheus' are cumulative, so each is drawn less the one below it."""
+    """Draw buckets over time; Prometheus' buckets are cumulative, so the one below is subtracted."""
     result = sorted(result, key=lambda series: float(series["metric"]["le"]))
     times = points(max(result, key=lambda series: len(series["values"])))[0]
     rows = np.array([[dict(zip(*points(series), strict=True)).get(at, 0.0) for at in times] for series in result])
@@ -89,7 +89,7 @@ def draw_heatmap(axes: Axes, result: Series) -> None:
 
 
 def draw(axes: Axes, panel: dict[str, Any], found: list[Series]) -> None:
-    """One panel, or that it has no data."""
+    """Draw one panel, or a note that it has no data."""
     unit = panel["fieldConfig"]["defaults"].get("unit") or panel["options"]["yAxis"]["unit"]
     axes.set_title(f"{panel['title'].replace('$stage', STAGE)}  [{unit}]", fontsize=7, loc="left")
     axes.tick_params(labelsize=5)

@@ -1,4 +1,4 @@
-"""The pictures that benchmarks send, and models of the fake engine that they are sent to."""
+"""The pictures that benchmarks send, and models for the fake engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PHOTOS = ROOT / "models/photos"
 
 
 def photo_and_mask(side: int) -> tuple[bytes, bytes]:
-    """A photograph as JPEG and a mask with three holes as PNG, both `side` pixels square."""
+    """Make a photograph as JPEG and a mask with three holes as PNG, both `side` pixels square."""
     photo, mask = io.BytesIO(), io.BytesIO()
     Image.open(PHOTO).convert("RGB").resize((side, side)).save(photo, "JPEG", quality=92)
     holes = Image.new("L", (side, side))
@@ -30,7 +30,7 @@ def photo_and_mask(side: int) -> tuple[bytes, bytes]:
 
 
 def inpaint_body(side: int, **fields: str) -> tuple[str, bytes]:
-    """Content type and body of an inpaint of `side`² with a JPEG reply; whole pictures, so that each is one tile."""
+    """Return content type and body of an inpaint of `side`² with a JPEG reply, computed as one tile."""
     photo, mask = photo_and_mask(side)
     chosen = {"format": "jpeg", "strategy": "whole", **fields}
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, chosen)
@@ -38,7 +38,7 @@ def inpaint_body(side: int, **fields: str) -> tuple[str, bytes]:
 
 
 def translate_body(side: int, **fields: str) -> tuple[str, bytes]:
-    """Content type and body of a translation of `side`² with a JPEG reply."""
+    """Return content type and body of a translation of `side`² with a JPEG reply."""
     payload = encode("/v1/translate", {"image": photo_and_mask(side)[0]}, {"format": "jpeg", **fields})
     return payload.content_type, payload.body
 
@@ -48,7 +48,7 @@ BODIES: dict[str, Callable[..., tuple[str, bytes]]] = {"inpaint": inpaint_body, 
 
 
 def write_fake_models(models: Path, sides: tuple[int, ...] = (64,), max_batch: int = 8) -> None:
-    """`photos` (inpaint) and `facades` (translate), which only the fake engine can run: manifests, no weights."""
+    """Write `photos` (inpaint) and `facades` (translate) as manifests without weights, for the fake engine."""
     pixels = ["batch", 3, "height", "width"]
     image = {"name": "image", "dtype": "float32", "shape": pixels}
     mask = {"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]}

@@ -1,4 +1,4 @@
-"""A collector: takes OTLP over HTTP on loopback and keeps the spans.
+"""An OTLP receiver over HTTP on loopback that keeps the spans.
 
 It costs the machine little while it is sent to, because a benchmark charges what it costs to who sends: connections
 stay open, as real ones let them, and what came is decoded when somebody asks for it.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OtlpReceiver(ThreadingHTTPServer):
-    """Use as a context; `cpu_s` is the processor time that it took to receive."""
+    """A receiver, used as a context manager; `cpu_s` is the CPU time that it spent on receiving."""
 
     daemon_threads = True
 
@@ -40,7 +40,7 @@ class OtlpReceiver(ThreadingHTTPServer):
 
     @property
     def spans(self) -> list[Span]:
-        """All that came, in order."""
+        """Return all spans in the order of arrival."""
         while self._decoded < len(self.bodies):
             request = ExportTraceServiceRequest.FromString(self.bodies[self._decoded])
             self._decoded += 1
@@ -50,7 +50,7 @@ class OtlpReceiver(ThreadingHTTPServer):
         return self._spans
 
     def of_trace(self, trace_id: str) -> dict[str, Span]:
-        """The spans of one trace by name; the last where several have the same."""
+        """Return the spans of one trace by name; the last of those with the same name."""
         return {span.name: span for span in self.spans if span.trace_id.hex() == trace_id}
 
     def __enter__(self) -> OtlpReceiver:
@@ -85,4 +85,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- as its base names it
-        """Not a line a request."""
+        """Print no line for each request."""

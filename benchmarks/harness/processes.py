@@ -1,4 +1,4 @@
-"""Starting and stopping servers to be measured: Retouch and its peers, as their users run them."""
+"""Starts and stops the servers under test: Retouch and its peers, as their users run them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Server:
             with contextlib.suppress(OSError):
                 if await probe(client):
                     client.close()
-                    await asyncio.sleep(0)  # it is closed in the loop's next round
+                    await asyncio.sleep(0)  # the connection closes in the loop's next round
                     return
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
@@ -45,7 +45,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -53,7 +53,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], port: int, log: Path, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a server in a process group of its own; it and whatever it started are ended afterwards."""
+    """Run a server in a process group of its own, which is ended with all its children afterwards."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command, env={**os.environ, **(environ or {})}, stdout=file, stderr=file, cwd=ROOT, start_new_session=True
@@ -64,7 +64,7 @@ def started(command: Sequence[str], port: int, log: Path, environ: Mapping[str, 
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(15)
-        with contextlib.suppress(ProcessLookupError):  # peers leave children behind
+        with contextlib.suppress(ProcessLookupError):  # some peers leave children behind
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -77,7 +77,7 @@ def retouch(
     command: Sequence[str] = ("-m", "retouch", "serve"),
     **settings: object,
 ) -> Iterator[Server]:
-    """`retouch serve` on a free port, saving on; with the shipped models, or with a fake one of that batch time."""
+    """Run `retouch serve` on a free port, saving on, with the shipped models or a fake one of that batch time."""
     port = free_port()
     chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", **settings}
     if fake_batch_ms is not None:
@@ -89,5 +89,5 @@ def retouch(
 
 
 async def retouch_is_ready(client: Client) -> bool:
-    """Whether /readyz answers 200."""
+    """Return whether /readyz answers 200."""
     return (await client.get("/readyz")).status == 200

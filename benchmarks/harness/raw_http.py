@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client that costs little: the driver shares the machine with what it measures.
+"""An HTTP/1.1 client that uses little CPU, because it shares the machine with the server under test.
 
 One connection carries one request at a time and is kept for the next; there is no limit on how many there are. It knows
 how to hang up, to stall and to send slowly, which well-behaved clients do not.
@@ -15,7 +15,7 @@ import httptools
 
 
 class Reply(NamedTuple):
-    """What came back; status 0 where the connection ended without a whole reply."""
+    """A reply; status 0 if the connection ended without a whole reply."""
 
     status: int
     headers: dict[str, str]
@@ -24,14 +24,14 @@ class Reply(NamedTuple):
 
     @property
     def code(self) -> str:
-        """Of a problem, or what went wrong."""
+        """The code of a problem reply, or the reason why there is no reply."""
         if self.why:
             return self.why
         return self.body.partition(b'"code":"')[2].partition(b'"')[0].decode() if self.status >= 400 else ""
 
 
 def encode(path: str, content_type: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-    """A whole POST, ready to be sent."""
+    """Encode a whole POST request."""
     extra = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\n"
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._finish(reply)
 
     def begin(self) -> asyncio.Future[Reply]:
-        """Expect a reply to what is written from now on."""
+        """Expect a reply to the bytes that are written from now on."""
         self._reply = asyncio.get_running_loop().create_future()
         if not self.open:
             self._finish(Reply(0, {}, b"", "disconnected"))
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Sends to one address with as many connections as it takes; never raises because of the server.
+    """A client for one address without a limit on connections; never raises because of the server.
 
     Args:
         host: of the server.
@@ -115,11 +115,11 @@ class Client:
 
     @property
     def surplus(self) -> int:
-        """Replies beyond one for each request, on connections that are still there."""
+        """Replies in excess of one for each request, on open connections."""
         return sum(connection.surplus for connection in self._all)
 
     async def connection(self, *, fresh: bool = False) -> Connection:
-        """An idle connection, or a new one.
+        """Return an idle connection, or a new one.
 
         Raises:
             OSError: the server cannot be reached.
@@ -134,12 +134,12 @@ class Client:
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Keep it for the next request."""
+        """Keep a connection for the next request."""
         if connection.open:
             self._idle.append(connection)
 
     async def send(self, request: bytes) -> Reply:
-        """Send a request and wait for its reply; cancelling it hangs up."""
+        """Send a request and wait for its reply; cancelling it disconnects."""
         try:
             connection = await self.connection()
         except OSError as error:
@@ -155,11 +155,11 @@ class Client:
         return answered
 
     async def get(self, path: str) -> Reply:
-        """GET a path."""
+        """Send a GET request."""
         return await self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close idle connections."""
         for connection in self._idle:
             connection.transport.close()
         self._idle.clear()

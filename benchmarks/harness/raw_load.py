@@ -1,4 +1,4 @@
-"""A load generator of several processes, so that it is not the limit: keep-alive sockets, bodies that were made before.
+"""A load generator of several processes, so that it is not the bottleneck: keep-alive, pre-encoded bodies.
 
 Closed loop (each connection sends as soon as it is answered) for throughput; open loop (requests fall due at random
 moments and are timed from then) for latency.
@@ -21,7 +21,7 @@ from benchmarks.harness.raw_http import Client
 
 @dataclass(frozen=True)
 class Target:
-    """Where to, and what."""
+    """The server, the request and the load."""
 
     port: int
     request: bytes
@@ -33,7 +33,7 @@ class Target:
 
 @dataclass
 class Answers:
-    """What came back."""
+    """The counts and latencies of the replies."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Answers:
 
     @property
     def per_s(self) -> float:
-        """Good answers a second."""
+        """Good replies per second."""
         return self.statuses[200] / self.seconds
 
     @property
@@ -66,7 +66,7 @@ class Answers:
 
 @dataclass
 class _Driver:
-    """One process's part."""
+    """The load of one process."""
 
     target: Target
     connections: int
@@ -127,7 +127,7 @@ def _process(driver: _Driver, pipe: Pipe) -> None:
 
 
 def drive(target: Target, seconds: float, rate: float | None = None) -> Answers:
-    """Drive a server; `rate` requests a second in an open loop, or a closed loop where it is None."""
+    """Load a server in an open loop of `rate` requests per second, or in a closed loop if it is None."""
     context, pipes, processes = multiprocessing.get_context("spawn"), [], []
     for _ in range(target.processes):
         ours, theirs = context.Pipe(duplex=False)

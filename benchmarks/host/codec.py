@@ -1,4 +1,4 @@
-"""Which library decodes and encodes what: milliseconds and bytes for Pillow, OpenCV, simplejpeg and this service.
+"""Compares Pillow, OpenCV, simplejpeg and this service at decoding and encoding: milliseconds and bytes.
 
     python -m benchmarks.host.codec [--quick]
 
@@ -34,7 +34,7 @@ Result = tuple[float, int]
 
 
 def mosaic(height: int, width: int) -> Pixels:
-    """Photographs side by side, mirrored, each a little brighter or darker, so that no two places are equal."""
+    """Tile a picture with photographs, mirrored and with varied brightness, so that no two parts are equal."""
     random = np.random.default_rng(0)
     photos = [np.asarray(Image.open(DATA / name))[:340] for name in ("skirt.jpg", "crocs.jpg", "dress.jpg")]
 
@@ -47,7 +47,7 @@ def mosaic(height: int, width: int) -> Pixels:
 
 
 def timed(work: Callable[[], Any], runs: int) -> float:
-    """Milliseconds of the fastest of `runs` runs: other work on the machine only ever adds to it."""
+    """Return the milliseconds of the fastest of `runs` runs: other work on the machine only adds to it."""
     work()
     samples = []
     for _ in range(runs):
@@ -58,20 +58,20 @@ def timed(work: Callable[[], Any], runs: int) -> float:
 
 
 def pillow_file(pixels: Any, kind: str, **options: Any) -> bytes:
-    """A file that Pillow writes."""
+    """Encode a file with Pillow."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
 
 
 def opencv_file(pixels: Any, suffix: str, *options: int) -> bytes:
-    """A file that OpenCV writes, its change to BGR included."""
+    """Encode a file with OpenCV, including the conversion to BGR."""
     turned = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
     return bytes(cv2.imencode(suffix, turned, list(options))[1].data)
 
 
 def decoders(pixels: Pixels) -> dict[str, Callable[[], Any]]:
-    """Every way to decode, by name."""
+    """Return every decoder by name."""
     files = {
         "JPEG": pillow_file(pixels, "JPEG", quality=92),
         "PNG": pillow_file(pixels, "PNG"),
@@ -92,7 +92,7 @@ def decoders(pixels: Pixels) -> dict[str, Callable[[], Any]]:
 
 
 def encoders(pixels: Pixels) -> dict[str, Callable[[], bytes]]:
-    """Every way to encode, by name."""
+    """Return every encoder by name."""
     picture = Picture(pixels)
     level, strategy, filters = cv2.IMWRITE_PNG_COMPRESSION, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_FILTER
     found: dict[str, Callable[[], bytes]] = {
@@ -119,7 +119,7 @@ def encoders(pixels: Pixels) -> dict[str, Callable[[], bytes]]:
 
 
 def main() -> None:
-    """Print one table: a row for each way, a column pair for each size."""
+    """Print one table: a row for each codec, a pair of columns for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small pictures only")
     quick = parser.parse_args().quick

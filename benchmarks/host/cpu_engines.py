@@ -1,4 +1,6 @@
-"""Milliseconds per image of the CPU engines alone: `python -m benchmarks.host.cpu_engines [MODEL_DIR …] --threads 2`.
+"""Measures milliseconds per image of the CPU engines alone.
+
+    python -m benchmarks.host.cpu_engines [MODEL_DIR …] --threads 2
 
 Rows: OpenVINO with the latency hint (as shipped) and with the throughput hint and two requests in flight, one compile
 for all shapes against one for each, bf16 and fp32; and ONNX Runtime. The fastest of several runs counts.
@@ -21,7 +23,7 @@ from engines.onnxrt import OnnxRuntimeEngine
 
 
 def main() -> None:
-    """Print one line a model, precision, size and batch."""
+    """Print one line for each model, precision, size and batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", type=Path, default=[Path("models/photos/4"), Path("models/facades/2")])
     parser.add_argument("--threads", type=int, default=2)
@@ -42,7 +44,7 @@ def main() -> None:
 
 
 def fastest_s(run: Callable[[], object], runs: int) -> float:
-    """The shortest of `runs` calls, after one that is not counted."""
+    """Return the shortest time of `runs` calls, after a warm-up call."""
     run()
     seconds = []
     for _ in range(runs):
@@ -55,7 +57,7 @@ def fastest_s(run: Callable[[], object], runs: int) -> float:
 def variants(
     directory: Path, manifest: Manifest, feed: Feed, threads: int
 ) -> Iterator[tuple[str, int, Callable[[], object]]]:
-    """What to time: its name, how many images one call computes, and the call."""
+    """Yield the variants to time: name, images per call, and the call."""
     batch = len(next(iter(feed.values())))
     for precision in ("bf16", "f32"):
         yield precision, batch, _once(_compiled(directory, precision, "LATENCY", threads), feed)

@@ -75,7 +75,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
         )
         configure_logs(settings)
         with serving(settings) as with_port:
-            application.Direct = around  # type: ignore[assignment,misc]
+            application.Direct = around  # type: ignore[assignment]
             try:
                 with serving(settings) as without_port:
                     ports = {"with": with_port, "without": without_port}
@@ -89,7 +89,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
                             seen[name].append(cpu_us(connections[name], content_type, body, requests))
                     return seen
             finally:
-                application.Direct = short  # type: ignore[misc]
+                application.Direct = short
 
 
 def main() -> None:

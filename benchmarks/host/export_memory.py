@@ -1,4 +1,4 @@
-"""Peak memory and seconds of `retouch export` for generators at their full public width, each in a process of its own.
+"""Measures peak memory and time of `retouch export` for generators at full width, each in its own process.
 
     python -m benchmarks.host.export_memory [--only "pix2pixHD global" …] [--json export_memory.json]
 
@@ -24,8 +24,8 @@ _PARTS = {"EN": "prior.EN.", "DE": "prior.DE.", "PDGAN": "PDGAN."}
 
 
 def write_checkpoints(name: str, folder: Path) -> list[Path]:
-    """The public files of one case; runs in a child, so that its memory is not counted."""
-    import torch  # noqa: PLC0415 -- the parent needs none
+    """Write the public files of one case; runs in a child process, so that its memory is not counted."""
+    import torch  # noqa: PLC0415 -- the parent process does not need it
 
     from benchmarks.gpu_engines.family_cases import CASES, build_net  # noqa: PLC0415 -- loads torch
 
@@ -41,7 +41,7 @@ def write_checkpoints(name: str, folder: Path) -> list[Path]:
 
 
 def export(files: list[Path], output: Path) -> dict[str, Any]:
-    """Seconds, the peak in GB, and the worst parity of each graph."""
+    """Export; returns seconds, peak memory in GB, and the worst parity of each graph."""
     retouch = Path(sys.executable).with_name("retouch")
     started = time.perf_counter()
     child = subprocess.Popen([retouch, "export", *files, "--name", "full", "--output", output, "--json"], stdout=-1)

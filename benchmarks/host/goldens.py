@@ -1,4 +1,4 @@
-"""The exported graphs of partial convolution and pix2pix against what the public code gave.
+"""Compares exported graphs of partial convolution and pix2pix with reference outputs of the public code.
 
 Run `.venv/bin/python -m benchmarks.host.goldens SHARED`, SHARED with `golden/` and `checkpoints/`. It prints
 the largest difference of torch and of the FP32 graph on the golden's own scale, and the PSNR of the FP16 graph (peak:
@@ -7,8 +7,8 @@ the range of outputs).
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from export.checkpoint import load_strictly, read_checkpoint
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.parity import onnx_backend, torch_backend
 from export.recognition import recognise
@@ -31,13 +31,15 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def batched(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """N×C×H×W from C×H×W or the same."""
+    """Add the batch dimension to C×H×W if it is missing."""
     return np.ascontiguousarray(array if array.ndim == 4 else array[None], np.float32)
 
 
 def main() -> None:
-    """Print one row a golden."""
-    shared = Path(sys.argv[1])
+    """Print one row for each reference output."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, help="folder with the public checkpoints and golden/")
+    shared = parser.parse_args().shared
     print(f"{'golden':40}{'torch':>10}{'ONNX FP32':>11}{'FP16 dB':>9}")
     for name, file in CASES.items():
         golden = {key: batched(value) for key, value in np.load(shared / f"golden/{name}.npz").items()}
@@ -46,7 +48,7 @@ def main() -> None:
             net = found.family.build(found.options)
         load_strictly(net, found.family.translate(found.state, found.options).state)
         interface, lowered = found.family.interface(found.options), found.family.lower(net, found.options)
-        signed = "mask" not in golden  # pix2pix goldens are in [-1, 1], the contract is [0, 1]
+        signed = "mask" not in golden  # pix2pix references are in [-1, 1], the tensor contract is [0, 1]
         feed = {"image": (golden["image"] + 1) / 2 if signed else golden["image"]}
         if not signed:
             feed["mask"] = golden["mask"][:, :1]
@@ -54,7 +56,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             graphs = {"fp32": Path(folder, "fp32.onnx"), "fp16": Path(folder, "fp16.onnx")}
             write_graph(lowered, interface, graphs["fp32"])
-            write_graph(halved(lowered), interface, graphs["fp16"])
+            write_graph(to_half(lowered), interface, graphs["fp16"])
             backends = {key: onnx_backend(path) for key, path in graphs.items()}
             backends["torch"] = torch_backend(found.family.wrap(net, found.options).eval())
             outputs = {key: run(feed) * scale - (scale - 1) for key, run in backends.items()}

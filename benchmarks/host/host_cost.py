@@ -1,4 +1,4 @@
-"""What a picture costs the host, stage by stage: CPU time, the interpreter's lock, memory; what a process can reach.
+"""Measures the host's cost of a picture by stage (CPU time, GIL, memory) and the throughput of one process.
 
     .venv/bin/python -m benchmarks.host.host_cost [--side 256 512 1024] [--pictures 200] [--threads 16] [--json FILE]
 
@@ -61,7 +61,7 @@ PROBE = "RETOUCH_GIL_PROBE"
 
 @dataclass(frozen=True)
 class Row:
-    """A stage, per picture. held_ms, handed_over: of the interpreter's lock; None where nobody counted."""
+    """The cost of a stage per picture. held_ms, handed_over: time and releases of the GIL; None if not counted."""
 
     side: int
     stage: str
@@ -76,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Upload:
-    """A picture and its mask, encoded, `side` pixels square."""
+    """An encoded picture and its mask, `side` pixels square."""
 
     side: int
     image: bytes
@@ -84,11 +84,11 @@ class Upload:
 
 
 class Probe:
-    """Reads gil_probe.c's counters."""
+    """Reads the counters of gil_probe.c."""
 
     def __init__(self) -> None:
         path = os.environ.get(PROBE)
-        self._library = ctypes.PyDLL(path) if path else None  # PyDLL: asking does not give the lock up
+        self._library = ctypes.PyDLL(path) if path else None  # PyDLL, so that reading does not release the GIL
         if self._library:
             self._library.probe_held_s.restype = ctypes.c_double
             self._library.probe_drops.restype = ctypes.c_long
@@ -98,14 +98,14 @@ class Probe:
             self._library.probe_start()
 
     def read(self, pictures: int) -> tuple[float | None, float | None]:
-        """Milliseconds held and times given up since `start`, each per picture."""
+        """Return milliseconds held and releases of the GIL since `start`, each per picture."""
         if not self._library:
             return None, None
         return self._library.probe_held_s() * 1e3 / pictures, self._library.probe_drops() / pictures
 
 
 def preloaded() -> None:
-    """Start this program again with the probe, where there is a compiler; CPython from 3.14 on is not known to it."""
+    """Start this program again with the probe, if there is a compiler; CPython 3.14 and later are not supported."""
     compiler = shutil.which("cc")
     if os.environ.get(PROBE) or compiler is None or sys.version_info >= (3, 14):
         return
@@ -118,7 +118,7 @@ def preloaded() -> None:
 
 
 def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
-    """What happens to one picture on the way through, by name, each with what the stages before it gave."""
+    """Return the stages of one picture by name, each with the results of the stages before it."""
     image, mask = upload.image, upload.mask
     picture = codec.decode(image, max_pixels=MAX_PIXELS)
     hole = codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS)
@@ -152,7 +152,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
 
 
 def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, probe: Probe) -> Row:
-    """One stage, on this thread: the cheapest of several parts, as other work on the machine only ever adds to it."""
+    """Measure one stage on this thread: the fastest of several parts, as other work on the machine only adds to it."""
     each = max(1, pictures // _PARTS)
     parts = []
     for _ in range(_PARTS):
@@ -171,7 +171,7 @@ def measured(side: int, stage: str, work: Callable[[], Any], pictures: int, prob
 
 @dataclass
 class FreeDevice(Device):
-    """Answers with what came in, copied in and out as a GPU's slots are, and computes nothing."""
+    """A device that returns its input, copied in and out like a GPU's buffers, and computes nothing."""
 
     _staged: dict[Any, np.ndarray] = field(default_factory=dict)
 
@@ -187,11 +187,11 @@ class FreeDevice(Device):
         return ticket.tiles
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to free."""
 
 
 async def served(upload: Upload, folder: Path, options: argparse.Namespace, probe: Probe, *, save: bool) -> Row:
-    """The pipeline as it serves, without HTTP."""
+    """Measure the pipeline as it serves, without HTTP."""
     settings = Settings.model_validate(
         {
             "models_dir": folder / "models",
@@ -220,7 +220,7 @@ async def served(upload: Upload, folder: Path, options: argparse.Namespace, prob
 
 
 async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bool) -> None:
-    """All answered, four batches of them inside at a time."""
+    """Send all pictures, four batches of them at a time."""
     room = asyncio.Semaphore(4 * BATCH)
 
     async def one(number: int) -> None:
@@ -234,7 +234,7 @@ async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bo
 
 
 def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
-    """All rows of one size."""
+    """Measure all rows of one size."""
     upload = Upload(side, *photo_and_mask(side))
     with TemporaryDirectory(prefix="retouch-bench-") as name:
         folder = Path(name)
@@ -248,7 +248,7 @@ def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
 
 
 def print_rows(rows: Sequence[Row]) -> None:
-    """A table for each size."""
+    """Print a table for each size."""
     for side in dict.fromkeys(row.side for row in rows):
         columns = ("CPU ms", "held ms", "handed over", "peak MiB", "event loop ms", "images/s here", "at most")
         table = Table(f"{side}²", title_justify="left")
@@ -273,7 +273,7 @@ def main() -> None:
     options = parser.parse_args()
     preloaded()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    cv2.setNumThreads(1)  # as the service does, and the next line
+    cv2.setNumThreads(1)  # as the service does; the next line too
     keep_freed_memory()
     probe, rows = Probe(), []
     for side in options.side:

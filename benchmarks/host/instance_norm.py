@@ -1,4 +1,4 @@
-"""Instance norm in a graph, as one operator and as export writes it: ms and distance from torch in FP64, on a CPU.
+"""Compares instance norm as one ONNX operator and as export writes it: ms and error against FP64, on a CPU.
 
     python -m benchmarks.host.instance_norm [--ngf 64] [--side 256] [--runs 15] [--json instance_norm.json]
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from export.generators import FAMILIES
-from export.lowering import InstanceNorm32, halved
+from export.lowering import InstanceNorm32, to_half
 from export.onnx_graph import write_graph
 
 FORMS, PRECISIONS, ENGINES = ("operator", "as exported"), ("fp32", "fp16"), ("onnxrt", "openvino")
@@ -39,13 +39,13 @@ class Operator(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape and type."""
+        """Map N×C×H×W to the same shape and type."""
         norm = self.norm
         return nn.functional.instance_norm(x.float(), weight=norm.weight, bias=norm.bias, eps=norm.eps).to(x.dtype)
 
 
 def with_operators(net: nn.Module) -> nn.Module:
-    """The lowered net with every norm as one operator, in place."""
+    """Replace every norm of the lowered net by one operator, in place."""
     for parent in list(net.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, InstanceNorm32):
@@ -54,19 +54,19 @@ def with_operators(net: nn.Module) -> nn.Module:
 
 
 def write_graphs(net: nn.Module, options: Any, folder: Path) -> dict[tuple[str, str], Path]:
-    """By form and precision."""
+    """Write the graphs, by form and precision."""
     family, paths = FAMILIES["pix2pix"], {}
     for form in FORMS:
         for precision in PRECISIONS:
             lowered = family.lower(net, options)
             lowered = lowered if form == "as exported" else with_operators(lowered)
             path = paths[form, precision] = folder / f"{form}-{precision}.onnx"
-            write_graph(halved(lowered) if precision == "fp16" else lowered, family.interface(options), path)
+            write_graph(to_half(lowered) if precision == "fp16" else lowered, family.interface(options), path)
     return paths
 
 
 def opened(engine: str, path: Path, precision: str) -> Run:
-    """The graph in an engine, as the service runs it."""
+    """Open the graph in an engine as the service does."""
     if engine == "onnxrt":
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -78,7 +78,7 @@ def opened(engine: str, path: Path, precision: str) -> Run:
 
 
 def pictures(side: int) -> dict[str, np.ndarray]:
-    """Noise, and rectangles of one colour on another."""
+    """Make noise, and a picture of flat rectangles."""
     noise = np.random.default_rng(0).random((1, 3, side, side), np.float32)
     flat = np.full_like(noise, 0.3)
     flat[:, :, side // 3 : side // 2, side // 4 :] = 0.8
@@ -87,7 +87,7 @@ def pictures(side: int) -> dict[str, np.ndarray]:
 
 
 def timed(run: Run, image: np.ndarray) -> float:
-    """Milliseconds of one run."""
+    """Return the milliseconds of one run."""
     started = time.perf_counter()
     run(image)
     return (time.perf_counter() - started) * 1e3

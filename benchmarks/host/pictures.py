@@ -1,10 +1,11 @@
-"""The pictures in the README, made by the shipped models through `retouch` without a server, and the contact sheet.
+"""Makes the README's pictures and the contact sheet with the shipped models, through `retouch` without a server.
 
 Run it as `.venv/bin/python -m benchmarks.host.pictures`. All are made from the CC0 photographs in tests/data.
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -24,13 +25,13 @@ STROKES = {
 
 
 def retouch(*arguments: str | Path) -> None:
-    """Run the command of this environment."""
+    """Run the `retouch` command of this environment."""
     command = [Path(sys.executable).with_name("retouch"), *arguments]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def draw_mask(size: tuple[int, int], strokes: list[tuple[tuple[int, int], ...]]) -> Image.Image:
-    """White brush strokes on black."""
+    """Draw white brush strokes on black."""
     mask = Image.new("L", size)
     draw = ImageDraw.Draw(mask)
     for stroke in strokes:
@@ -39,7 +40,7 @@ def draw_mask(size: tuple[int, int], strokes: list[tuple[tuple[int, int], ...]])
 
 
 def beside(images: list[Image.Image]) -> Image.Image:
-    """Images of one height in a row, on white."""
+    """Join images of the same height in a row, on white."""
     width = sum(image.width + GAP for image in images) - GAP
     sheet = Image.new("RGB", (width, images[0].height), "white")
     left = 0
@@ -50,7 +51,7 @@ def beside(images: list[Image.Image]) -> Image.Image:
 
 
 def contact_sheet() -> None:
-    """What `evaluate` shows of the newest photos model: input, model, Telea, truth."""
+    """Make the contact sheet of the newest photos model with `evaluate`: input, model, Telea, truth."""
     newest = max((ROOT / "models/photos").iterdir(), key=lambda path: int(path.name))
     with tempfile.TemporaryDirectory() as folder:
         for path in DATA.glob("*.jpg"):  # masks and labels are PNG
@@ -62,6 +63,7 @@ def contact_sheet() -> None:
 
 def main() -> None:
     """Make all pictures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     OUTPUT.mkdir(exist_ok=True)
     contact_sheet()
     with tempfile.TemporaryDirectory() as folder:

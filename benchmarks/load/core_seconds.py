@@ -1,4 +1,4 @@
-"""Which processes of a server keep the cores busy while it is driven."""
+"""Measures which processes of a server use the cores under load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Snapshot = Counter[str]
 
 
 def snapshot(server: int, engine_processes: int, front_ends: int) -> Snapshot:
-    """Of a server by its process id; all in one process where it has no front ends."""
+    """Return the CPU seconds by process kind of a server, by its process id."""
     parent = psutil.Process(server)
     seconds: Snapshot = Counter()
     if not front_ends:
@@ -56,11 +56,11 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._ended.wait(_EVERY_S):
-            with suppress(psutil.Error):  # a process that ended just now
+            with suppress(psutil.Error):  # the process may have ended just now
                 self._taken.append((time.monotonic(), self.take()))
 
     def cores(self, last_s: float) -> dict[str, float]:
-        """Cores that were busy in the last so many seconds of the block: before, a client may have been starting."""
+        """Return the cores in use in the last `last_s` seconds; earlier, clients may have been starting."""
         if len(self._taken) < 2:
             return {}
         end, after = self._taken[-1]

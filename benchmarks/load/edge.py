@@ -1,4 +1,4 @@
-"""How normal requests fare beside crowds that waste connections: nobody, idle ones, slow headers, oversized headers.
+"""Measures normal requests beside many wasteful connections: none, idle, slow headers, oversized headers.
 
     .venv/bin/python -m benchmarks.load.edge [--connections 1000] [--rounds 5] [--seconds 6] [--json FILE]
 
@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.harness.inputs import photo_and_mask
 from benchmarks.harness.processes import retouch, retouch_is_ready
-from retouch.bench.load import Loop, Observation, allow_open_files, run_fast
+from retouch.bench.load import LoadGenerator, Observation, raise_open_file_limit, run_on_uvloop
 from retouch.bench.schedule import poisson_due_times
 from retouch.bench.sender import encode, open_sender
 
@@ -38,7 +38,7 @@ _HEAD = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 
 
 async def _one_of_the_crowd(kind: str, host: str, port: int, come: Callable[[], None]) -> None:
-    """One connection after the other, each as wasteful as its kind; ends with the process."""
+    """Open one wasteful connection after another; ends with the process."""
     while True:
         reader, writer = await asyncio.open_connection(host, port)
         come()
@@ -60,7 +60,7 @@ async def _one_of_the_crowd(kind: str, host: str, port: int, come: Callable[[], 
 
 
 async def be_a_crowd(kind: str, connections: int, url: str) -> None:
-    """Hold the connections until killed; say so when all have come."""
+    """Hold the connections until killed; prints a line when all are open."""
     parts, arrivals = urlsplit(url), itertools.count(1)
 
     def come() -> None:
@@ -76,7 +76,7 @@ async def be_a_crowd(kind: str, connections: int, url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
-    """A crowd in a process of its own, so that the driver's clock does not suffer from it."""
+    """Run the wasteful connections in a process of their own, so that they do not disturb the load generator."""
     if kind == "nobody":
         yield
         return
@@ -95,33 +95,33 @@ async def crowd(kind: str, connections: int, url: str) -> AsyncIterator[None]:
     try:
         assert process.stdout is not None
         await process.stdout.readline()
-        await asyncio.sleep(1)  # their first requests are answered
+        await asyncio.sleep(1)  # waits for the replies to their first requests
         yield
     finally:
         process.kill()
         await process.wait()
-        await asyncio.sleep(2)  # to be forgotten
+        await asyncio.sleep(2)  # waits until the server has forgotten them
 
 
 async def measure(url: str, rounds: int, seconds: float, connections: int) -> dict[str, dict[str, Any]]:
-    """Latencies of normal requests beside each crowd, in ms."""
+    """Measure latencies of normal requests beside each kind of connections, in ms."""
     photo, mask = photo_and_mask(256)
     payload = encode("/v1/inpaint", {"image": photo, "mask": mask}, {"format": "jpeg", "save": "false"})
     seen: dict[str, list[Observation]] = {kind: [] for kind in CROWDS}
     async with open_sender(url) as sender:
         for number in range(rounds):
             for kind in CROWDS:
-                loop = Loop(sender, [payload], time.perf_counter, asyncio.sleep, seen[kind].append, 30.0)
+                loop = LoadGenerator(sender, [payload], time.perf_counter, asyncio.sleep, seen[kind].append, 30.0)
                 async with crowd(kind, connections, url):
                     await loop.open_loop(poisson_due_times(RATE_PER_S, seconds, random.Random(number)))
     return {kind: summary(observations) for kind, observations in seen.items()}
 
 
 def summary(observations: list[Observation]) -> dict[str, Any]:
-    """Percentiles from when a request was due."""
+    """Return latency percentiles from the due time."""
     times_ms = [(one.done_s - one.due_s) * 1e3 for one in observations]
     p50, p99 = np.percentile(times_ms, [50, 99])
-    failed = sum(one.answer.status != 200 for one in observations)
+    failed = sum(one.reply.status != 200 for one in observations)
     return {"requests": len(times_ms), "failed": failed, "p50_ms": float(p50), "p99_ms": float(p99)}
 
 
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--be", choices=CROWDS, help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    allow_open_files()
+    raise_open_file_limit()
     if asked.be:
         asyncio.run(be_a_crowd(asked.be, asked.connections, asked.url))
         return
@@ -143,7 +143,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
         asyncio.run(server.until_ready(retouch_is_ready))
         url = f"http://127.0.0.1:{server.port}"
-        result = run_fast(measure(url, asked.rounds, asked.seconds, asked.connections))
+        result = run_on_uvloop(measure(url, asked.rounds, asked.seconds, asked.connections))
     for row in result.values():
         row["p99_ratio"] = row["p99_ms"] / result["nobody"]["p99_ms"]
     print(f"{RATE_PER_S:g} inpaints/s beside {asked.connections} connections\n")

@@ -1,4 +1,4 @@
-"""How many images a second go through HTTP with all in one process, and with front-end processes of their own.
+"""Measures images per second over HTTP, with a single process and with front-end processes.
 
     .venv/bin/python -m benchmarks.load.front_ends --engine fake --fake-batch-ms 8 --side 64
     .venv/bin/python -m benchmarks.load.front_ends --side 256                       # models/photos
@@ -41,7 +41,7 @@ from benchmarks.load.load_options import load_parser
 
 @dataclass
 class Row:
-    """A server, and what it was measured at."""
+    """A server and its measurements."""
 
     workers: int
     engine_processes: int
@@ -55,7 +55,7 @@ class Row:
     total: Answers = field(default_factory=Answers)
 
     def measure(self, seconds: float) -> None:
-        """One round."""
+        """Measure one round."""
         with Sampler(partial(snapshot, self.server.process.pid, self.engine_processes, self.workers)) as sampler:
             answers = drive(self.target, seconds)
         self.cores.append({**sampler.cores(0.8 * seconds), "client": answers.cpu_s / seconds})
@@ -63,7 +63,7 @@ class Row:
         self.total.add(answers)
 
     def report(self, seconds: float, load: float) -> dict[str, Any]:
-        """The figures; at that load too, unless it is 0."""
+        """Return the figures, also at `load` unless it is 0."""
         per_s = statistics.median(self.per_s)
         cores = {kind: statistics.median(one.get(kind, 0.0) for one in self.cores) for kind in self.cores[0]}
         facts: dict[str, Any] = {
@@ -126,7 +126,7 @@ def until_ready(rows: Sequence[Row]) -> None:
 
 
 async def all_are_ready(server: Server, front_ends: int) -> bool:
-    """Whether many fresh connections in a row find a front end that is ready."""
+    """Return whether many new connections in a row reach a ready front end."""
     for _ in range(4 * front_ends):
         client = Client("127.0.0.1", server.port)
         status = (await client.get("/readyz")).status
@@ -137,7 +137,7 @@ async def all_are_ready(server: Server, front_ends: int) -> bool:
 
 
 def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
-    """Images a second of the engine, in a process of its own."""
+    """Measure images per second of the engine in a process of its own."""
     version = max((options.models_dir / options.model).iterdir(), key=lambda path: int(path.name))
     most = json.loads((version / "manifest.json").read_text())["max_batch"]
     batch = min(options.batch, most)
@@ -162,7 +162,7 @@ def engine_alone(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_alone(options: argparse.Namespace) -> None:
-    """In that process: one line of JSON."""
+    """Measure in that process; prints one line of JSON."""
     from benchmarks.gpu.bench import engine_alone_s  # noqa: PLC0415 -- loads the engines
     from engines.base import BatchShape  # noqa: PLC0415
     from engines.load import EngineOptions, open_engine  # noqa: PLC0415
@@ -179,7 +179,7 @@ def measure_alone(options: argparse.Namespace) -> None:
 
 
 def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """A report of each server."""
+    """Return a report of each server."""
     reports = []
     servers = list(product(options.workers, options.engine_processes))
     if options.one_at_a_time:
@@ -205,7 +205,7 @@ def measure_all(options: argparse.Namespace, folder: Path) -> list[dict[str, Any
 
 
 def parse() -> argparse.Namespace:
-    """The arguments."""
+    """Parse the arguments."""
     parser = load_parser(__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--engine-processes", type=int, nargs="+", default=[0], help="of each; 0: one a GPU")
@@ -222,7 +222,7 @@ def main() -> None:
     if options.alone:
         measure_alone(options)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are ended
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         alone: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A client of small pictures beside clients of large ones: how long it waits, where, and what the large ones lose.
+"""Measures a client of small pictures beside clients of large ones: latency by stage, and the large ones' loss.
 
     .venv/bin/python -m benchmarks.load.large_beside_small [--large 0 8 25 100] [--addresses 1] [--kind image]
         [--workers 0] [--seconds 60] [--rounds 3] [--pause 1] [--json FILE]
@@ -47,7 +47,7 @@ FIRST_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One measurement."""
+    """The options of one measurement."""
 
     large: int
     addresses: int
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Seen:
-    """What came of it; seconds."""
+    """The observations of one measurement; times in seconds."""
 
     small_s: list[float] = field(default_factory=list)
     small_refused: Counter[str] = field(default_factory=Counter)
@@ -97,7 +97,7 @@ class Seen:
 
 
 def flat(size: tuple[int, int], hole: int = 0) -> bytes:
-    """A PNG of one colour with 16 bits and alpha; with a white square of that side on black."""
+    """Make a PNG of one colour with 16 bits and alpha, or a black one with a white square of that side."""
     pixels = np.full((*size, 4), 0 if hole else 30_000, np.uint16)
     pixels[:, :, 3] = 65_535
     pixels[:hole, :hole] = 65_535
@@ -105,14 +105,14 @@ def flat(size: tuple[int, int], hole: int = 0) -> bytes:
 
 
 def grey_mask(size: tuple[int, int], hole: int = HOLE) -> bytes:
-    """A PNG that is white in a corner."""
+    """Make a PNG that is white in one corner."""
     mask = np.zeros((*size, 1), np.uint8)
     mask[:hole, :hole] = 255
     return encode_png(mask, None)
 
 
 def small_body() -> tuple[str, bytes]:
-    """Content type and body of an inpaint of a photograph of 256×341."""
+    """Return content type and body of an inpaint of a photograph of 256×341."""
     photo, _ = photo_and_mask(SMALL[0])
     payload = encode_parts("/v1/inpaint", {"image": _scaled(photo), "mask": grey_mask(SMALL)}, {"format": "png"})
     return payload.content_type, payload.body
@@ -120,7 +120,7 @@ def small_body() -> tuple[str, bytes]:
 
 @cache
 def large_body(kind: str, side: int) -> tuple[str, bytes]:
-    """Content type and body of an inpaint whose image, or whose mask, is large."""
+    """Return content type and body of an inpaint whose image or mask is large."""
     size = (side, side)
     if kind == "image":
         files, fields = {"image": flat(size), "mask": grey_mask(size)}, {}
@@ -142,7 +142,7 @@ def _scaled(photo: bytes) -> bytes:
 
 
 async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
-    """One after the other, for ever."""
+    """Send small requests one after another until cancelled."""
     request = encode("/v1/inpaint", *small_body())
     while True:
         sent = time.perf_counter()
@@ -156,7 +156,7 @@ async def send_small(client: Client, plan: Plan, seen: Seen) -> None:
 
 
 async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> None:
-    """Sends one request after the other until it is cancelled, and obeys `Retry-After`."""
+    """Send large requests one after another until cancelled; waits as Retry-After says."""
     request = encode("/v1/inpaint", *large_body(plan.kind, plan.side))
     while True:
         sent = time.perf_counter()
@@ -167,7 +167,7 @@ async def send_large(client: Client, plan: Plan, seen: Seen, since: float) -> No
 
 
 async def measure(plan: Plan) -> Seen:
-    """A server, its clients, and what they saw."""
+    """Run a server with its clients; returns their observations."""
     seen = Seen()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -195,7 +195,7 @@ async def measure(plan: Plan) -> Seen:
 
 
 async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each count of large clients, of all rounds together."""
+    """Return a row for each number of large clients, over all rounds."""
     rows = []
     for large in options.large:
         addresses = min(options.addresses, max(1, large))
@@ -211,7 +211,7 @@ async def measure_all(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def summary(plan: Plan, beside: list[Seen], alone: list[Seen]) -> dict[str, Any]:
-    """The figures of a row."""
+    """Compute the figures of a row."""
     answered = sum(len(seen.small_s) for seen in beside)
     waits_s = sorted(took for seen in beside for took in (*seen.small_s, seen.small_unanswered_s) if took)
     stages: dict[str, list[float]] = defaultdict(list)
@@ -248,7 +248,7 @@ def _quantile(ascending: list[float], percent: int) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a row for each count of large clients, then where the small one's time went."""
+    """Format a Markdown row for each number of large clients, then the small one's time by stage."""
     lines = [
         "| large clients | small: answered, refused | p50, p90, p99, s | large, /s | alone, /s | share | refused |",
         "|---|---|---|---|---|---|---|",
@@ -270,7 +270,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--large", type=int, nargs="+", default=[0, 8, 25, 100])
     parser.add_argument("--addresses", type=int, default=1, help="of the large clients")

@@ -1,4 +1,4 @@
-"""The arguments that front_ends.py and ray_scaling.py share: what is served, what is sent, for how long."""
+"""The arguments that front_ends.py and ray_scaling.py share: model, request and duration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.harness.inputs import BODIES, ROOT
 
 
 def load_parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser of them; the rounds differ and are left to the caller's defaults."""
+    """Make a parser of the shared arguments; the caller sets the default number of rounds."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--fake-batch-ms", type=float, default=8.0)

@@ -1,4 +1,4 @@
-"""Three times as many requests as the service can compute, for a minute: what is computed, who waits, who is refused.
+"""Sends three times the service's capacity for a minute: measures goodput, latency and refusals.
 
     .venv/bin/python -m benchmarks.load.overload [--models tiny,photos] [--seconds 60] [--workers 0] [--json FILE]
 
@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.harness.inputs import inpaint_body, translate_body
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, Reply, encode
-from retouch.bench.load import allow_open_files, run_fast
+from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 from retouch.bench.schedule import poisson_due_times
 
 FACTOR = 3.0
@@ -42,7 +42,7 @@ REFUSED = (503, 504)
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the requests; seconds."""
+    """The outcome of the requests; times in seconds."""
 
     sent: int = 0
     accepted: list[float] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """One run."""
+    """One run of overload."""
 
     client: Client
     path: str
@@ -93,7 +93,7 @@ class Overload:
             self.tally.failed += 1
 
     async def come_back(self, refusal: Reply, begun: float) -> None:
-        """Obey, once."""
+        """Retry once at the time that the refusal gave."""
         pause_s = int(refusal.headers["retry-after"])
         self.tally.told_s.append(pause_s)
         known = self.rng.random() >= FORGETFUL
@@ -108,7 +108,7 @@ class Overload:
                 self.tally.good.append(now - begun)
 
     async def run(self, rate: float, seconds: float) -> None:
-        """The open loop, and then until everyone who was told to has come back."""
+        """Run the open loop, then wait until every refused request has returned."""
         fresh, begun = self.request(), time.perf_counter()
         tasks = set()
         for due_s in poisson_due_times(rate, seconds, self.rng):
@@ -121,7 +121,7 @@ class Overload:
 
 
 async def capacity(client: Client, request: bytes, seconds: float) -> float:
-    """Replies a second at concurrency 64."""
+    """Measure replies per second at concurrency 64."""
     end, done = time.perf_counter() + seconds, 0
 
     async def one() -> None:
@@ -136,7 +136,7 @@ async def capacity(client: Client, request: bytes, seconds: float) -> float:
 
 
 async def measure(model: str, seconds: float, fake_batch: tuple[float, int], workers: int) -> dict[str, Any]:
-    """One model."""
+    """Measure one model."""
     path, body = ("/v1/translate", translate_body(64)) if model == "tiny" else ("/v1/inpaint", inpaint_body(256))
     batch_ms, max_batch = fake_batch
     more: dict[str, Any] = {"fake_batch_ms": batch_ms, "max_batch_size": max_batch} if model == "tiny" else {}
@@ -155,7 +155,7 @@ async def measure(model: str, seconds: float, fake_batch: tuple[float, int], wor
 
 
 def summary(tally: Tally, able: float, seconds: float, deadline_ms: int) -> dict[str, Any]:
-    """The figures of a run."""
+    """Compute the figures of a run."""
     during = sum(at_s <= seconds for at_s in tally.good)
     goodput = during / seconds
     known, unknown = tally.obeyed[True], tally.obeyed[False]
@@ -190,7 +190,7 @@ def _quantiles(values: list[float], scale: float = 1e3) -> dict[str, float]:
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Markdown."""
+    """Format the figures as Markdown."""
     rows = [
         ("capacity, /s", lambda f: f"{f['capacity_per_s']:.1f}"),
         ("sent, /s (refusals come back besides)", lambda f: f"{f['sent_per_s']:.1f}"),
@@ -214,7 +214,7 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
-    """Goodput over time against capacity and load."""
+    """Plot goodput over time with capacity and load."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     figure = Figure(figsize=(10, 3), layout="constrained")
@@ -231,14 +231,14 @@ def draw(figures: dict[str, Any], path: Path) -> None:
 
 
 async def run_all(options: argparse.Namespace) -> dict[str, Any]:
-    """Every model in turn."""
+    """Run every model in turn."""
     fake_batch = (options.batch_ms, options.max_batch)
     models = options.models.split(",")
     return {model: await measure(model, options.seconds, fake_batch, options.workers) for model in models}
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="tiny,photos")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -248,8 +248,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    allow_open_files()
-    figures = run_fast(run_all(options))
+    raise_open_file_limit()
+    figures = run_on_uvloop(run_all(options))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
     if options.plot:

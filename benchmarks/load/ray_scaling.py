@@ -1,4 +1,4 @@
-"""How many images a second go through Ray Serve with one replica and with several, one GPU each.
+"""Measures images per second of Ray Serve with one replica and with several, one GPU each.
 
     .venv/bin/python -m benchmarks.load.ray_scaling --engine fake --fake-batch-ms 200 --side 64 --gpus 0
     PYTHONPATH=. python3 -m benchmarks.load.ray_scaling --engine inductor --models-dir M --model NAME --task translate \
@@ -36,7 +36,7 @@ _READY_S = 150.0
 
 
 def start_ray(folder: Path, port: int, gpus: int) -> None:
-    """One node, and its proxy on that port."""
+    """Start one Ray node with its proxy on that port."""
     (folder / "token").write_text(secrets.token_hex(32))
     os.environ |= {
         VARIABLE: IMPORT_PATH,
@@ -45,7 +45,7 @@ def start_ray(folder: Path, port: int, gpus: int) -> None:
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    import ray  # noqa: PLC0415 -- reads the environment
+    import ray  # noqa: PLC0415 -- reads the environment when imported
     from ray import serve  # noqa: PLC0415
 
     ray.init(
@@ -60,17 +60,17 @@ def start_ray(folder: Path, port: int, gpus: int) -> None:
 
 
 def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, url: str) -> float:
-    """That many fresh replicas, all of them ready; the seconds that it took."""
+    """Deploy that many new replicas and wait until all are ready; returns the seconds."""
     from ray import serve  # noqa: PLC0415
 
     from service.ray.app import Arguments, build  # noqa: PLC0415
 
-    serve.delete("retouch")  # so that their GPUs are free
+    serve.delete("retouch")  # frees their GPUs
     started = time.monotonic()
     chosen = Arguments(min_replicas=replicas, max_replicas=replicas, gpus=gpus_each, cpus=0.5, settings=settings)
     serve.run(build(chosen), name="retouch", route_prefix="/", logging_config={"log_level": "ERROR"})
     good = 0
-    while good < 16 * replicas:  # whichever replica answers: so many in a row are all of them
+    while good < 16 * replicas:  # so many good replies in a row cover all replicas
         assert time.monotonic() - started < _READY_S, "the replicas did not get ready"
         good = good + 1 if httpx.get(f"{url}/readyz").status_code == 200 else 0
         time.sleep(0.0 if good else 0.2)
@@ -78,7 +78,7 @@ def deploy(replicas: int, settings: dict[str, Any], gpus_each: float, url: str) 
 
 
 def cpu_seconds() -> Counter[str]:
-    """Of Ray's actors, by kind."""
+    """Return the CPU seconds of Ray's actors by kind."""
     seconds: Counter[str] = Counter()
     for process in psutil.process_iter():
         try:
@@ -92,7 +92,7 @@ def cpu_seconds() -> Counter[str]:
 
 
 def measure(target: Target, seconds: float) -> dict[str, Any]:
-    """One round."""
+    """Measure one round."""
     before, wall = cpu_seconds(), time.monotonic()
     answers: Answers = drive(target, seconds)
     wall = time.monotonic() - wall
@@ -108,7 +108,7 @@ def measure(target: Target, seconds: float) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """A row for each number of replicas."""
+    """Return a row for each number of replicas."""
     if options.engine == "fake":
         options.models_dir = folder / "models"
         write_fake_models(options.models_dir, (options.side,), options.batch)
@@ -141,7 +141,7 @@ def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
 
 
 def parse() -> argparse.Namespace:
-    """The arguments."""
+    """Parse the arguments."""
     parser = load_parser(__doc__)
     parser.set_defaults(fake_batch_ms=0.0, connections=64, rounds=2)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2])
@@ -160,11 +160,11 @@ def main() -> None:
 
 
 def shut_down() -> None:
-    """End Ray."""
+    """Stop Ray."""
     import ray  # noqa: PLC0415
     from ray import serve  # noqa: PLC0415
 
-    if ray.is_initialized():  # else shutdown() would start one
+    if ray.is_initialized():  # otherwise shutdown() would start one
         serve.shutdown()
         ray.shutdown()
 

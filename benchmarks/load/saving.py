@@ -1,4 +1,4 @@
-"""What saving costs a reply: p50 over HTTP of requests with save=false, with saving, and with an Idempotency-Key too.
+"""Measures the cost of saving: p50 over HTTP with save=false, with saving, and with an Idempotency-Key too.
 
     .venv/bin/python -m benchmarks.load.saving [--json FILE] [--rounds 100]
     .venv/bin/python -m benchmarks.load.saving --disk [--folder DIR] [--threads 2 8] [--groups 1 64]
@@ -43,7 +43,7 @@ ENGINES: dict[str, tuple[int, dict[str, str]]] = {
 
 
 async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, bytes]) -> float:
-    """Seconds of one inpaint."""
+    """Send one inpaint; returns its seconds."""
     form = aiohttp.FormData({"save": "false" if way == "unsaved" else "true"})
     form.add_field("image", inputs[0], filename="photo.jpg")
     form.add_field("mask", inputs[1], filename="mask.png")
@@ -56,7 +56,7 @@ async def post(session: aiohttp.ClientSession, way: str, inputs: tuple[bytes, by
 
 
 async def measure(side: int, rounds: int) -> dict[str, float]:
-    """p50 in ms of each way, and their ratios to unsaved."""
+    """Return the p50 in ms of each way, and the ratios to unsaved."""
     inputs = photo_and_mask(side)
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
@@ -72,7 +72,7 @@ async def measure(side: int, rounds: int) -> dict[str, float]:
 
 
 def durable(threads: int, group: int, parent: Path | None) -> tuple[float, float]:
-    """Results a second, and milliseconds of CPU time a result, of a fresh folder."""
+    """Return results per second and CPU milliseconds per result, in a new folder."""
     count, body = 512, os.urandom(60_000)
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         files = ResultFiles(Path(folder), most_at_once=group)
@@ -88,7 +88,7 @@ def durable(threads: int, group: int, parent: Path | None) -> tuple[float, float
 
 
 def measure_disk(parent: Path | None, ways: list[tuple[int, int]]) -> None:
-    """A line for each number of threads and size of group: medians of three rounds in turn."""
+    """Print a line for each number of threads and group size: medians of three rounds in turn."""
     rounds = [{way: durable(*way, parent) for way in ways} for _ in range(3)]
     for threads, group in ways:
         figures = [one[threads, group] for one in rounds]

@@ -1,4 +1,4 @@
-"""HTTP against the same work called directly, interleaved in one run: latency at concurrency 1, throughput at 16.
+"""Compares HTTP with direct calls of the same work, interleaved: latency at concurrency 1, throughput at 16.
 
     .venv/bin/python -m benchmarks.load.serving [--json FILE]
 
@@ -35,7 +35,7 @@ ROUNDS = 5
 
 
 def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
-    """The same work as one request, without a server."""
+    """Do the work of one request without a server."""
     picture = codec.decode(photo, max_pixels=10**8)
     hole = codec.decode_mask(mask, "white", max_pixels=10**8)
     plan = crops.plan(hole, engine.manifest.size, "auto")
@@ -45,7 +45,7 @@ def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
 
 
 async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fields: str) -> str:
-    """One inpaint; returns the batch size that it was computed in."""
+    """Send one inpaint; returns the batch size that it was computed in."""
     form = aiohttp.FormData(fields)
     form.add_field("image", photo, filename="photo.jpg", content_type="image/jpeg")
     form.add_field("mask", mask, filename="mask.png", content_type="image/png")
@@ -56,7 +56,7 @@ async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fiel
 
 
 async def measure_latency(session: aiohttp.ClientSession, engine: Engine) -> dict[str, float]:
-    """p50 in ms of both ways, a few requests of each in turn."""
+    """Return the p50 in ms of both ways, a few requests of each in turn."""
     photo, mask = photo_and_mask(512)
     times: dict[str, list[float]] = {"http": [], "direct": []}
     for _ in range(ROUNDS * 4):
@@ -73,7 +73,7 @@ async def measure_latency(session: aiohttp.ClientSession, engine: Engine) -> dic
 
 
 async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, seconds: float) -> dict[str, Any]:
-    """Images a second over HTTP at concurrency 16, and of the engine alone at the same batch size."""
+    """Return images per second over HTTP at concurrency 16, and of the engine alone at the same batch size."""
     photo, mask = photo_and_mask(256)
     over_http, alone, batches = [], [], Counter[str]()
 
@@ -107,7 +107,7 @@ async def measure_throughput(session: aiohttp.ClientSession, engine: Engine, sec
 
 
 async def run(seconds: float) -> dict[str, Any]:
-    """Both measurements against one server."""
+    """Run both measurements against one server."""
     version = max(PHOTOS.iterdir(), key=lambda path: int(path.name))
     with tempfile.TemporaryDirectory() as folder, retouch(Path(folder)) as server:
         await server.until_ready(retouch_is_ready)

@@ -1,4 +1,4 @@
-"""An hour of ordinary and bad clients: memory, descriptors, threads, slots and spool must end where they began.
+"""Runs ordinary and faulty clients for an hour: memory, descriptors, threads, slots and spool must not grow.
 
     .venv/bin/python -m benchmarks.load.soak [--minutes 60] [--workers 0] [--engine auto|fake] [--json F] [--plot F]
 
@@ -30,7 +30,7 @@ import psutil
 from benchmarks.harness.inputs import ROOT, inpaint_body
 from benchmarks.harness.processes import Server, retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, encode
-from retouch.bench.load import allow_open_files, run_fast
+from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 
 BAD, HANG_UPS = 0.01, 0.05
 SAMPLE_S, RELOAD_S = 10.0, 60.0
@@ -40,7 +40,7 @@ RSS_BAR = 0.03
 
 @dataclass(slots=True)
 class Soak:
-    """A run as it goes."""
+    """The state of a run."""
 
     server: Server
     client: Client
@@ -58,7 +58,7 @@ class Soak:
         return time.monotonic() > self.begun + self.seconds
 
     async def clients(self, requests: list[bytes], bad: list[bytes]) -> None:
-        """Some clients, each with one request after the other and a short pause."""
+        """Run clients, each with one request after another and a short pause."""
 
         async def one() -> None:
             while not self.over:
@@ -94,13 +94,13 @@ class Soak:
             self.reloads += 1
 
     async def sample(self) -> None:
-        """Look at the service from time to time."""
+        """Sample the service periodically."""
         while not self.over:
             self.samples.append(await self.look())
             await asyncio.sleep(min(SAMPLE_S, self.seconds / 100))
 
     async def look(self) -> dict[str, float]:
-        """All processes of the service together."""
+        """Return the figures of all processes of the service together."""
         parent = psutil.Process(self.server.process.pid)
         seen = {"at_s": time.monotonic() - self.begun, "rss_mb": 0.0, "descriptors": 0.0, "threads": 0.0}
         for process in (parent, *parent.children(recursive=True)):
@@ -115,7 +115,7 @@ class Soak:
         return seen
 
     async def settled(self) -> dict[str, float]:
-        """The service when it has nothing to do and every connection of ours is closed."""
+        """Return the figures of the idle service, with all of our connections closed."""
         self.client.close()
         seen = await self.look()
         for _ in range(60):
@@ -127,7 +127,7 @@ class Soak:
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The whole soak."""
+    """Run the whole soak test."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, settings = Path(name), {"workers": options.workers, "log_level": "warning", "model_poll_s": 1.0}
         if options.engine == "fake":
@@ -183,7 +183,7 @@ def _verdict(
 
 
 def table(verdict: dict[str, Any]) -> str:
-    """Markdown."""
+    """Format the verdict as Markdown."""
     before, after = verdict["before"], verdict["after"]
     lines = [f"| {verdict['minutes']:g} minutes, engine {verdict['engine']} | begin | end |", "|---|---|---|"]
     lines.append(
@@ -200,7 +200,7 @@ def table(verdict: dict[str, Any]) -> str:
 
 
 def draw(verdict: dict[str, Any], path: Path) -> None:
-    """RSS, descriptors and threads, spool over the time."""
+    """Plot RSS, descriptors, threads and spool over time."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     figure = Figure(figsize=(10, 6), layout="constrained")
@@ -215,7 +215,7 @@ def draw(verdict: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Run, print, write; the exit status is 1 where something grew."""
+    """Run, print and write; the exit status is 1 if something grew."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=0)
@@ -224,8 +224,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    allow_open_files()
-    verdict = run_fast(run(options))
+    raise_open_file_limit()
+    verdict = run_on_uvloop(run(options))
     if options.json:
         options.json.write_text(json.dumps(verdict, indent=2))
     if options.plot:

@@ -1,6 +1,6 @@
-"""`retouch serve`, whose traces and metrics are switched off and on while it runs: for telemetry.py.
+"""Runs `retouch serve` with traces and metrics that can be switched while it runs, for telemetry.py.
 
-    python switched_telemetry.py FIFO
+    python -m benchmarks.load.switched_telemetry FIFO
 
 A line written to the FIFO says what is on from then: `traced`, `metrics` (no traces) or `neither`; `sent` sends the
 spans that wait for it. What is off is left out where the server itself would leave it out: no request begins a trace,
@@ -9,6 +9,7 @@ nothing is counted.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import threading
 from pathlib import Path
@@ -24,14 +25,14 @@ from service.telemetry.metrics import Metrics
 
 
 class Switch:
-    """What is on."""
+    """The switches for traces and metrics."""
 
     def __init__(self) -> None:
         self.traces = self.metrics = True
         self.tracer: Tracer | None = None
 
     def obey(self, fifo: Path) -> None:
-        """Read lines until the end of the process."""
+        """Read switch commands from a FIFO until the process ends."""
         while True:
             for line in fifo.read_text().splitlines():
                 if line == "sent":
@@ -42,7 +43,7 @@ class Switch:
 
 
 def install(switch: Switch) -> None:
-    """Let the server ask the switch."""
+    """Make the server consult the switch."""
     open_tracer = tracing.RequestTracer.__init__
 
     def tracer_if_on(service: Service) -> tracing.RequestTracer | None:
@@ -74,8 +75,11 @@ def _count_if_on(switch: Switch, kind: type, name: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fifo", type=Path, help="FIFO to read the switch commands from")
+    fifo = parser.parse_args().fifo
     switch = Switch()
     install(switch)
-    threading.Thread(target=switch.obey, args=(Path(sys.argv[1]),), daemon=True).start()
+    threading.Thread(target=switch.obey, args=(fifo,), daemon=True).start()
     sys.argv[1:] = ["serve"]
     main()

@@ -1,4 +1,4 @@
-"""What traces and metrics cost: Retouch traced at 10 %, with metrics alone, and with neither, in one interleaved run.
+"""Measures the cost of telemetry: traces at 10 %, metrics alone, and neither, in one interleaved run.
 
     .venv/bin/python -m benchmarks.load.telemetry [--json FILE] [--starts 3] [--rounds 12] [--seconds 3] [--side 256]
 
@@ -41,13 +41,13 @@ _SENT_IN_S = 0.2
 
 @dataclass
 class Seen:
-    """What was seen of one state of the server, a value a round."""
+    """The measurements of one state of the server, one value per round."""
 
     per_s: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
 
     def measure(self, server: Server, fifo: Path, request: bytes, seconds: float) -> None:
-        """Drive it; the spans that it makes are sent before the processor time is read."""
+        """Load the server; its spans are sent before the CPU time is read."""
         process = psutil.Process(server.process.pid)
         before = process.cpu_times()
         answers = drive(target(server, request), seconds)
@@ -61,12 +61,12 @@ class Seen:
 
 
 def target(server: Server, request: bytes) -> Target:
-    """As eight clients."""
+    """Return a target of eight clients."""
     return Target(server.port, request, connections=8)
 
 
 def start(stack: ExitStack, folder: Path, collector: str, options: argparse.Namespace) -> tuple[Server, Path]:
-    """A server that is ready, and the FIFO that switches it."""
+    """Start a server; returns it when ready, with the FIFO that switches it."""
     fifo = folder / "switch"
     os.mkfifo(fifo)
     command = ("-m", "benchmarks.load.switched_telemetry", str(fifo))
@@ -78,7 +78,7 @@ def start(stack: ExitStack, folder: Path, collector: str, options: argparse.Name
 
 
 def overhead(more: list[float], less: list[float]) -> tuple[float, float]:
-    """How much more, between neighbours: the mean without the outermost tenths, and its standard error."""
+    """Return the relative overhead between neighbouring rounds: trimmed mean (10 %) and standard error."""
     ratios = sorted(a / b - 1 for a, b in zip(more, less, strict=True))
     left_out = len(ratios) // 10
     kept = ratios[left_out : len(ratios) - left_out]
@@ -86,7 +86,7 @@ def overhead(more: list[float], less: list[float]) -> tuple[float, float]:
 
 
 def measure(options: argparse.Namespace) -> tuple[dict[str, Seen], OtlpReceiver]:
-    """The rounds of each state, and the collector with what it received."""
+    """Run the rounds of each state; returns them and the receiver with its spans."""
     request = encode("/v1/inpaint", *inpaint_body(options.side))
     seen = {name: Seen() for name in STATES}
     with OtlpReceiver() as receiver:
@@ -104,7 +104,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, Seen], OtlpReceiver]
 
 
 def report(seen: dict[str, Seen], receiver: OtlpReceiver, options: argparse.Namespace) -> dict[str, object]:
-    """Print the table; the figures."""
+    """Print the table and return the figures."""
     what = f"medians of {options.rounds} rounds after each of {options.starts} starts, {options.side}²"
     print(f"{'':10}{'requests/s':>12}{'CPU ms':>9}   {what}")
     for name, one in seen.items():

@@ -1,4 +1,4 @@
-"""BentoML: a batchable API behind a wrapper service, which its documentation asks for where there are two inputs."""
+"""BentoML: a batchable API behind a wrapper service, as its documentation requires for two inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Model:
 
 @bentoml.service(workers=1, traffic={"timeout": 120, "max_concurrency": 4096})
 class Inpaint:
-    """Takes the files of a request."""
+    """Receives the files of a request."""
 
     model = bentoml.depends(Model)
 

@@ -1,4 +1,4 @@
-"""LitServe: JSON with base64, as its documentation sends pictures (files of a form cannot be sent to its workers)."""
+"""LitServe: JSON with base64, as its documentation sends pictures (form files cannot be sent to its workers)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import Response
 
 
 class Inpaint(litserve.LitAPI):
-    """One worker process; it decodes, computes and encodes."""
+    """One worker process that decodes, computes and encodes."""
 
     def setup(self, device: str) -> None:  # noqa: ARG002 -- LitServe names it
         self.model = work.load()

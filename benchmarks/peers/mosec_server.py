@@ -1,4 +1,4 @@
-"""mosec: one worker with its own (de)serialisation, batches formed by its Rust front end."""
+"""mosec: one worker with its own (de)serialisation; its Rust front end forms the batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mosec import Server, Worker
 
 
 class Inference(Worker):
-    """Decode, compute, encode: mosec calls `deserialize` and `serialize` round `forward`."""
+    """Decodes, computes and encodes: mosec calls `deserialize` and `serialize` around `forward`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""PyTriton: encoded pictures as BYTES tensors, batches formed by Triton's dynamic batcher."""
+"""PyTriton: encoded pictures as BYTES tensors; Triton's dynamic batcher forms the batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _model = work.load()
 
 @batch
 def infer(image: np.ndarray, mask: np.ndarray | None = None) -> list[np.ndarray]:
-    """N×1 encoded files to N×1 encoded files."""
+    """Map N×1 encoded files to N×1 encoded files."""
     masks = [None] * len(image) if mask is None else [row[0] for row in mask]
     decoded = [work.decode(row[0], hole) for row, hole in zip(image, masks, strict=True)]
     filled = _model([picture for picture, _ in decoded], [hole for _, hole in decoded])

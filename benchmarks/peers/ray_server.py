@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 @serve.deployment(num_replicas=1, max_ongoing_requests=4096, ray_actor_options={"num_cpus": 1})
 class Inpaint:
-    """Multipart in, JPEG out; the batch computes in a thread, as Serve's documentation asks of blocking work."""
+    """Receives multipart and returns JPEG; batches compute in a thread, as Serve's documentation asks."""
 
     def __init__(self) -> None:
         self.model = work.load()

@@ -1,4 +1,4 @@
-"""The comparison as a table and as a picture."""
+"""The comparison as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOADS = ("at_100", "at_25%", "at_50%", "at_75%")
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Markdown, one table a model."""
+    """Format Markdown, one table per model."""
     lines: list[str] = []
     for model, measured in figures.items():
         seen = measured["contenders"]
@@ -54,7 +54,7 @@ def _burst(burst: dict[str, Any]) -> str:
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
-    """Throughput at concurrency 32 and p50 at half the engine's capacity, a row a model."""
+    """Plot throughput at concurrency 32 and p50 at half the engine's capacity, a row per model."""
     from matplotlib.figure import Figure  # noqa: PLC0415 -- only for --plot
 
     figure = Figure(figsize=(11, 3.2 * len(figures)), layout="constrained")

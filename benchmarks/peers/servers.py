@@ -1,4 +1,4 @@
-"""How Retouch and each peer is started and asked: its own command, its own request format. See peers/README.md."""
+"""Starts Retouch and each peer, with its own command and request format. See peers/README.md."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Contender:
 
 
 def parts_of(model: str) -> dict[str, bytes]:
-    """What a request holds."""
+    """Return the parts of a request."""
     photo, mask = photo_and_mask(SIDES[model])
     return {"image": photo} if model == "tiny" else {"image": photo, "mask": mask}
 
 
 def contenders() -> list[Contender]:
-    """Retouch first, then every peer that is installed."""
+    """List Retouch, then every peer that is installed."""
     peers = [
         Contender(
             "mosec", _peer("mosec"), lambda parts, _: encode("/inference", "application/msgpack", _msgpack(parts))
@@ -79,7 +79,7 @@ def _retouch(*, save: bool, workers: int = 0) -> Callable[[str, Path], contextli
 
 
 async def _computed(client: Client, _: Path) -> int:
-    """From the histogram of batch sizes; warm-up is not in it."""
+    """Return the number of computed pictures, from the histogram of batch sizes; the warm-up is not in it."""
     text = (await client.get("/metrics")).body.decode()
     counts = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith("retouch_batch_size_sum")]
     return int(sum(map(float, counts)))
@@ -122,7 +122,7 @@ def _peer(name: str) -> Callable[[str, Path], contextlib.AbstractContextManager[
 
 
 def _precision() -> str:
-    """What Retouch decided for this processor, so that all compute with the same."""
+    """Return the precision that Retouch chose for this processor, so that all use the same."""
     decisions = sorted((ROOT / "cache/precision").glob("*.json")) if (ROOT / "cache/precision").exists() else []
     chosen = {json.loads(path.read_text()).get("precision") for path in decisions}
     return "bf16" if "bf16" in chosen else "f32"
@@ -134,7 +134,7 @@ def _multipart(path: str, parts: Parts, fields: Mapping[str, str] | None = None)
 
 
 def _msgpack(parts: Parts) -> bytes:
-    """A map of byte strings (https://msgpack.org)."""
+    """Encode a map of byte strings as MessagePack (https://msgpack.org)."""
     items = [
         bytes([0xA0 + len(name)]) + name.encode() + b"\xc6" + struct.pack(">I", len(data)) + data
         for name, data in parts.items()
@@ -147,7 +147,7 @@ def _base64(parts: Parts) -> bytes:
 
 
 def _triton(parts: Parts, _: str) -> bytes:
-    """KServe's v2 protocol with the binary data extension."""
+    """Encode KServe's v2 protocol with the binary data extension."""
     blobs = {name: struct.pack("<I", len(data)) + data for name, data in parts.items()}
     described = [
         {

@@ -1,4 +1,4 @@
-"""Retouch and its peers on the same machine with the same client, model, codec and batch size, in turns.
+"""Compares Retouch and its peers on one machine with the same client, model, codec and batch size, in turns.
 
     benchmarks/peers/install.sh
     .venv/bin/python -m benchmarks.peers.side_by_side [--models tiny,photos] [--rounds 3] [--json FILE] [--plot FILE]
@@ -42,7 +42,7 @@ from benchmarks.peers.servers import SIDES, TINY_BATCH_MS, Contender, contenders
 from engines.base import BatchShape, blank_feed
 from engines.load import EngineOptions, open_engine
 from engines.manifest import read_manifest
-from retouch.bench.load import allow_open_files, run_fast
+from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 from retouch.bench.schedule import poisson_due_times
 
 MAX_BATCH = 8
@@ -52,7 +52,7 @@ ABANDONED, BURST, DRAINED = 384, 2000, 64
 
 
 def engine_capacity(model: str, seconds: float) -> float:
-    """Pictures a second of the engine alone, in full batches."""
+    """Measure pictures per second of the engine alone, in full batches."""
     if model == "tiny":
         return MAX_BATCH / TINY_BATCH_MS * 1e3
     directory = max(PHOTOS.iterdir(), key=lambda path: int(path.name))
@@ -68,7 +68,7 @@ def engine_capacity(model: str, seconds: float) -> float:
 
 
 async def closed_loop(client: Client, request: bytes, concurrency: int, seconds: float) -> dict[str, float]:
-    """Replies a second (200 only), and how many were something else."""
+    """Return replies per second (200 only), and the number of other replies."""
     end, done, failed = time.perf_counter() + seconds, 0, 0
 
     async def one() -> None:
@@ -86,7 +86,7 @@ async def closed_loop(client: Client, request: bytes, concurrency: int, seconds:
 
 
 async def open_loop(client: Client, request: bytes, rate: float, seconds: float, patience_s: float) -> dict[str, float]:
-    """Latencies of the replies with 200, in ms from when they were due, and the share of all that came in time."""
+    """Return latencies of replies with 200 in ms from their due time, and the share that came in time."""
     due_times = poisson_due_times(rate, seconds, random.Random(7))
     latencies: list[float] = []
     begun = time.perf_counter()
@@ -116,7 +116,7 @@ def _at(ascending: list[float], share: float) -> float:
 
 
 async def knee(client: Client, request: bytes, capacity: float, seconds: float, patience_s: float) -> float:
-    """The highest rate that is kept up with; 0 if none is."""
+    """Return the highest rate that the server keeps up with; 0 if none."""
     best = 0.0
     for share in KNEE_SHARES:
         seen = await open_loop(client, request, share * capacity, seconds, patience_s)
@@ -127,7 +127,7 @@ async def knee(client: Client, request: bytes, capacity: float, seconds: float, 
 
 
 async def abandon(contender: Contender, client: Client, folder: Path, request: bytes) -> tuple[int, int] | None:
-    """How many were abandoned, and computed all the same; None where the server does not say how many it computes."""
+    """Return how many requests were abandoned, and how many of them computed; None if the server does not report it."""
     before = await _executed(contender, client, folder)
     if before is None:
         return None
@@ -135,7 +135,7 @@ async def abandon(contender: Contender, client: Client, folder: Path, request: b
     for connection in connections:
         connection.transport.write(request)
     await asyncio.sleep(0.02)  # they have been sent, and the first batches have begun
-    answered = sum(connection.surplus for connection in connections)  # they were not left alone
+    answered = sum(connection.surplus for connection in connections)  # answered before they could be abandoned
     for connection in connections:
         connection.transport.abort()
     previous = -1
@@ -153,7 +153,7 @@ async def _executed(contender: Contender, client: Client, folder: Path) -> int |
 
 
 async def burst(client: Client, request: bytes) -> dict[str, Any]:
-    """What 2,000 requests at once are answered."""
+    """Send 2,000 requests at once and count the replies."""
     tasks = [asyncio.create_task(client.send(request)) for _ in range(BURST)]
     done, late = await asyncio.wait(tasks, timeout=120)
     for task in late:
@@ -184,7 +184,7 @@ async def _patiently(client: Client, request: bytes, seconds: float) -> Reply:
 
 
 async def drain(server: Server, client: Client, request: bytes) -> dict[str, Any]:
-    """SIGTERM with 64 in flight."""
+    """Send SIGTERM with 64 requests in flight."""
     tasks = [asyncio.create_task(client.send(request)) for _ in range(DRAINED)]
     await asyncio.sleep(0.02)
     in_flight = sum(not task.done() for task in tasks)
@@ -207,7 +207,7 @@ async def drain(server: Server, client: Client, request: bytes) -> dict[str, Any
 async def measure(
     contender: Contender, model: str, capacity: float, seconds: float, last: bool, throughput_only: bool
 ) -> dict[str, Any]:
-    """One round of one contender; the destructive parts in the last round only."""
+    """Measure one round of one server; the destructive parts in the last round only."""
     request = contender.request(parts_of(model), model)
     batch_s = MAX_BATCH / capacity
     patience_s = 10 * batch_s + 0.1
@@ -240,7 +240,7 @@ async def measure(
 
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All rounds of all contenders."""
+    """Run all rounds of all servers."""
     chosen = [c for c in contenders() if not options.only or c.name in options.only.split(",")]
     figures: dict[str, Any] = {}
     for model in options.models.split(","):
@@ -266,7 +266,7 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _median(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of what every round measured; what only the last did as it is."""
+    """Return the medians of all rounds, and the figures that only the last round has."""
     merged: dict[str, Any] = dict(rounds[-1])
     for key, value in rounds[0].items():
         if isinstance(value, dict):
@@ -275,7 +275,7 @@ def _median(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="tiny,photos")
     parser.add_argument("--only", default="", help="names of contenders, by commas")
@@ -285,8 +285,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
-    allow_open_files()
-    figures = run_fast(run(options))
+    raise_open_file_limit()
+    figures = run_on_uvloop(run(options))
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
     if options.plot:

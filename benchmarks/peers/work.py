@@ -1,4 +1,4 @@
-"""What a peer computes: the same codec, engine and composite as Retouch; imported in the peer's own environment."""
+"""The work of a peer: Retouch's codec, engine and composite; imported in the peer's own environment."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def model_name() -> str:
-    """`tiny` or `photos`: the driver says which."""
+    """Return the model, `tiny` or `photos`, that the benchmark chose."""
     return os.environ["PEER_MODEL"]
 
 
 def port() -> int:
-    """Where to listen: the driver says so."""
+    """Return the port that the benchmark chose."""
     return int(os.environ["PEER_PORT"])
 
 
 class Tiny:
-    """Sleeps as long as a batch takes; the result is the negative."""
+    """A model that sleeps for a batch's time and returns the negative."""
 
     def __init__(self) -> None:
         self.executed = Path(os.environ["PEER_COUNT"])
 
     def __call__(self, pictures: list[np.ndarray], _masks: list[np.ndarray]) -> list[np.ndarray]:
-        with self.executed.open("ab") as file:  # one byte a picture: how many were computed
+        with self.executed.open("ab") as file:  # one byte per computed picture, to count them
             file.write(b"x" * len(pictures))
         time.sleep(TINY_BATCH_S)
         return list(255 - np.stack(pictures))
 
 
 class Photos:
-    """The shipped inpainting model on OpenVINO, as Retouch computes it: of a batch both halves side by side."""
+    """The shipped inpainting model on OpenVINO, computed as by Retouch: both halves of a batch in parallel."""
 
     def __init__(self) -> None:
-        import openvino as ov  # noqa: PLC0415 -- not for the tiny model
+        import openvino as ov  # noqa: PLC0415 -- not needed for the tiny model
 
         core = ov.Core()
         precision = os.environ.get("PEER_PRECISION", "f32")
@@ -82,12 +82,12 @@ class Photos:
 
 
 def load() -> Any:
-    """The model that the driver chose."""
+    """Load the model that the benchmark chose."""
     return Tiny() if model_name() == "tiny" else Photos()
 
 
 def decode(photo: bytes, mask: bytes | None) -> tuple[np.ndarray, np.ndarray]:
-    """RGB picture and hole; of `tiny`, which takes no mask, an empty one."""
+    """Decode the RGB picture and the hole; an empty hole for `tiny`, which takes no mask."""
     picture = simplejpeg.decode_jpeg(photo)
     if not mask:
         return picture, np.zeros((1, 1), np.bool_)
@@ -95,5 +95,5 @@ def decode(photo: bytes, mask: bytes | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def encode(picture: np.ndarray) -> bytes:
-    """As JPEG of quality 90."""
+    """Encode as JPEG of quality 90."""
     return simplejpeg.encode_jpeg(np.ascontiguousarray(picture), quality=90, colorsubsampling="444")

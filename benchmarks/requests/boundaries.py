@@ -1,4 +1,4 @@
-"""Whether every client gets its own replies, while others send requests whose ends are easy to mistake.
+"""Checks that every client gets its own replies while others send requests with ambiguous ends (smuggling).
 
     .venv/bin/python -m benchmarks.requests.boundaries [--exchanges 3000] [--seed 1] [--workers 0 2] [--json FILE]
 
@@ -33,7 +33,7 @@ _TCP = Path("/proc/net/tcp")
 
 
 class Connections:
-    """Counts the connections that a port has had: of those that end, the kernel remembers one side for a minute."""
+    """Counts the connections of a port; the kernel keeps one side of an ended connection for a minute."""
 
     def __init__(self, port: int) -> None:
         self._port, self._seen = f"{port:04X}", set[str]()
@@ -63,7 +63,7 @@ class Connections:
 
 @contextmanager
 def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]]:
-    """A server, and the keys of an honest and a hostile client."""
+    """Start a server with the keys of an honest and a hostile client."""
     keys = {}
     for name in ("honest", "hostile"):
         made = [sys.executable, "-m", "retouch", "keys", "create", name, "--file", str(folder / "keys.json")]
@@ -76,7 +76,7 @@ def served(folder: Path, workers: int) -> Iterator[tuple[Server, dict[str, str]]
 
 
 def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts, int]:
-    """One front's counts, and the connections that the server had."""
+    """Return the counts of one proxy, and the connections that the server had."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         server, keys = stack.enter_context(served(folder, workers))
@@ -95,7 +95,7 @@ def measure(front: str, workers: int, asked: argparse.Namespace) -> tuple[Counts
 
 
 def row(front: str, workers: int, counts: Counts, connections: int) -> dict[str, Any]:
-    """What is printed of one front."""
+    """Return the printed row of one proxy."""
     return {
         "front": front,
         "workers": workers,
@@ -115,7 +115,7 @@ def row(front: str, workers: int, counts: Counts, connections: int) -> dict[str,
 
 
 def passed(one: dict[str, Any]) -> bool:
-    """The bar."""
+    """Return whether the counts meet the bar."""
     right = one["wrong_client"] + one["hidden"] + one["surplus"] == 0
     return right and all(one[part] >= 0.99 * one[whole] for part, whole in _SHARES)
 

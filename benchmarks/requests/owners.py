@@ -1,4 +1,4 @@
-"""Hostile connections and honest clients against one address, and which replies each of them received."""
+"""Runs hostile and honest connections against one address and checks whose reply each receives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REPLY_TIMEOUT_S = 20.0
 
 @dataclass
 class Counts:
-    """What happened. The second half must stay 0."""
+    """The counts of a run; those of the second half must stay 0."""
 
     requests: int = 0
     """Sent by the hostile connections, hidden ones not counted."""
@@ -51,7 +51,7 @@ class Counts:
 
 
 class _Replies:
-    """The replies on one connection, as they come: (request id, status)."""
+    """Parses the replies on one connection: (request id, status)."""
 
     def __init__(self, wanted: int) -> None:
         self.seen: list[tuple[str, int]] = []
@@ -77,7 +77,7 @@ class _Replies:
 
 
 async def send(exchange: Exchange, port: int, pause_s: float, counts: Counts) -> None:
-    """Send an exchange and judge what came; what a closed connection left unanswered is sent again, one by one."""
+    """Send an exchange and check the replies; requests left unanswered are sent again one by one."""
     patience_s = _REPLY_TIMEOUT_S if exchange.well_formed else 1.0
     seen = await _exchanged(exchange.pieces, len(exchange.requests), port, pause_s, patience_s)
     if exchange.well_formed and seen:
@@ -90,7 +90,7 @@ async def send(exchange: Exchange, port: int, pause_s: float, counts: Counts) ->
 async def _exchanged(
     pieces: tuple[bytes, ...], wanted: int, port: int, pause_s: float, patience_s: float
 ) -> list[tuple[str, int]]:
-    """Id and status of each reply on a connection that sends these pieces."""
+    """Return id and status of each reply on a connection that sends these pieces."""
     replies = _Replies(wanted)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     receiving = asyncio.create_task(_receive(reader, replies))
@@ -101,7 +101,7 @@ async def _exchanged(
             await asyncio.sleep(pause_s)
     enough = asyncio.create_task(replies.enough.wait())
     await asyncio.wait({receiving, enough}, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.sleep(2 * pause_s)  # for a reply too many
+    await asyncio.sleep(2 * pause_s)  # waits for surplus replies
     enough.cancel()
     receiving.cancel()
     writer.transport.abort()
@@ -116,14 +116,14 @@ async def _receive(reader: asyncio.StreamReader, replies: _Replies) -> None:
 
 
 def judge(exchange: Exchange, seen: list[tuple[str, int]], counts: Counts) -> None:
-    """Add what one connection got. A reply without an id of ours is a proxy's own, or to a header without one."""
+    """Count the replies of one connection; those without an id of ours come from a proxy or concern the header."""
     mine = f"{exchange.hidden.split('-')[0]}-"
     counts.requests += len(exchange.requests)
     named = [one for one in seen if one[0].startswith(("c", "honest")) and "-" in one[0]]
     counts.wrong_client += sum(not name.startswith(mine) for name, _ in named)
     own = [name for name, _ in named if name.startswith(mine) and name != exchange.hidden]
     counts.surplus += sum(count - 1 for count in Counter(own).values())
-    if not exchange.well_formed:  # read another way, its body may be a request, but of this client
+    if not exchange.well_formed:  # read differently, its body may be a request, but of this client
         return
     counts.hidden += sum(name == exchange.hidden for name, _ in named)
     counts.surplus += max(0, len(seen) - len(exchange.requests)) + (own != sorted(own, key=_number))
@@ -141,7 +141,7 @@ def _number(name: str) -> int:
 
 
 async def be_honest(client: int, port: int, key: str, counts: Counts, done: asyncio.Event) -> None:
-    """Ask for a picture of one's own colour, over and over on one connection, and look at what comes back."""
+    """Ask for a picture of one's own colour repeatedly on one connection, and check the replies."""
     connection: Connection | None = None
     for number in itertools.count():
         if done.is_set():
@@ -162,11 +162,11 @@ async def be_honest(client: int, port: int, key: str, counts: Counts, done: asyn
         counts.surplus += connection.surplus
     if connection is not None:
         connection.transport.abort()
-        await asyncio.sleep(0)  # it ends in the loop's next round
+        await asyncio.sleep(0)  # the connection closes in the loop's next round
 
 
 def pictures(colour: tuple[int, int, int]) -> tuple[bytes, bytes]:
-    """A PNG of one colour, and a mask with a hole in its middle."""
+    """Make a PNG of one colour, and a mask with a hole in its middle."""
     hole = np.zeros((SIDE, SIDE), np.uint8)
     hole[6:10, 6:10] = 255
     return _png(np.full((SIDE, SIDE, 3), colour, np.uint8)), _png(hole)
@@ -177,7 +177,7 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
 
 
 def _is_own(reply: Reply, name: str, colour: tuple[int, int, int]) -> bool:
-    """Whether a reply is this request's. One that never came is nobody's; one without an id is the proxy's."""
+    """Return whether a reply belongs to this request; missing replies and those of the proxy do not count."""
     if reply.status == 0 or (reply.status >= 400 and "x-request-id" not in reply.headers):
         return True
     if reply.headers.get("x-request-id") != name:
@@ -191,7 +191,7 @@ def _is_own(reply: Reply, name: str, colour: tuple[int, int, int]) -> bool:
 async def run(
     exchanges: Iterable[Exchange], port: int, key: str, *, pause_s: float, at_once: int, clients: int
 ) -> Counts:
-    """All exchanges, `at_once` of them together, beside the honest clients."""
+    """Run all exchanges, `at_once` at a time, beside the honest clients."""
     counts, done = Counts(), asyncio.Event()
     honest = [asyncio.create_task(be_honest(client, port, key, counts, done)) for client in range(clients)]
     waiting = iter(exchanges)

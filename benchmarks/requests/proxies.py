@@ -1,4 +1,4 @@
-"""Reverse proxies before a server, each with a pool of connections to it: Caddy as docker/ has it, Caddy, nginx."""
+"""Reverse proxies before a server: Caddy as docker/ configures it, plain Caddy, and nginx."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ http {
 
 @contextlib.contextmanager
 def shipped_caddy(upstream: int, folder: Path) -> Iterator[Server]:
-    """Caddy with docker/Caddyfile, on plain HTTP."""
+    """Start Caddy with docker/Caddyfile, on plain HTTP."""
     port = free_port()
     config = folder / "Caddyfile"
     here = f"{{\n\tadmin off\n\tdefault_bind 127.0.0.1\n\thttp_port {port}\n"
@@ -56,7 +56,7 @@ def shipped_caddy(upstream: int, folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def plain_caddy(upstream: int, folder: Path) -> Iterator[Server]:
-    """Caddy with the shortest configuration; it passes `Upgrade` on."""
+    """Start Caddy with the shortest configuration; it forwards `Upgrade`."""
     port = free_port()
     config = folder / "plain.Caddyfile"
     config.write_text(_PLAIN_CADDY % (port, upstream))
@@ -66,7 +66,7 @@ def plain_caddy(upstream: int, folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def nginx(upstream: int, folder: Path) -> Iterator[Server]:
-    """A proxy of nginx that passes `Upgrade` on and sends bodies on as they come."""
+    """Start nginx; it forwards `Upgrade` and streams bodies."""
     port = free_port()
     config = folder / "nginx.conf"
     config.write_text(_NGINX % {"folder": folder, "upstream": upstream, "port": port})

@@ -1,4 +1,4 @@
-"""Requests whose ends are easy to mistake: what `boundaries.py` sends, made from a seed.
+"""Generates requests with ambiguous ends (request smuggling) for boundaries.py, from a seed.
 
 Every request carries an id that its reply must repeat. Bodies hold requests of their own, with ids that no reply may
 ever carry: a server that answers one has taken a body for a request.
@@ -20,7 +20,7 @@ TOO_LARGE = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of an exchange; `body` as it is sent: chunked if the header says so."""
+    """One request of an exchange; `body` as it is sent, chunked if the header says so."""
 
     id: str
     status: int
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What one connection sends, in pieces that arrive apart, and what it may get."""
+    """The pieces that one connection sends, and the replies that it may get."""
 
     kind: str
     pieces: tuple[bytes, ...]
@@ -47,7 +47,7 @@ class Exchange:
 
 
 class Maker:
-    """Requests of one connection: `number` tells them from everybody else's."""
+    """Makes the requests of one connection; `number` makes them unique."""
 
     def __init__(self, random: Random, number: int, key: str, picture: bytes, mask: bytes) -> None:
         self.random, self.number, self._key = random, number, key
@@ -56,14 +56,14 @@ class Maker:
         self._files = {"image": picture, "mask": mask}
 
     def smuggled(self) -> bytes:
-        """A request that nobody sends: some want the next client's as their body."""
+        """Return a request hidden in a body; some variants would consume the next client's request as their body."""
         method, extra = self.random.choice([(b"GET", b""), (b"POST", b"Content-Length: 400\r\n")])
         path = self.random.choice([b"/v1/models", b"/livez", b"/v1/inpaint"])
         head = b"%s %s HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: %s\r\n" % (method, path, self.hidden.encode())
         return head + extra + b"\r\n"
 
     def body(self) -> tuple[bytes, bytes]:
-        """Content type and a body that begins or ends with requests."""
+        """Return content type and a body that begins or ends with hidden requests."""
         parts = b"".join(
             b'--%s\r\nContent-Disposition: form-data; name="%s"; filename="a"\r\n\r\n%s\r\n' % (_BOUNDARY, name, data)
             for name, data in ((name.encode(), data) for name, data in self._files.items())
@@ -73,17 +73,17 @@ class Maker:
         return b"multipart/form-data; boundary=" + _BOUNDARY, form + self.smuggled() * self.random.randint(1, 3)
 
     def get(self, extra: bytes = b"", version: bytes = b"1.1") -> Request:
-        """A request without a body."""
+        """Make a request without a body."""
         keyed = self.random.random() < 0.5
         path, status = self.random.choice([(b"/livez", 200), (b"/v1/jobs/" + b"0" * 32, 404 if keyed else 401)])
         return self._request(b"GET " + path, extra, version, keyed, status)
 
     def post(self, extra: bytes = b"", version: bytes = b"1.1", *, chunked: bool | None = None) -> Request:
-        """An inpaint: of somebody with a key, answered when it is whole; of a stranger, refused before."""
+        """Make an inpaint: with a key it is answered when complete, without one it is refused early."""
         keyed = self.random.random() < 0.4
         kind, body = self.body()
         if not keyed and self.random.random() < 0.5:
-            body = self.smuggled()  # nothing else: it is never read as a form
+            body = self.smuggled()  # nothing else, because it is never parsed as a form
         if chunked is None:
             chunked = version == b"1.1" and self.random.random() < 0.5
         if chunked:
@@ -96,7 +96,7 @@ class Maker:
         return Request(request.id, request.status, request.head, body)
 
     def refused(self) -> Request:
-        """Of somebody with a key, but refused before its body is read."""
+        """Make a request with a key that is refused before its body is read."""
         target, kind, status, least = self.random.choice(
             [
                 (b"/v1/inpaint", b"text/plain", 415, 0),
@@ -112,7 +112,7 @@ class Maker:
         return Request(request.id, status, request.head, body)
 
     def upgrade(self) -> bytes:
-        """Header lines that ask for another protocol."""
+        """Make header lines that ask for another protocol."""
         random = self.random
         lines = [f"Connection: {random.choice(_CONNECTIONS)}\r\n", f"Upgrade: {random.choice(UPGRADES)}\r\n"]
         lines += random.choice(
@@ -140,14 +140,14 @@ class Maker:
 
 
 def _cut(random: Random, data: bytes, *places: int) -> tuple[bytes, ...]:
-    """Pieces of `data`: cut at each place or beside it, or not."""
+    """Split `data` at or near each of the places, or not at all."""
     near = {place + random.choice([-2, -1, 0, 0, 0, 1]) for place in places if random.random() < 0.8}
     cuts = [0, *sorted(place for place in near if 0 < place < len(data)), len(data)]
     return tuple(data[begin:end] for begin, end in itertools.pairwise(cuts))
 
 
 def _exchange(maker: Maker, kind: str, *requests: Request) -> Exchange:
-    """Well-formed requests, cut where they begin, where their bodies begin, and somewhere."""
+    """Make an exchange of well-formed requests, split where they begin, where their bodies begin, and at random."""
     places, at = [], 0
     for request in requests:
         in_head, in_body = (maker.random.randrange(max(1, len(part))) for part in (request.head, request.body))
@@ -168,7 +168,7 @@ def _upgrade(maker: Maker) -> Exchange:
 
 
 def _upgrade_at_the_head(maker: Maker) -> Exchange:
-    """The head, then the body: as a client sends it that waits a moment for the other protocol."""
+    """Send the head and later the body, as a client that waits for the protocol switch."""
     request = maker.post(maker.upgrade())
     return Exchange("upgrade", (request.head, request.body), (request,), maker.hidden)
 
@@ -185,7 +185,7 @@ def _expect(maker: Maker) -> Exchange:
 
 
 def _early(maker: Maker) -> Exchange:
-    """A body that comes in many pieces, mostly after its answer; then another request."""
+    """Send a body in many pieces, mostly after its reply; then another request."""
     request, then = maker.random.choice([maker.post, maker.refused])(), maker.get()
     steps = sorted(maker.random.sample(range(1, len(request.body)), 3))
     body = tuple(request.body[begin:end] for begin, end in itertools.pairwise([0, *steps, len(request.body)]))
@@ -293,7 +293,7 @@ _KINDS: tuple[Callable[[Maker], Exchange], ...] = (
 
 
 def exchanges(seed: int, count: int, key: str, picture: bytes, mask: bytes) -> Iterator[Exchange]:
-    """`count` exchanges, the same ones for the same seed; `key` may make pictures of `picture` and `mask`."""
+    """Yield `count` exchanges, the same for the same seed; `key` may make pictures of `picture` and `mask`."""
     random = Random(seed)
     for number in range(count):
         yield _KINDS[number % len(_KINDS)](Maker(random, number, key, picture, mask))

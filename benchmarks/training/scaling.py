@@ -1,4 +1,4 @@
-"""Training with one GPU and with several: images/s, and the loss curves of the same global batch.
+"""Compares training on one GPU and on several: images/s, and the losses of the same global batch.
 
     python -m benchmarks.training.scaling training/configs/photos.toml --gpus 1 2 --set data.path=DIR
 
@@ -27,13 +27,13 @@ LOG_EVERY = 10
 
 
 def first_phase(config: str) -> str:
-    """The config without its later phases: they would train on, and compile anew, until the time is over."""
+    """Return the config with its first phase only; later ones would train on, and compile again."""
     head, *phases = config.split("[[phase]]")
     return "[[phase]]".join([head, *phases[:1]])
 
 
 def train(arguments: argparse.Namespace, gpus: int, output: Path) -> list[dict[str, Any]]:
-    """Run and read the log's lines."""
+    """Train and return the lines of the log."""
     knobs = [*arguments.set, f"output={output}", f"log_every={LOG_EVERY}", "sheet_every=1000000"]
     knobs += [f"phase.0.batch={arguments.batch}", f"phase.0.steps={arguments.steps}", "phase.0.warm_up=50"]
     config = output.with_suffix(".toml")
@@ -48,7 +48,7 @@ def train(arguments: argparse.Namespace, gpus: int, output: Path) -> list[dict[s
 
 
 def compared(curve: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[str, float]:
-    """Speed, its ratio to the base's, and how far the losses lie apart: at each step, and over the last quarter."""
+    """Compare speed and losses with the base: at each step, and over the last quarter."""
 
     def speed(lines: list[dict[str, Any]]) -> float:
         return statistics.median(line["images_per_s"] for line in lines[len(lines) // 4 :])
@@ -66,7 +66,7 @@ def compared(curve: list[dict[str, Any]], base: list[dict[str, Any]]) -> dict[st
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
@@ -86,7 +86,7 @@ def main() -> None:
         for gpus in arguments.gpus:
             curves[gpus] = train(arguments, gpus, Path(folder) / str(gpus))
             figures = {done: compared(curve, curves[arguments.gpus[0]]) for done, curve in curves.items()}
-            if arguments.json:  # whatever becomes of the next run
+            if arguments.json:  # written now in case the next run fails
                 arguments.json.write_text(json.dumps({"figures": figures, "curves": curves}, indent=1) + "\n", "utf-8")
     table = Table(title=f"{arguments.config.stem}, global batch {arguments.batch}")
     columns = list(figures[arguments.gpus[0]])

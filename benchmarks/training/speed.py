@@ -1,4 +1,4 @@
-"""Training steps on a GPU: plain FP32 against every improvement, for partial convolution and pix2pix.
+"""Compares training steps on a GPU in plain FP32 with each optimisation, for partial convolution and pix2pix.
 
     python -m benchmarks.training.speed --photos DIR --facades DIR --features vgg16_pool3.safetensors
 
@@ -28,7 +28,7 @@ from training.fit import make_trainee
 from training.loop.runtime import Runtime, started
 from training.loop.schedule import place_of
 from training.loop.trainee import Trainee
-from training.profiling.sensors import nvml_sensor, watched
+from training.profiling.sensors import nvml_sensor, read_sensors
 
 VARIANTS = {
     "fp32": {"precision": "fp32", "channels_last": False, "compile": False},
@@ -43,7 +43,7 @@ WARM_UP = 4
 
 
 def config_of(task: str, variant: str, arguments: argparse.Namespace) -> AnyConfig:
-    """A run of the benchmark's steps in one phase."""
+    """Make a config with the benchmark's steps in one phase."""
     shared = {"output": tempfile.gettempdir(), "seed": 5, "ema_decay": 0.99, **VARIANTS[variant]}
     phase = {"steps": WARM_UP + arguments.steps, "warm_up": 20}
     if task == "pix2pix":
@@ -66,7 +66,7 @@ def config_of(task: str, variant: str, arguments: argparse.Namespace) -> AnyConf
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """Warm up, say so, wait for a line, train alone, print the figures."""
+    """Warm up, report it, wait for a line, train and print the figures."""
     config = config_of(arguments.task, arguments.variant, arguments)
     began = time.perf_counter()
     with started(config) as runtime:
@@ -74,7 +74,7 @@ def child(arguments: argparse.Namespace) -> None:
         loaded = time.perf_counter()
         trainee.begin_phase(config.phase[0])
         train(trainee, config, range(WARM_UP))
-        wait(runtime)
+        synchronise(runtime)
         warm = time.perf_counter()
         print("ready", flush=True)
         sys.stdin.readline()
@@ -83,14 +83,14 @@ def child(arguments: argparse.Namespace) -> None:
     print(json.dumps({key: round(value, 4) for key, value in figures.items()}), flush=True)
 
 
-def wait(runtime: Runtime) -> None:
-    """Until the device has done all."""
+def synchronise(runtime: Runtime) -> None:
+    """Wait until the device has finished all work."""
     if runtime.device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def train(trainee: Trainee[Any], config: AnyConfig, steps: range) -> dict[str, torch.Tensor]:
-    """Take these steps; the last one's losses."""
+    """Run these steps; returns the last one's losses."""
     figures: dict[str, torch.Tensor] = {}
     for step in steps:
         figures = trainee.step(step, place_of(step, config.phase))
@@ -98,14 +98,14 @@ def train(trainee: Trainee[Any], config: AnyConfig, steps: range) -> dict[str, t
 
 
 def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[str, float]:
-    """The rest of the phase, its clock stopped after the device has done all."""
+    """Time the rest of the phase, until the device has finished all work."""
     total, on_gpu = config.phase[0].steps, runtime.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    with watched(nvml_sensor(runtime.device)) as sensors:
+    with read_sensors(nvml_sensor(runtime.device)) as sensors:
         began = time.perf_counter()
         figures = train(trainee, config, range(WARM_UP, total))
-        wait(runtime)
+        synchronise(runtime)
         seconds = time.perf_counter() - began
     steps = (total - WARM_UP) / seconds
     return {
@@ -119,27 +119,27 @@ def timed(trainee: Trainee[Any], config: AnyConfig, runtime: Runtime) -> dict[st
 
 
 def start(task: str, variant: str) -> subprocess.Popen[str]:
-    """A child with this command's own flags."""
+    """Start a child process with this command's own flags."""
     command = [sys.executable, *sys.argv, "--task", task, "--variant", variant]
-    # Each compiler would start as many workers as there are cores.
+    # otherwise each compiler would start as many workers as there are cores
     environment = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "4", "OMP_NUM_THREADS": "4"}
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 def await_ready(child: subprocess.Popen[str]) -> None:
-    """Until it is warm, or has failed."""
+    """Wait until the child is warm or has failed."""
     assert child.stdout is not None
     child.stdout.readline()
 
 
 def finish(child: subprocess.Popen[str]) -> dict[str, Any]:
-    """Let it train, alone, and read what it prints."""
+    """Let the child train and read its figures."""
     output, _ = child.communicate("go\n" if child.poll() is None else None)
     return json.loads(output.splitlines()[-1]) if child.returncode == 0 else {"failed": child.returncode}
 
 
 def parsed() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True, help="folder of pictures or of tar shards")
     parser.add_argument("--validation", type=Path, required=True, help="folder of held-out pictures")
@@ -158,7 +158,7 @@ def parsed() -> argparse.Namespace:
 
 
 def show(task: str, rows: dict[str, dict[str, Any]]) -> None:
-    """A table with the speed-up over the first variant."""
+    """Print a table with the speed-up over the first variant."""
     columns = ("steps_per_s", "images_per_s", "peak_memory_gb", "mean_power_w", "validation_psnr_db", "first_steps_s")
     table = Table(title=task)
     for name in ("variant", "speed-up", *columns):
@@ -171,7 +171,7 @@ def show(task: str, rows: dict[str, dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Warm all variants up together, then train them one after another."""
+    """Warm up all variants together, then train them one after another."""
     arguments = parsed()
     if arguments.task:
         child(arguments)

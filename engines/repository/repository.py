@@ -31,8 +31,6 @@ from engines.repository.versions import Change, Entry, LeaseCounter, ModelStatus
 
 _log = structlog.get_logger(__name__)
 
-__all__ = ["Change", "ModelRepository", "ModelStatus", "ServedModel"]
-
 
 class ModelRepository:
     """The models that are served, loaded from a folder.
@@ -54,8 +52,7 @@ class ModelRepository:
         only: Collection[str] | None = None,
         settle_s: float = 2.0,
     ) -> None:
-        self.device_lost: DeviceLost | None = None
-        """The DeviceLost that occurred while a model was loaded; the process must end."""
+        self.device_lost: DeviceLost | None = None  # raised while a model was loaded; the process must end
         self._root = root
         self._open_engine = open_engine
         self._wall_clock = wall_clock
@@ -64,8 +61,7 @@ class ModelRepository:
         self._entries: dict[Key, Entry] = {}
         self._lock = Lock()  # guards _entries and their contents; never held while an engine is loaded
         self._scanning = Lock()
-        self._unreadable: set[Key] = set()
-        """The versions that could not be read at the last scan."""
+        self._unreadable: set[Key] = set()  # at the last scan
         self._closed = False
 
     def scan(self) -> list[Change]:

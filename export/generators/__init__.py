@@ -1,4 +1,4 @@
-"""The table of generator families. Adding one: its file, its test, its line here (CONTRIBUTING shows the diff)."""
+"""The table of generator families. To add one: write its file and its test, and add a line here (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 

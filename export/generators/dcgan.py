@@ -20,7 +20,7 @@ from export.lowering import compute_type, lower_norms
 
 
 class DCGANOptions(GeneratorOptions):
-    """Arguments of the public generator, under their public names."""
+    """The arguments of the public generator, under their public names."""
 
     nz: int = Field(100, ge=1, le=4096, description="length of the latent vector")
     ngf: int = Field(64, ge=1, le=1024, description="channels before the last layer")
@@ -41,7 +41,7 @@ class DCGANNet(nn.Module):
         self.main = nn.Sequential(*layers, last, nn.Tanh())
 
     def forward(self, z: Tensor) -> Tensor:
-        """N×Z×1×1 to N×C×64×64 in [-1, 1]."""
+        """Map N×Z×1×1 to N×C×64×64 in [-1, 1]."""
         return cast("Tensor", self.main(z))
 
 
@@ -63,7 +63,7 @@ class DCGAN(Family[DCGANOptions]):
     options = DCGANOptions
 
     def recognise(self, state: State) -> DCGANOptions | None:
-        """By `main.0.weight` and `main.12.weight`, whose shapes tell everything."""
+        """Recognise `main.0.weight` and `main.12.weight`, whose shapes give all options."""
         first, last = state.get("main.0.weight"), state.get("main.12.weight")
         if first is None or last is None or first.ndim != 4 or last.shape[1] > 3:
             return None

@@ -3,8 +3,8 @@
 Zhang et al., "Semantic Image Inpainting with Progressive Generative Networks", ACM MM 2018.
 
 Net:      N×3×128×128 in [0, 1] with the centred 64×64 hole painted over, to the same with the hole filled.
-Contract: image and mask N×1×128×128 (1 = fill). The net takes no mask, it knows its one hole: whatever else the mask
-          marks is painted over as well, so that nothing of what is to be replaced reaches the net.
+Contract: image and mask N×1×128×128 (1 = fill). The net takes no mask, its hole is fixed: pixels that the mask
+          marks elsewhere are painted over too, so that the net never sees what is to be replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILL = (0.45703125, 0.40625, 0.48046875)
 
 
 class PGNOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     stages: Literal[2, 4] = 4
     width: int = Field(64, ge=1, le=256, description="channels of the first convolution")
@@ -42,7 +42,7 @@ def _up(into: int, out: int) -> nn.Sequential:
 
 
 class StageUNet(nn.Module):
-    """One stage: down to 1×1, the memory of the stages before beside it, and up with skips."""
+    """One stage: a U-Net down to 1×1, joined there by the memory of the earlier stages, and up with skips."""
 
     def __init__(self, channels: int, width: int, memory: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class StageUNet(nn.Module):
         self.end = _up(2 * w, 3)
 
     def forward(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
-        """N×C×128×128 and the memory N×M to N×3×128×128 in [0, 1] and the bottleneck N×8w."""
+        """Map N×C×128×128 and the memory N×M to N×3×128×128 in [0, 1] and the bottleneck N×8w."""
         x = self.start(x)
         skips = []
         for index in range(7):
@@ -72,7 +72,7 @@ class StageUNet(nn.Module):
 
 
 class PGNNet(nn.Module):
-    """Net_G: a U-Net a stage, and one LSTM cell that carries what they have seen."""
+    """The public Net_G: one U-Net per stage, and an LSTM cell that carries memory between them."""
 
     rnn: nn.Module
 
@@ -85,7 +85,7 @@ class PGNNet(nn.Module):
         self.rnn = nn.LSTMCell(8 * options.width, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×3×128×128 in [0, 1], hole painted over, to the last stage's picture."""
+        """Map N×3×128×128 in [0, 1], hole painted over, to the last stage's picture."""
         y, bottom = self.get_submodule("unet_1")(x, None)
         state: tuple[Tensor, Tensor] | None = None
         for stage in range(2, self.stages + 1):
@@ -95,7 +95,7 @@ class PGNNet(nn.Module):
 
 
 class LoweredCell(nn.Module):
-    """The LSTM cell as two linear layers; gates and cell state are FP32, as they add up over the stages."""
+    """The LSTM cell as two linear layers; gates and cell state are FP32, because they accumulate over the stages."""
 
     def __init__(self, cell: nn.LSTMCell) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class LoweredCell(nn.Module):
             linear.weight, linear.bias = (nn.Parameter(t.detach().clone(), requires_grad=False) for t in (weight, bias))
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-        """N×I and the state (FP32), or None for zeros, to the next state."""
+        """Map N×I and the state (FP32), or None for zeros, to the next state."""
         kind = self.from_input.weight.dtype
         gates = self.from_input(x.to(kind)).float()
         gates = gates + (self.from_state.bias.float() if state is None else self.from_state(state[0].to(kind)).float())
@@ -119,8 +119,8 @@ class LoweredCell(nn.Module):
         return torch.sigmoid(read) * torch.tanh(cell), cell
 
 
-class HoleInTheCentre(nn.Module):
-    """A net behind the tensor contract."""
+class CentreHoleContract(nn.Module):
+    """The net behind the tensor contract, with its fixed hole in the centre."""
 
     centre: Tensor
     fill: Tensor
@@ -132,7 +132,7 @@ class HoleInTheCentre(nn.Module):
         self.register_buffer("fill", torch.tensor(FILL).view(1, 3, 1, 1))
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """The tensor contract: see the module."""
+        """Map image and mask of the tensor contract to the output; see the module's docstring."""
         hidden = torch.maximum(mask, self.centre)
         painted = image * (1 - hidden) + self.fill * hidden
         return cast("Tensor", self.net(painted.to(compute_type(self.net))).float())
@@ -146,7 +146,7 @@ class PGN(Family[PGNOptions]):
     options = PGNOptions
 
     def recognise(self, state: State) -> PGNOptions | None:
-        """By the stages' first convolutions and the LSTM cell."""
+        """Recognise the stages' first convolutions and the LSTM cell."""
         stages = sum(f"unet_{stage}.start.weight" in state for stage in range(1, 6))
         if stages not in (2, 4) or "rnn.weight_ih" not in state or "unet_1.start.weight" not in state:
             return None
@@ -165,13 +165,13 @@ class PGN(Family[PGNOptions]):
         )
 
     def bars(self, options: PGNOptions) -> Bars:  # noqa: ARG002 (as above)
-        """Two to four nets are chained: rounding adds up."""
+        """Allow more deviation: rounding adds up over two to four chained nets."""
         return Bars(fp32_max_abs=2e-4, fp16_psnr_db=40)
 
     def wrap(self, net: nn.Module, options: PGNOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
-        return HoleInTheCentre(net)
+        return CentreHoleContract(net)
 
     def lower(self, net: nn.Module, options: PGNOptions) -> nn.Module:  # noqa: ARG002 (as above)
         lowered = lower_norms(cast("PGNNet", net))
         lowered.rnn = LoweredCell(cast("nn.LSTMCell", lowered.rnn))
-        return HoleInTheCentre(lowered).eval()
+        return CentreHoleContract(lowered).eval()

@@ -42,7 +42,7 @@ _BLOCKS = {"resnet_6blocks": 6, "resnet_9blocks": 9}
 
 
 class Pix2PixOptions(GeneratorOptions):
-    """The arguments of the public `define_G` that shape the net, and how its batch norms are read."""
+    """The arguments of the public `define_G` that shape the net, and the statistics that its batch norms use."""
 
     net: NetName = "unet_256"
     norm: NormName = "batch"
@@ -62,7 +62,7 @@ def _norm_layer(name: NormName) -> Norm:
 
 
 class UNetLevel(nn.Module):
-    """One level of the U-Net: down, everything below, up, and the skip beside it; `channels` = in, inner, out."""
+    """One U-Net level: down, the levels below, up, and the skip around them; `channels` = in, inner, out."""
 
     def __init__(self, channels: tuple[int, int, int], norm: Norm, below: UNetLevel | None, *, bias: bool) -> None:
         super().__init__()
@@ -74,12 +74,12 @@ class UNetLevel(nn.Module):
         self.model.extend([nn.ReLU(), up, norm(out)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×2C×H×W."""
+        """Map N×C×H×W to N×2C×H×W."""
         return torch.cat([x, self.model(x)], 1)
 
 
 class UNetOutermost(nn.Module):
-    """The level without a skip: first convolution, everything below, last transposed convolution, tanh."""
+    """The U-Net level without a skip: first convolution, the levels below, last transposed convolution, tanh."""
 
     def __init__(self, channels: tuple[int, int, int], below: UNetLevel, *, bias: bool) -> None:
         super().__init__()
@@ -88,12 +88,12 @@ class UNetOutermost(nn.Module):
         self.model = nn.Sequential(first, below, nn.ReLU(), nn.ConvTranspose2d(2 * inner, out, 4, 2, 1), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        """Map N×C×H×W to N×C'×H×W in [-1, 1]."""
         return cast("Tensor", self.model(x))
 
 
 class UNet(nn.Module):
-    """unet_128 and unet_256: 7 and 8 levels, at most 8·ngf channels."""
+    """The nets unet_128 and unet_256: 7 and 8 levels, at most 8·ngf channels."""
 
     def __init__(self, options: Pix2PixOptions) -> None:
         super().__init__()
@@ -106,12 +106,12 @@ class UNet(nn.Module):
         self.model = UNetOutermost((options.in_channels, c, options.out_channels), below, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 2^levels."""
+        """Map N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 2^levels."""
         return cast("Tensor", self.model(x))
 
 
 class ResNetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm; reflected borders. Dropout has no weights but shifts the second conv's key."""
+    """x + conv, norm, ReLU, conv, norm, with reflection padding. Dropout only shifts the second convolution's key."""
 
     def __init__(self, channels: int, norm: Norm, *, bias: bool, dropout: bool) -> None:
         super().__init__()
@@ -121,12 +121,12 @@ class ResNetBlock(nn.Module):
         self.conv_block.extend([nn.ReflectionPad2d(1), second, norm(channels)])
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape."""
+        """Map N×C×H×W to the same shape."""
         return x + cast("Tensor", self.conv_block(x))
 
 
 class ResNet(nn.Module):
-    """resnet_6blocks and resnet_9blocks: two halvings, blocks, two doublings."""
+    """The nets resnet_6blocks and resnet_9blocks: two downsamplings, blocks, two upsamplings."""
 
     def __init__(self, options: Pix2PixOptions) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class ResNet(nn.Module):
         self.model = nn.Sequential(*layers, nn.ReflectionPad2d(3), nn.Conv2d(c, options.out_channels, 7), nn.Tanh())
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 4."""
+        """Map N×C×H×W to N×C'×H×W, both in [-1, 1]; H and W are multiples of 4."""
         return cast("Tensor", self.model(x))
 
 
@@ -155,7 +155,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
     options = Pix2PixOptions
 
     def recognise(self, state: State) -> Pix2PixOptions | None:
-        """U-Nets by their nesting, ResNets by their blocks; norm by its parameters, or the bias it makes needless."""
+        """Recognise U-Nets by nested keys, ResNets by their blocks, norms by parameters or conv biases."""
         if "model.model.0.weight" in state:
             return _recognise_unet(state)
         return _recognise_resnet(state) if "model.10.conv_block.1.weight" in state else None
@@ -164,7 +164,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
         return UNet(options) if options.net in _DEPTHS else ResNet(options)
 
     def translate(self, state: State, options: Pix2PixOptions) -> Translation:
-        """Instance norms of before 2018 saved running statistics that they did not use."""
+        """Drop the running statistics that instance norms saved before 2018 and never used."""
         return without_statistics(state) if options.norm == "instance" else Translation(state)
 
     def interface(self, options: Pix2PixOptions) -> Interface:
@@ -192,7 +192,7 @@ class Pix2Pix(Family[Pix2PixOptions]):
 
 
 class PerSample(nn.Module):
-    """The literal meaning of batch statistics: training-mode batch norms, one sample at a time, no dropout."""
+    """Batch statistics by definition: training-mode batch norms, one sample at a time, without dropout."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -203,12 +203,12 @@ class PerSample(nn.Module):
                 module.running_mean = module.running_var = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the net."""
+        """Map N×C×H×W as the net does."""
         return torch.cat([self.net(x[i : i + 1]) for i in range(x.shape[0])])
 
 
 def _norm_of(state: State, conv: str, norm: str) -> NormName:
-    """By the norm's own weights, or by the bias that a convolution has only in front of an instance norm."""
+    """Recognise the norm by its weights, or by the bias that a convolution has only before an instance norm."""
     if f"{norm}.weight" in state:
         return "batch"
     return "instance" if f"{conv}.bias" in state else "none"
@@ -241,7 +241,7 @@ def _recognise_resnet(state: State) -> Pix2PixOptions | None:
     first, last = state.get("model.1.weight"), state.get(f"model.{17 + blocks}.weight")
     if net is None or first is None or last is None or max(first.shape[1], last.shape[0]) > 3:
         return None
-    if "model.2.weight" in state and "model.1.bias" in state:  # pix2pixHD's way with batch norm
+    if "model.2.weight" in state and "model.1.bias" in state:  # pix2pixHD's layout with batch norm
         return None
     return Pix2PixOptions.model_validate(
         {

@@ -1,1 +1,1 @@
-"""`retouch bench`: load for a running server, and an honest report of how it was answered."""
+"""`retouch bench`: load on a running server, and a report of latency, throughput and errors."""

@@ -1,4 +1,4 @@
-"""`retouch bench`: how a running server answers under load."""
+"""`retouch bench`: measures a running server under load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from retouch.bench.pipeline.command import bench_pipeline
-from retouch.filling.plan import Format, PlanInvalid, pair_images
+from retouch.filling.jobs import FilesInvalid, Format, pair_images
 
 if TYPE_CHECKING:
     from retouch.bench.load import Payload
-    from retouch.bench.session import Measured, Plan
+    from retouch.bench.session import BenchPlan, BenchResult
 
 Endpoint = Literal["inpaint", "translate"]
 _CLOSED_BY_DEFAULT = "1,4,16"
@@ -63,15 +63,15 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     """
     if ctx.invoked_subcommand:
         return
-    from retouch.bench.report_files import refuse_unwritable  # noqa: PLC0415 -- loads hdrh and numpy
-    from retouch.bench.session import Plan  # noqa: PLC0415 -- the same
+    from retouch.bench.report_files import check_writable  # noqa: PLC0415 -- loads hdrh and numpy
+    from retouch.bench.session import BenchPlan  # noqa: PLC0415 -- the same
 
     if not image:
         raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
-    refuse_unwritable(None if json_file == _STDOUT else json_file, plot)
+    check_writable(None if json_file == _STDOUT else json_file, plot)
     rates = _numbers(rate, "--rate")
     clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
-    plan = Plan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
+    plan = BenchPlan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
     fields = {
         "model": model,
         "format": image_format,
@@ -106,37 +106,37 @@ def _payloads(endpoint: Endpoint, images: list[Path], masks: list[Path], fields:
 
 
 def _pairs(endpoint: Endpoint, images: list[Path], masks: list[Path]) -> list[tuple[Path, Path | None]]:
-    """Raises PlanInvalid: the masks do not fit the images or the endpoint."""
+    """Pair each image with its mask; raises FilesInvalid if the masks do not fit the images or the endpoint."""
     if (endpoint == "inpaint") != bool(masks):
-        raise PlanInvalid("inpaint needs --mask and translate takes none")
+        raise FilesInvalid("inpaint needs --mask and translate takes none")
     if len(masks) not in {0, 1, len(images)}:
-        raise PlanInvalid(f"{len(images)} --image and {len(masks)} --mask: give one mask for each, or one for all")
+        raise FilesInvalid(f"{len(images)} --image and {len(masks)} --mask: give one mask for each, or one for all")
     its_masks: list[Path | None] = [*masks] or [None]
     its_masks *= len(images) // len(its_masks)
     return [pair for image, mask in zip(images, its_masks, strict=True) for pair in pair_images(image, mask)]
 
 
-def _measure(url: str, payloads: list[Payload], plan: Plan) -> Measured:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+def _measure(url: str, payloads: list[Payload], plan: BenchPlan) -> BenchResult:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without rich
 
-    from retouch.bench.load import allow_open_files, run_fast  # noqa: PLC0415 -- only here
+    from retouch.bench.load import raise_open_file_limit, run_on_uvloop  # noqa: PLC0415 -- only here
     from retouch.bench.progress import show_progress  # noqa: PLC0415 -- loads rich
     from retouch.bench.sender import open_sender  # noqa: PLC0415 -- loads aiohttp
     from retouch.bench.session import Session  # noqa: PLC0415 -- loads hdrh and numpy
 
-    async def measure() -> Measured:
+    async def measure() -> BenchResult:
         async with open_sender(url) as sender:
             return await Session(sender, payloads, plan, watcher, time.perf_counter, asyncio.sleep).measure()
 
-    allow_open_files()
+    raise_open_file_limit()
     with show_progress(Console(stderr=True)) as watcher:
-        return run_fast(measure())
+        return run_on_uvloop(measure())
 
 
-def _publish(measured: Measured, title: str, json_file: Path | None, plot: Path | None) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+def _publish(measured: BenchResult, title: str, json_file: Path | None, plot: Path | None) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
-    from retouch.bench.report_files import writing  # noqa: PLC0415 -- loads hdrh and numpy
+    from retouch.bench.report_files import report_write_errors  # noqa: PLC0415 -- loads hdrh and numpy
     from retouch.bench.table import print_reports  # noqa: PLC0415 -- loads rich
 
     document = json.dumps({"title": title, **measured.as_json()}, indent=1)
@@ -145,19 +145,19 @@ def _publish(measured: Measured, title: str, json_file: Path | None, plot: Path 
     if to_stdout:
         typer.echo(document)
     elif json_file:
-        with writing(json_file):
+        with report_write_errors(json_file):
             json_file.write_text(document + "\n", "utf-8")
     if plot:
         from retouch.bench.plot import save_plot  # noqa: PLC0415 -- loads matplotlib
 
-        with writing(plot):
+        with report_write_errors(plot):
             save_plot(measured.reports, plot, title)
 
 
-def _check(measured: Measured, over_p99_ms: float | None, on_errors: bool) -> None:
-    from retouch.bench.report import gate  # noqa: PLC0415 -- loads hdrh and numpy
+def _check(measured: BenchResult, over_p99_ms: float | None, on_errors: bool) -> None:
+    from retouch.bench.report import broken_limits  # noqa: PLC0415 -- loads hdrh and numpy
 
-    broken = gate(measured.reports, over_p99_ms, on_errors=on_errors)
+    broken = broken_limits(measured.reports, over_p99_ms, on_errors=on_errors)
     for sentence in broken:
         typer.secho(sentence, fg=typer.colors.RED, err=True)
     if broken:

@@ -1,7 +1,7 @@
-"""Puts load on a server: `open_loop` at given times, whatever the server does; `closed_loop` with so many clients.
+"""Load generators for a server: an open loop sends at given times, a closed loop has a fixed number of clients.
 
-In an open loop a request is timed from when it was DUE. One that had to wait because the driver or the server stalled
-counts that wait: otherwise a stall would hide the very requests it delays (coordinated omission).
+In an open loop a request's latency counts from the time it was DUE. If the generator or the server stalls, the requests
+that wait for it count that wait: otherwise a stall would hide the very requests that it delays (coordinated omission).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ NO_REPLY = 0
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A request that is ready to be sent: encoded once, sent often."""
+    """An encoded request; encoded once and sent often."""
 
     path: str
     content_type: str
     body: bytes
 
 
-class Answer(NamedTuple):
-    """What came back, as it came: it is read after the run, not during it."""
+class ServerReply(NamedTuple):
+    """The reply to a request, unparsed: it is evaluated after the run, not during it."""
 
     status: int
-    """HTTP status; 0 where no reply came."""
+    """HTTP status; 0 if there was no reply."""
     code: str = ""
-    """The problem's code, or what kept the reply from coming."""
+    """The problem's code, or the reason why there was no reply."""
     detail: str = ""
     server_timing: str = ""
     batch_size: str = ""
@@ -41,48 +41,48 @@ class Answer(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """One request; times in seconds since the run began."""
+    """The times of one request, in seconds since the run began, and its reply."""
 
     due_s: float
     sent_s: float
     done_s: float
-    answer: Answer
+    reply: ServerReply
 
 
 class Sender(Protocol):
-    """Sends one request; never raises because of the server."""
+    """An object that sends one request; it never raises because of the server."""
 
-    async def send(self, payload: Payload) -> Answer:
-        """Send it and wait for the whole reply."""
+    async def send(self, payload: Payload) -> ServerReply:
+        """Send a request and wait for the whole reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """What both loops need: who sends, what, the clock, and whom to tell of every reply."""
+class LoadGenerator:
+    """A load generator: open and closed loops over the same sender, payloads and clock."""
 
     sender: Sender
     payloads: list[Payload]
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
-    observed: Callable[[Observation], None]
+    on_reply: Callable[[Observation], None]
     grace_s: float
-    """How long after the last request the replies are awaited; who has none by then is `unanswered`."""
+    """Seconds to wait for replies after the last request; requests without one by then are `unanswered`."""
 
     async def open_loop(self, due_times: Iterable[float]) -> None:
-        """Send a request at each of the times, with no limit on how many are under way."""
+        """Send a request at each due time, without a limit on the number of pending requests."""
         begun = self.now()
         payloads = cycle(self.payloads)
-        under_way: set[asyncio.Task[None]] = set()
+        pending: set[asyncio.Task[None]] = set()
         for due_s in due_times:
             wait_s = begun + due_s - self.now()
-            await self.sleep(max(wait_s, 0.0))  # even when late: the replies need the loop, too
+            await self.sleep(max(wait_s, 0.0))  # sleeps even when late, because replies need the event loop too
             task = asyncio.create_task(self._send(next(payloads), begun, due_s))
-            under_way.add(task)
-            task.add_done_callback(under_way.discard)
-        await self._settle(under_way)
+            pending.add(task)
+            task.add_done_callback(pending.discard)
+        await self._settle(pending)
 
     async def closed_loop(self, concurrency: int, duration_s: float) -> None:
-        """Let `concurrency` clients send one request after the other."""
+        """Let `concurrency` clients each send one request after another for `duration_s`."""
         begun = self.now()
         payloads = cycle(self.payloads)
         clients = {asyncio.create_task(self._client(payloads, begun, duration_s)) for _ in range(concurrency)}
@@ -95,11 +95,11 @@ class Loop:
 
     async def _send(self, payload: Payload, begun: float, due_s: float) -> None:
         sent_s = self.now() - begun
-        answer = Answer(NO_REPLY, "unanswered")
+        reply = ServerReply(NO_REPLY, "unanswered")
         try:
-            answer = await self.sender.send(payload)
+            reply = await self.sender.send(payload)
         finally:
-            self.observed(Observation(due_s, sent_s, self.now() - begun, answer))
+            self.on_reply(Observation(due_s, sent_s, self.now() - begun, reply))
 
     async def _settle(self, tasks: set[asyncio.Task[None]]) -> None:
         if tasks:
@@ -109,16 +109,16 @@ class Loop:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def run_fast(main: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where there is one: the driver shares the machine with what it measures."""
+def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on uvloop if it is installed: the generator shares the machine with the server under test."""
     try:
-        import uvloop  # noqa: PLC0415 -- not on Windows
+        import uvloop  # noqa: PLC0415 -- does not exist for Windows
     except ImportError:
         return asyncio.run(main)
     return uvloop.run(main)
 
 
-def allow_open_files() -> None:
-    """Raise the soft limit to the hard one: an open loop has no limit on its connections."""
+def raise_open_file_limit() -> None:
+    """Raise the soft limit of open files to the hard limit: an open loop does not limit its connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""The reports as a picture: latency percentiles and throughput over the load."""
+"""Plots of the runs: latency percentiles and throughput over the load."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LABELS: dict[Mode, str] = {"open": "requests due per second", "closed": "client
 
 
 def save_plot(reports: list[RunReport], path: Path, title: str) -> None:
-    """Write a picture (its format by the suffix): a row for each kind of loop that was run.
+    """Write a plot in the format of the suffix: one row for open and one for closed loops.
 
     Raises:
-        OSError, ValueError: it cannot be written, or the suffix is of no known format.
+        OSError, ValueError: the file cannot be written, or its suffix is not a known format.
     """
     modes = [mode for mode in _LABELS if any(report.mode == mode for report in reports)]
     figure = Figure(figsize=(11, 4.2 * len(modes)), layout="constrained")

@@ -1,4 +1,4 @@
-"""What a run came to: percentiles, throughput, errors by code, time by stage. Pure: it reads observations."""
+"""The report of a run: percentiles, throughput, errors by code and time by stage, computed from observations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _METRIC = re.compile(r"(?P<name>[^;\s]+)\s*;(?:.*;)?\s*dur=(?P<duration>\d+(?:\.
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Milliseconds that requests spent in one stage, by the server's own account."""
+    """Milliseconds that requests spent in one stage, as reported by the server."""
 
     mean_ms: float
     p99_ms: float
@@ -29,39 +29,40 @@ class StageTimes:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run at one rate or concurrency."""
+    """The report of one run at one rate or concurrency."""
 
     mode: Mode
     level: float
-    """Open loop: requests a second that were due. Closed loop: clients."""
+    """Open loop: requests due per second. Closed loop: number of clients."""
     elapsed_s: float
-    """From the start to the last reply."""
+    """Seconds from the start to the last reply."""
     requests: int
     ok: int
     ok_per_s: float
     latency_ms: dict[str, float]
-    """p50, p90, p99, p99.9, mean and max of the requests that succeeded, from their due time; empty without any."""
+    """p50, p90, p99, p99.9, mean and max latency of successful requests from their due time; empty if there are none.
+    """
     errors: dict[str, int]
-    """By status and code: `503 overloaded`, `no reply unanswered`."""
+    """Number of errors by status and code: `503 overloaded`, `no reply unanswered`."""
     stages: dict[str, StageTimes]
     batch_sizes: dict[int, int]
     send_lag_p99_ms: float
-    """How late the driver itself was; where it is not small, the driver is what was measured."""
+    """How late the generator sent; if that is not small, the generator is the bottleneck and not the server."""
 
     @property
     def sent_per_s(self) -> float:
-        """Requests a second that were sent, over the same time as `ok_per_s`; at random times it is not the level."""
+        """Requests sent per second, over the same time as `ok_per_s`; random due times make it vary."""
         return self.requests / self.elapsed_s if self.elapsed_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the JSON object for `--json`."""
         return asdict(self)
 
 
 def summarise(mode: Mode, level: float, observations: list[Observation]) -> RunReport:
-    """The report of one run; of a run without a request, a report that says so."""
-    succeeded = [seen for seen in observations if 200 <= seen.answer.status < 300]
-    elapsed_s = max((seen.done_s for seen in observations), default=0.0)
+    """Compute the report of one run; a run without requests gives a report of zeros."""
+    succeeded = [observation for observation in observations if 200 <= observation.reply.status < 300]
+    elapsed_s = max((observation.done_s for observation in observations), default=0.0)
     return RunReport(
         mode=mode,
         level=level,
@@ -69,22 +70,25 @@ def summarise(mode: Mode, level: float, observations: list[Observation]) -> RunR
         requests=len(observations),
         ok=len(succeeded),
         ok_per_s=len(succeeded) / elapsed_s if elapsed_s else 0.0,
-        latency_ms=_latency_ms(seen.done_s - seen.due_s for seen in succeeded),
+        latency_ms=_latency_ms(observation.done_s - observation.due_s for observation in succeeded),
         errors=_errors(observations),
         stages=_stages(succeeded),
         batch_sizes=_batch_sizes(succeeded),
-        send_lag_p99_ms=_histogram(seen.sent_s - seen.due_s for seen in observations).get_value_at_percentile(99) / 1e3,
+        send_lag_p99_ms=_histogram(
+            observation.sent_s - observation.due_s for observation in observations
+        ).get_value_at_percentile(99)
+        / 1e3,
     )
 
 
 def parse_server_timing(value: str) -> dict[str, float]:
-    """Milliseconds by stage from a Server-Timing header (W3C): `decode;dur=1.2, infer;dur=8`."""
+    """Parse a Server-Timing header (W3C), such as `decode;dur=1.2, infer;dur=8`, into milliseconds by stage."""
     metrics = (_METRIC.fullmatch(metric.strip()) for metric in value.split(","))
     return {metric["name"]: float(metric["duration"]) for metric in metrics if metric}
 
 
-def gate(reports: Iterable[RunReport], over_p99_ms: float | None, *, on_errors: bool) -> list[str]:
-    """Why the runs fail the given limits, one sentence each; empty when they pass."""
+def broken_limits(reports: Iterable[RunReport], over_p99_ms: float | None, *, on_errors: bool) -> list[str]:
+    """Return one sentence for each limit that a run broke; empty if all runs pass."""
     broken = []
     for report in reports:
         name = f"{report.mode} loop at {report.level:g}"
@@ -114,15 +118,15 @@ def _latency_ms(seconds: Iterable[float]) -> dict[str, float]:
 
 
 def _errors(observations: Iterable[Observation]) -> dict[str, int]:
-    answers = (seen.answer for seen in observations if not 200 <= seen.answer.status < 300)
+    answers = (observation.reply for observation in observations if not 200 <= observation.reply.status < 300)
     names = (f"{'no reply' if a.status == NO_REPLY else a.status} {a.code}".rstrip() for a in answers)
     return dict(Counter(names).most_common())
 
 
 def _stages(succeeded: Iterable[Observation]) -> dict[str, StageTimes]:
     by_stage: defaultdict[str, list[float]] = defaultdict(list)
-    for seen in succeeded:
-        for stage, duration_ms in parse_server_timing(seen.answer.server_timing).items():
+    for observation in succeeded:
+        for stage, duration_ms in parse_server_timing(observation.reply.server_timing).items():
             by_stage[stage].append(duration_ms)
     return {
         stage: StageTimes(
@@ -134,5 +138,7 @@ def _stages(succeeded: Iterable[Observation]) -> dict[str, StageTimes]:
 
 
 def _batch_sizes(succeeded: Iterable[Observation]) -> dict[int, int]:
-    sizes = Counter(int(seen.answer.batch_size) for seen in succeeded if seen.answer.batch_size.isdigit())
+    sizes = Counter(
+        int(observation.reply.batch_size) for observation in succeeded if observation.reply.batch_size.isdigit()
+    )
     return dict(sorted(sizes.items()))

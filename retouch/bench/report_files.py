@@ -1,4 +1,4 @@
-"""The files that a benchmark writes its reports to."""
+"""Checks before a benchmark that its report files can be written, and reports write errors."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from retouch.bench.session import BenchFailed
 _PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def refuse_unwritable(json_file: Path | None, plot: Path | None) -> None:
-    """Raises BenchFailed: a report could not be written in the end; better to know before the runs."""
+def check_writable(json_file: Path | None, plot: Path | None) -> None:
+    """Raise BenchFailed before the runs if a report could not be written after them."""
     for path in (json_file, plot):
         if path:
-            with writing(path):
-                _try(path)
+            with report_write_errors(path):
+                _try_write(path)
     if plot and plot.suffix not in _PLOT_SUFFIXES:
         raise BenchFailed(f"{plot} must end in one of {', '.join(_PLOT_SUFFIXES)}")
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raises BenchFailed: the file could not be written, whatever the reason."""
+def report_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into BenchFailed."""
     try:
         yield
     except OSError as error:
         raise BenchFailed(f"{path} cannot be written ({error.strerror or error}); name a file elsewhere") from error
 
 
-def _try(path: Path) -> None:
-    """Find out by writing, as permissions alone do not tell, and leave everything as it was.
+def _try_write(path: Path) -> None:
+    """Check by writing, because permissions alone do not tell, and leave everything unchanged.
 
     Raises:
         OSError: a file cannot be written there.
-        BenchFailed: there is a folder of that name, or none to write into.
+        BenchFailed: the path is a folder, or its folder does not exist.
     """
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise BenchFailed(f"{path} cannot be written: name a file in a folder that exists")
@@ -45,5 +45,6 @@ def _try(path: Path) -> None:
         path.open("ab").close()
     elif not path.exists():
         TemporaryFile(dir=path.absolute().parent).close()
-    elif not os.access(path, os.W_OK):  # a pipe or a device is not opened: its reader would take that for the report
+    # a pipe or a device is not opened, because its reader would take that for the report
+    elif not os.access(path, os.W_OK):
         raise BenchFailed(f"{path} cannot be written: name a file that this user may write")

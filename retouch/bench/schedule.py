@@ -1,4 +1,4 @@
-"""When requests are due. Pure: the randomness comes in, and no clock is read."""
+"""Due times of an open loop, computed from a random generator without reading a clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 def poisson_due_times(rate_per_s: float, duration_s: float, rng: random.Random) -> list[float]:
-    """Arrivals of clients that know nothing of each other: a Poisson process.
+    """Draw due times of a Poisson process: the arrivals of independent clients.
 
     Returns:
         Ascending seconds in [0, duration_s); about rate × duration of them.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from engines.errors import RetouchError
-from retouch.bench.load import Answer, Loop, Observation, Payload, Sender
+from retouch.bench.load import LoadGenerator, Observation, Payload, Sender, ServerReply
 from retouch.bench.report import RunReport, summarise
 from retouch.bench.schedule import poisson_due_times
 
@@ -16,12 +16,12 @@ _WARM_UP_CLIENTS = 4
 
 
 class BenchFailed(RetouchError):
-    """There is nothing to measure, as the first request failed, or no place for the report."""
+    """The first request failed, so there is nothing to measure, or a report cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run, in this order."""
+class BenchPlan:
+    """The runs of a measurement: first all rates, then all concurrencies."""
 
     rates_per_s: list[float]
     concurrencies: list[int]
@@ -32,46 +32,46 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What was measured, and of whom."""
+class BenchResult:
+    """The reports of all runs, with the model and engine that answered."""
 
-    plan: Plan
+    plan: BenchPlan
     model: str
     engine: str
     reports: list[RunReport]
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the JSON object for `--json`."""
         reports = [report.as_json() for report in self.reports]
         return {"model": self.model, "engine": self.engine, "plan": asdict(self.plan), "runs": reports}
 
 
-class Watcher(Protocol):
-    """Shows how far it is."""
+class ProgressWatcher(Protocol):
+    """An object that shows the progress of a measurement."""
 
-    def run_begins(self, name: str, duration_s: float) -> None:
-        """A run of about that length begins."""
+    def on_run_begin(self, name: str, duration_s: float) -> None:
+        """Note that a run of about that duration begins."""
 
-    def observed(self, seen: Observation) -> None:
-        """A request is done."""
+    def on_reply(self, observation: Observation) -> None:
+        """Note that a request is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Everything that a measurement needs, handed in."""
+    """A measurement with everything that it depends on."""
 
     sender: Sender
     payloads: list[Payload]
-    plan: Plan
-    watcher: Watcher
+    plan: BenchPlan
+    watcher: ProgressWatcher
     now: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
 
-    async def measure(self) -> Measured:
-        """Run the plan.
+    async def measure(self) -> BenchResult:
+        """Run all runs of the plan.
 
         Raises:
-            BenchFailed: the first request was not answered with a picture.
+            BenchFailed: the first request was not answered with status 200.
         """
         first = await self.sender.send(self.payloads[0])
         if first.status != 200:
@@ -83,35 +83,37 @@ class Session:
             )
         reports = [await self._open(rate) for rate in plan.rates_per_s]
         reports += [await self._closed(clients) for clients in plan.concurrencies]
-        return Measured(plan, first.model, first.engine, reports)
+        return BenchResult(plan, first.model, first.engine, reports)
 
     async def _open(self, rate_per_s: float) -> RunReport:
         rng = random.Random(self.plan.seed)  # noqa: S311 -- arrival times, no secret
         due_times = poisson_due_times(rate_per_s, self.plan.duration_s, rng)
-        seen = await self._observe(
+        observation = await self._observe(
             f"{rate_per_s:g} req/s", self.plan.duration_s, lambda loop: loop.open_loop(due_times)
         )
-        return summarise("open", rate_per_s, seen)
+        return summarise("open", rate_per_s, observation)
 
     async def _closed(self, clients: int) -> RunReport:
         duration_s = self.plan.duration_s
-        seen = await self._observe(f"{clients} clients", duration_s, lambda loop: loop.closed_loop(clients, duration_s))
-        return summarise("closed", clients, seen)
+        observation = await self._observe(
+            f"{clients} clients", duration_s, lambda loop: loop.closed_loop(clients, duration_s)
+        )
+        return summarise("closed", clients, observation)
 
     async def _observe(
-        self, name: str, duration_s: float, drive: Callable[[Loop], Coroutine[Any, Any, None]]
+        self, name: str, duration_s: float, drive: Callable[[LoadGenerator], Coroutine[Any, Any, None]]
     ) -> list[Observation]:
-        seen: list[Observation] = []
+        observation: list[Observation] = []
 
-        def observed(one: Observation) -> None:
-            seen.append(one)
-            self.watcher.observed(one)
+        def on_reply(one: Observation) -> None:
+            observation.append(one)
+            self.watcher.on_reply(one)
 
-        self.watcher.run_begins(name, duration_s)
-        await drive(Loop(self.sender, self.payloads, self.now, self.sleep, observed, self.plan.grace_s))
-        return seen
+        self.watcher.on_run_begin(name, duration_s)
+        await drive(LoadGenerator(self.sender, self.payloads, self.now, self.sleep, on_reply, self.plan.grace_s))
+        return observation
 
 
-def _why(answer: Answer) -> str:
-    status = str(answer.status) if answer.status else "no reply"
-    return f"{status} {answer.code}: {answer.detail or 'is the server running?'}"
+def _why(reply: ServerReply) -> str:
+    status = str(reply.status) if reply.status else "no reply"
+    return f"{status} {reply.code}: {reply.detail or 'is the server running?'}"

@@ -1,4 +1,4 @@
-"""The reports as tables for a terminal."""
+"""The reports as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LATE_MS = 5.0
 
 
 def print_reports(reports: list[RunReport], console: Console) -> None:
-    """Latency and throughput, then time by stage, then batch sizes, errors and warnings where there are any."""
+    """Print latency and throughput, then time by stage, then batch sizes, errors and warnings if there are any."""
     print_table(_latencies(reports), console)
     stages = list(dict.fromkeys(stage for report in reports for stage in report.stages))
     if stages:

@@ -1,1 +1,1 @@
-"""The client of a running server."""
+"""The HTTP client of a running server."""

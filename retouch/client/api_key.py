@@ -1,4 +1,4 @@
-"""The key that a client of ours sends: from the environment, where neither a process list nor a history shows it."""
+"""The API key that the client sends: from the environment, so that it shows in no process list or shell history."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ KEY_VARIABLES = ("RETOUCH_API_KEY", "RETOUCH_API_KEY_FILE")
 
 
 class KeyFileUnreadable(RetouchError):
-    """The file that should hold the key cannot be read."""
+    """The file with the API key cannot be read."""
 
 
 class KeyUnusable(RetouchError):
-    """The key has characters that no header can carry."""
+    """The key has characters that an HTTP header cannot carry."""
 
 
 def key_headers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The header with the key of RETOUCH_API_KEY, or of the file RETOUCH_API_KEY_FILE; none where neither is set.
+    """Return the header with the key in RETOUCH_API_KEY or the file RETOUCH_API_KEY_FILE; empty if neither is set.
 
     Raises:
-        KeyFileUnreadable: there is no such file.
-        KeyUnusable: the key is not of printable ASCII alone.
+        KeyFileUnreadable: the file cannot be read.
+        KeyUnusable: the key has characters other than printable ASCII.
     """
     variable, file_variable = KEY_VARIABLES
     key, source = environ.get(variable), variable
@@ -38,7 +38,7 @@ def key_headers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     if not key:
         return {}
     key = key.strip()
-    if not (key.isascii() and key.isprintable()):  # the key itself is not for the screen
+    if not (key.isascii() and key.isprintable()):  # the message must not contain the key itself
         raise KeyUnusable(
             f"{source} holds characters that no key has; write the key there as `retouch keys create` printed it"
         )

@@ -1,7 +1,7 @@
-"""Talks to a running server: sends a picture, waits out a full house, and turns a problem reply into an error.
+"""Sends pictures to a running server, retries while it is overloaded, and raises an error for a problem reply.
 
 ClientError
-├── ServerUnreachable   no answer: refused, timed out, or cut off
+├── ServerUnreachable   no reply: connection refused, timed out or cut off
 └── RequestRefused      the server answered with a problem (RFC 9457)
 """
 
@@ -22,19 +22,19 @@ from retouch.client.api_key import key_headers
 Task = Literal["inpaint", "translate", "generate"]
 _BUSY = {429, 503}
 _ACCEPT = {"Accept": "multipart/mixed, */*"}
-"""Several pictures as they are, rather than in JSON."""
+"""Asks for several pictures as multipart/mixed rather than base64 in JSON."""
 
 
 class ClientError(RetouchError):
-    """A picture could not be had from the server."""
+    """The server did not deliver a picture."""
 
 
 class ServerUnreachable(ClientError):
-    """No answer: refused, timed out, or cut off."""
+    """There was no reply: connection refused, timed out or cut off."""
 
 
 class RequestRefused(ClientError):
-    """The server answered with a problem; `status` and `code` are its own."""
+    """The server answered with a problem; `status` and `code` are the reply's."""
 
     def __init__(self, message: str, *, status: int, code: str) -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ class RequestRefused(ClientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """The finished pictures of one request, encoded, and who made them."""
+class FillResult:
+    """The finished, encoded pictures of one request, and the model and engine that made them."""
 
     bodies: tuple[bytes, ...]
     model: str
@@ -52,30 +52,30 @@ class Filled:
 
 
 class Filler(Protocol):
-    """Makes pictures: a server (here) or this process (retouch/filling/embedded.py)."""
+    """An object that makes pictures, on a server (HttpFiller) or in this process (filling/embedded.py)."""
 
-    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
-        """Fill or translate one picture, or make some from nothing.
+    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> FillResult:
+        """Fill or translate one picture, or generate pictures.
 
         Args:
-            task: which of the three.
-            parts: encoded files by name: `image`, `mask` to inpaint, `instance` for some models.
+            task: inpaint, translate or generate.
+            parts: encoded files by form field: `image`, `mask` to inpaint, `instance` or `reference` for some models.
             options: the text fields of the endpoint.
 
         Raises:
-            RetouchError: it cannot be had; the message says why.
+            RetouchError: the picture cannot be made; the message says why.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a busy server is asked again, and after how long."""
+    """How often and after which pauses a request to an overloaded server is repeated."""
 
     retries: int = 8
     longest_pause_s: float = 60.0
 
     def pause_s(self, attempt: int, retry_after: str | None) -> float | None:
-        """Seconds until the next try, None to give up.
+        """Return the seconds until the next try; None to give up.
 
         Args:
             attempt: tries made so far, from 1.
@@ -88,7 +88,7 @@ class RetryPolicy:
 
 
 class HttpFiller:
-    """Asks a server."""
+    """Makes pictures on a server over HTTP."""
 
     def __init__(
         self,
@@ -100,21 +100,22 @@ class HttpFiller:
         self._policy = policy
         self._sleep = sleep
 
-    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
-        """See `Filler`.
+    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> FillResult:
+        """Make the pictures of one request; see `Filler`.
 
         Raises:
-            ServerUnreachable: no answer.
-            RequestRefused: the server answered with a problem, or was still busy at the last try.
+            ServerUnreachable: there was no reply.
+            RequestRefused: the server answered with a problem, or was still overloaded at the last try.
         """
         attempt, request_id = 0, ""
         while True:
             attempt += 1
             response = await self._post(task, parts, options, request_id)
-            request_id = response.headers.get("X-Request-ID", "")  # a busy server keeps room for who comes back with it
+            # sent again on a retry: the server admits a returning request first
+            request_id = response.headers.get("X-Request-ID", "")
             if response.status_code == httpx.codes.OK:
                 headers = response.headers
-                return Filled(_bodies(response), headers.get("X-Model", ""), headers.get("X-Engine", ""))
+                return FillResult(_bodies(response), headers.get("X-Model", ""), headers.get("X-Engine", ""))
             pause_s = self._policy.pause_s(attempt, response.headers.get("Retry-After"))
             if response.status_code not in _BUSY or pause_s is None:
                 raise _refusal(response, attempt)
@@ -124,7 +125,7 @@ class HttpFiller:
         self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str], request_id: str
     ) -> httpx.Response:
         files: dict[str, tuple[str | None, bytes | str]] = {name: (name, data) for name, data in parts.items()}
-        fields = {name: (None, value) for name, value in options.items()}  # multipart even where there is no file
+        fields = {name: (None, value) for name, value in options.items()}  # makes the body multipart even without files
         headers = {**_ACCEPT, "X-Request-ID": request_id} if request_id else _ACCEPT
         try:
             return await self._client.post(f"/v1/{task}", files={**files, **fields}, headers=headers)
@@ -137,7 +138,7 @@ class HttpFiller:
 
 
 def _bodies(response: httpx.Response) -> tuple[bytes, ...]:
-    """The pictures of a reply: one, or the parts of a multipart/mixed body."""
+    """Split a reply into pictures: one, or the parts of a multipart/mixed body."""
     content_type = response.headers.get("Content-Type", "")
     if not content_type.startswith("multipart/mixed"):
         return (response.content,)
@@ -146,24 +147,24 @@ def _bodies(response: httpx.Response) -> tuple[bytes, ...]:
     return tuple(part.partition(b"\r\n\r\n")[2] for part in parts)
 
 
-def checked_url(url: str) -> str:
-    """The address without a slash at its end.
+def validated_url(url: str) -> str:
+    """Validate a server's address and strip slashes at its end.
 
     Raises:
-        ServerUnreachable: it is no http(s) address.
+        ServerUnreachable: it is not an http(s) address.
     """
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is no number, or a broken IPv6 address
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
         valid = False
     if not valid:
         raise ServerUnreachable(f"{url!r} is no address of a server; write http://HOST:PORT")
     return url.rstrip("/")
 
 
-def problem_code(body: bytes) -> tuple[str, str]:
-    """The `code` and `detail` of a problem reply; of one that is none: empty, and the start of its text."""
+def code_and_detail(body: bytes) -> tuple[str, str]:
+    """Return `code` and `detail` of a problem reply; for other bodies an empty code and the start of the text."""
     try:
         problem: Any = httpx.Response(200, content=body).json()
         return str(problem["code"]), str(problem["detail"])
@@ -172,7 +173,7 @@ def problem_code(body: bytes) -> tuple[str, str]:
 
 
 def _refusal(response: httpx.Response, attempts: int) -> RequestRefused:
-    code, detail = problem_code(response.content)
+    code, detail = code_and_detail(response.content)
     tried = f" ({attempts} tries)" if attempts > 1 else ""
     return RequestRefused(
         f"{response.status_code} {code or response.reason_phrase}: {detail}{tried}",
@@ -190,13 +191,13 @@ async def open_http_filler(
     retries: int,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[HttpFiller]:
-    """A filler on the server at `url`.
+    """Open a filler for the server at `url`.
 
     Raises:
-        ServerUnreachable: `url` is no http(s) address.
-        KeyFileUnreadable: the API key should come from a file that cannot be read.
+        ServerUnreachable: `url` is not an http(s) address.
+        KeyFileUnreadable: the file with the API key cannot be read.
     """
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-    address, headers = checked_url(url), key_headers()
+    address, headers = validated_url(url), key_headers()
     async with httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout_s, limits=limits) as client:
         yield HttpFiller(client, RetryPolicy(retries), sleep)

@@ -1,1 +1,1 @@
-"""One file for each sub-command."""
+"""The sub-commands of `retouch`, one file each."""

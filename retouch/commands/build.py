@@ -1,4 +1,4 @@
-"""`retouch build`: compile engines ahead, so that a server starts with everything in its cache."""
+"""`retouch build`: compiles engines ahead of time, so that a server starts with a full cache."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def build(
         "max_batch_size": max_batch_size,
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the output says it all
+    # the command's output says everything already
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     found = newest_models(settings.models_dir, models or [])
 
     failed = 0
@@ -55,7 +56,7 @@ def build(
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without rich
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     console = Console(stderr=True)

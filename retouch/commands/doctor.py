@@ -1,4 +1,4 @@
-"""`retouch doctor`: can the main job run here, on which engines, and why not on better ones."""
+"""`retouch doctor`: checks whether this host can serve the default models, and on which engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def doctor(
     from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))  # the report says it all
+    # the report says everything already
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     given = {
         "models_dir": models_dir,
         "engine": engine,
@@ -39,9 +40,9 @@ def doctor(
     }
     settings = load_settings({name: value for name, value in given.items() if value is not None})
     with status_line("trying the engines on each model"):
-        from retouch.doctor.diagnosis import Host, diagnose  # noqa: PLC0415 -- loads numpy and the engines
+        from retouch.doctor.diagnosis import HostSources, diagnose  # noqa: PLC0415 -- loads numpy and the engines
 
-        diagnosis = diagnose(settings, Host())
+        diagnosis = diagnose(settings, HostSources())
     if as_json:
         typer.echo(diagnosis.model_dump_json(indent=1))
     else:
@@ -51,7 +52,7 @@ def doctor(
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
     from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
 
@@ -65,7 +66,7 @@ def _show(diagnosis: Diagnosis) -> None:
 
 
 def _host_table(diagnosis: Diagnosis) -> Table:
-    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
 
     table = _table("Host", "what", "", "detail")
     for check in diagnosis.checks:
@@ -85,7 +86,7 @@ def _model_table(diagnosis: Diagnosis) -> Table:
 
 
 def _why(check: ModelCheck) -> list[str]:
-    """Why this engine, and why not the better ones; those with the same reason together."""
+    """Return the reasons for this engine and against the better ones; engines with the same reason are grouped."""
     engines_by_reason: dict[str, list[str]] = {}
     for name, reason in check.passed_over.items():
         engines_by_reason.setdefault(reason, []).append(name)
@@ -94,7 +95,7 @@ def _why(check: ModelCheck) -> list[str]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    from rich.table import Table  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.table import Table  # noqa: PLC0415 -- `retouch serve` runs without it
 
     table = Table(title=title, title_justify="left")
     for column in columns:

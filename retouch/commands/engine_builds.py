@@ -1,4 +1,4 @@
-"""Building engines ahead: what `retouch build` does for one model, without its command line."""
+"""Builds the engines of a model ahead of time, for `retouch build`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engines.errors import ModelNotFound, RetouchError
-from engines.load import EngineOptions, choose, verify_onnx
+from engines.load import EngineOptions, choose_engine, verify_onnx
 from engines.manifest import Manifest
 from engines.repository.listing import list_versions, read_manifest_of
 from engines.trt.build import BuildOptions, ComputeCapability
@@ -18,8 +18,8 @@ from service.batching.local_backend import warm_up_shapes
 from service.core.settings import Settings
 
 
-class Built(NamedTuple):
-    """One engine: what it was built for, and how that went."""
+class BuildOutcome(NamedTuple):
+    """The outcome of one build: its target, and the engine or the error."""
 
     what: str
     outcome: str
@@ -27,10 +27,10 @@ class Built(NamedTuple):
 
 
 def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest]]:
-    """Directory and manifest of the newest version of each model, or of those named.
+    """Return directory and manifest of the newest version of each model, or of the named ones.
 
     Raises:
-        ModelNotFound: a name is of no model here, or there are no models at all.
+        ModelNotFound: a named model does not exist, or there are no models at all.
         ManifestInvalid: a manifest cannot be read.
     """
     found = list_versions(root)
@@ -43,14 +43,16 @@ def newest_models(root: Path, names: Sequence[str]) -> list[tuple[Path, Manifest
     return [(found[key].directory, read_manifest_of(key, found[key].directory)) for key in keys]
 
 
-def build_model(directory: Path, manifest: Manifest, settings: Settings, capabilities: Sequence[str]) -> list[Built]:
-    """Build the engine that the settings choose for this host, or a model's TensorRT-RTX plans for the capabilities."""
+def build_model(
+    directory: Path, manifest: Manifest, settings: Settings, capabilities: Sequence[str]
+) -> list[BuildOutcome]:
+    """Build the engine that the settings choose for this host, or TensorRT-RTX plans for given capabilities."""
     if capabilities:
         return [_plan(directory, manifest, settings, capability) for capability in capabilities]
     return [_for_this_host(directory, manifest, settings)]
 
 
-def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> Built:
+def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> BuildOutcome:
     what = f"for capability {capability}"
     try:
         verify_onnx(directory, manifest)
@@ -58,11 +60,11 @@ def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: s
         options = BuildOptions(max_batch=settings.max_batch_size, level=settings.trt_level)
         built = build_ahead(library, directory, manifest, options, settings.engine_cache_dir, target)
     except RetouchError as error:
-        return Built(what, str(error), failed=True)
-    return Built(what, f"built with {library.name}" if built else "is in the cache already")
+        return BuildOutcome(what, str(error), failed=True)
+    return BuildOutcome(what, f"built with {library.name}" if built else "is in the cache already")
 
 
-def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> Built:
+def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> BuildOutcome:
     options = EngineOptions(
         settings.engine,
         settings.engine_threads,
@@ -71,10 +73,10 @@ def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> B
         trt_level=settings.trt_level,
     )
     try:
-        # with what a server compiles as it starts
-        opened = choose(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
+        # the warm-up compiles what a server compiles when it starts
+        opened = choose_engine(directory, manifest, options, warm_up_shapes=partial(warm_up_shapes, settings)).engine
         opened.close()
     except RetouchError as error:
-        return Built(settings.engine, str(error), failed=True)
+        return BuildOutcome(settings.engine, str(error), failed=True)
     why = f" ({opened.note})" if opened.note else ""
-    return Built(opened.name, f"{opened.precision} on {opened.device}{why}")
+    return BuildOutcome(opened.name, f"{opened.precision} on {opened.device}{why}")

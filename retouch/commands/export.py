@@ -1,4 +1,4 @@
-"""`retouch export`: a checkpoint into a model that the service can load."""
+"""`retouch export`: turns a checkpoint into a model that the service can load."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engines.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from engines.manifest import ParityCase
-    from export.pipeline import Exported, ExportRequest
+    from export.pipeline import ExportRequest, ExportResult
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
-"""Present in a checkout; an installed wheel needs --images."""
+"""Sample pictures of a source checkout; an installed package needs --images."""
 _SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors"))
 
 
@@ -71,7 +71,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
     output = output or load_settings().models_dir
     if name is None:
-        name = name_after(checkpoint[0])
+        name = model_name_from_file(checkpoint[0])
         more = f"; it becomes the next version of {output / name}" if (output / name).exists() else ""
         typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
     if sweep is not None and lpips_features is None:
@@ -102,10 +102,10 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
 
 def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
-    """`["levels=7"]` to `{"levels": "7"}`.
+    """Parse options such as `["levels=7"]` into `{"levels": "7"}`.
 
     Raises:
-        typer.BadParameter: a pair has no `=`.
+        typer.BadParameter: an option has no `=`.
     """
     options = {}
     for pair in pairs:
@@ -116,11 +116,11 @@ def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
     return options
 
 
-def name_after(checkpoint: Path) -> str:
-    """A valid model name (lower-case letters, digits, `-` and `_`, at most 64) made of a file's name.
+def model_name_from_file(checkpoint: Path) -> str:
+    """Make a valid model name (lower-case letters, digits, `-`, `_`, at most 64) from a file's name.
 
     Raises:
-        typer.BadParameter: no letter or digit of it can be used.
+        typer.BadParameter: the file's name has no usable letter or digit.
     """
     stem = checkpoint.name
     while (path := Path(stem)).suffix.lower() in _SUFFIXES:
@@ -139,21 +139,21 @@ def _require_torch() -> None:
 
 
 def _load_torch() -> None:
-    """All that an export needs, which takes seconds."""
+    """Import torch and the rest of export, which takes seconds."""
     from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
 
     with status_line("loading torch"):
         importlib.import_module("export.pipeline")
 
 
-def _run(request: ExportRequest) -> Exported:
+def _run(request: ExportRequest) -> ExportResult:
     from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
 
     with _steps() as notify:
         return export_model(request, notify)
 
 
-def _swept(exported: Exported, pictures: Path, lpips_features: Path) -> Exported:
+def _swept(exported: ExportResult, pictures: Path, lpips_features: Path) -> ExportResult:
     """The published model with measured rules in its manifest; without them it is published too."""
     from datetime import datetime, timezone  # noqa: PLC0415 (as below)
     from time import perf_counter  # noqa: PLC0415
@@ -207,7 +207,7 @@ def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
     print_table(table)
 
 
-def _print_report(exported: Exported) -> None:
+def _print_report(exported: ExportResult) -> None:
     from rich.console import Console  # noqa: PLC0415 (as above)
 
     manifest = exported.manifest

@@ -1,4 +1,4 @@
-"""`retouch inpaint`, `translate` and `generate`: one picture or many, by a server or in this process."""
+"""`retouch inpaint`, `translate` and `generate`: one picture or many, on a server or in this process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from engines.choice import EngineChoice
-from retouch.filling.plan import FillJob, Format, plan_fills, plan_generation, sampled, with_others
+from retouch.filling.jobs import (
+    FillJob,
+    Format,
+    fill_jobs,
+    generation_jobs,
+    with_instances_and_references,
+    with_samples,
+)
 
 if TYPE_CHECKING:
     from retouch.client.http_client import Filler, Task
-    from retouch.filling.run import Outcome
+    from retouch.filling.run import FillOutcome
 
 MaskMode = Literal["white", "black", "alpha"]
 Strategy = Literal["auto", "crop", "whole"]
@@ -62,9 +69,9 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Fill the masked part of an image, or of every image in a folder."""
-    jobs = plan_fills(image, mask, out, image_format, overwrite=overwrite or samples > 1)
-    jobs = sampled(jobs, samples, overwrite=overwrite)
-    options = _given(
+    jobs = fill_jobs(image, mask, out, image_format, overwrite=overwrite or samples > 1)
+    jobs = with_samples(jobs, samples, overwrite=overwrite)
+    options = _set_options(
         model=model,
         mask_mode=mask_mode,
         mask_resize=mask_resize,
@@ -73,7 +80,7 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
         samples=samples if samples > 1 else None,
         quality=quality,
     )
-    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
+    where = _Target(url, models_dir, engine, concurrency, timeout, retries)
     _fill("inpaint", jobs, options, where, as_json)
 
 
@@ -97,9 +104,11 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
-    jobs = with_others(plan_fills(image, None, out, image_format, overwrite=overwrite), image, instance, reference)
-    where = _Where(url, models_dir, engine, concurrency, timeout, retries)
-    _fill("translate", jobs, _given(model=model, quality=quality), where, as_json)
+    jobs = with_instances_and_references(
+        fill_jobs(image, None, out, image_format, overwrite=overwrite), image, instance, reference
+    )
+    where = _Target(url, models_dir, engine, concurrency, timeout, retries)
+    _fill("translate", jobs, _set_options(model=model, quality=quality), where, as_json)
 
 
 def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
@@ -118,14 +127,14 @@ def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
     as_json: _Json = False,
 ) -> None:
     """Make pictures from random numbers alone."""
-    jobs = plan_generation(out, image_format, count, overwrite=overwrite)
-    options = _given(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
-    _fill("generate", jobs, options, _Where(url, models_dir, engine, 1, timeout, retries), as_json)
+    jobs = generation_jobs(out, image_format, count, overwrite=overwrite)
+    options = _set_options(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
+    _fill("generate", jobs, options, _Target(url, models_dir, engine, 1, timeout, retries), as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Where:
-    """A server, or this process; and how hard to drive it."""
+class _Target:
+    """Where pictures are made: a server or this process, with concurrency, timeout and retries."""
 
     url: str | None
     models_dir: Path | None
@@ -135,7 +144,7 @@ class _Where:
     retries: int
 
     def open(self, task: Task, model: str | None) -> AbstractAsyncContextManager[Filler]:
-        """Whoever makes the pictures."""
+        """Open the filler that makes the pictures."""
         here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
             from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
@@ -148,14 +157,14 @@ class _Where:
         return open_http_filler(self.url, timeout_s=self.timeout_s, connections=self.concurrency, retries=self.retries)
 
 
-def _given(**options: object) -> dict[str, str]:
+def _set_options(**options: object) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
-def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Where, as_json: bool) -> None:
+def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Target, as_json: bool) -> None:
     from retouch.filling.run import FillRun  # noqa: PLC0415 -- loads httpx
 
-    async def run() -> list[Outcome]:
+    async def run() -> list[FillOutcome]:
         async with where.open(task, options.get("model")) as filler:
             return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
 
@@ -166,8 +175,8 @@ def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Wher
 
 
 @contextmanager
-def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[Outcome], None]]:
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[FillOutcome], None]]:
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 
     from retouch.commands.status_line import status_line  # noqa: PLC0415 -- loads rich
@@ -183,8 +192,8 @@ def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Ca
         yield lambda _: progress.advance(bar)
 
 
-def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> None:
-    """Raises typer.Exit: with 1 when a picture failed."""
+def _report(outcomes: list[FillOutcome], seconds: float, as_json: bool) -> None:
+    """Print the summary; raises typer.Exit with status 1 if a picture failed."""
     summary = _summary(outcomes, seconds)
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
@@ -196,7 +205,7 @@ def _report(outcomes: list[Outcome], seconds: float, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _summary(outcomes: list[Outcome], seconds: float) -> dict[str, Any]:
+def _summary(outcomes: list[FillOutcome], seconds: float) -> dict[str, Any]:
     failed = sum(outcome.error is not None for outcome in outcomes)
     done = len(outcomes) - failed
     return {

@@ -1,4 +1,4 @@
-"""`retouch keys`: makes, lists and revokes API keys. A running server follows the file within seconds."""
+"""`retouch keys`: makes, lists and revokes API keys. A running server reloads the key file within seconds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
 @keys_app.command("list")
 def list_keys(file: _File = None) -> None:
     """List the keys: id, name, scopes, limits, and whether they hold."""
-    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
     from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich

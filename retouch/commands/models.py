@@ -1,4 +1,4 @@
-"""`retouch models`: what lies in the model repository."""
+"""`retouch models`: lists the model repository."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def models(
 
 
 def list_models(root: Path) -> list[dict[str, Any]]:
-    """One row a version, by name and newest first; a version that cannot be read has an `error` instead."""
+    """Return one row per version, by name and newest first; a version that cannot be read has an `error` instead."""
     from engines.errors import RetouchError  # noqa: PLC0415 -- loads pydantic
     from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- the same
 
@@ -69,12 +69,12 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
     from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
 
-    name_column = Column("model", no_wrap=True)  # people type what is in it
+    name_column = Column("model", no_wrap=True)  # names are never folded, because people copy them
     table = Table(name_column, "task", "generator", "precision", "sizes", "parity, worst case")
     for row in rows:
         name = f"{row['name']}/{row['version']}"

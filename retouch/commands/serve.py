@@ -1,4 +1,4 @@
-"""`retouch serve`: a flag for every setting, made from service.core.settings, so that none can be forgotten."""
+"""`retouch serve`: has a flag for every setting, generated from service.core.settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the re
 
 
 def make_serve_command() -> Callable[..., None]:
-    """The function that Typer turns into `retouch serve`, with a parameter for each setting."""
+    """Make the function behind `retouch serve`, with a parameter for each setting."""
 
     def serve(config: Path | None, print_config: bool, **flags: Any) -> None:
         """Serve the models over HTTP.
@@ -63,7 +63,7 @@ def make_serve_command() -> Callable[..., None]:
 
 
 def _log_start(settings: Settings) -> None:
-    """The first line of the log: what follows is loaded for seconds, longer where it was never imported before."""
+    """Write the first log line; importing the rest takes seconds."""
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- loads structlog
 
     configure_logs(settings)
@@ -72,13 +72,13 @@ def _log_start(settings: Settings) -> None:
 
 
 def to_toml(settings: Settings) -> str:
-    """The settings as TOML, ready to be used as a `--config` file."""
+    """Format the settings as TOML, usable as a `--config` file."""
     values = settings.model_dump(mode="json")
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
 
 
-def flag_of(name: str, field: FieldInfo) -> str:
-    """How a setting is given: `--max-batch-size`, or `--save/--no-save`."""
+def flag_for(name: str, field: FieldInfo) -> str:
+    """Return the flag of a setting: `--max-batch-size`, or `--save/--no-save`."""
     dashed = name.replace("_", "-")
     return f"--{dashed}/--no-{dashed}" if field.annotation is bool else f"--{dashed}"
 
@@ -91,7 +91,7 @@ def default_of(field: FieldInfo) -> str:
 def _annotation(name: str, group: str) -> Any:
     field = Settings.model_fields[name]
     option = typer.Option(
-        flag_of(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
+        flag_for(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
     )
     kind: Any = field.annotation
     return Annotated[kind | None, option]
@@ -102,4 +102,4 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
 
 
 def _toml_value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # strings, numbers and booleans are written alike in both
+    return json.dumps(value, ensure_ascii=False)  # JSON and TOML write strings, numbers and booleans alike

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import typer
 
-from retouch.commands.serve import default_of, flag_of
+from retouch.commands.serve import default_of, flag_for
 from service.core.retired_settings import RETIRED
 from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import Settings
@@ -44,7 +44,7 @@ def _group(title: str, names: tuple[str, ...]) -> str:
 def _rows(names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         field = Settings.model_fields[name]
-        flags = ", ".join(f"`{flag}`" for flag in flag_of(name, field).split("/"))
+        flags = ", ".join(f"`{flag}`" for flag in flag_for(name, field).split("/"))
         yield f"| {flags} | `{default_of(field)}` | {_cell(field.description or '')} |\n"
 
 

@@ -1,4 +1,4 @@
-"""One line on a terminal that says what is waited for: loading torch or a model takes seconds."""
+"""A status line on a terminal while something takes seconds, such as loading torch or a model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console
 
 @contextmanager
 def status_line(text: str, console: Console | None = None) -> Iterator[None]:
-    """Show `text` with a spinner until the block ends; nothing where nobody looks on.
+    """Show `text` with a spinner until the block ends; nothing if the output is not a terminal.
 
     Args:
-        text: what is being done.
-        console: where to; the standard error by default, so that the output holds the result alone.
+        text: the action that takes long.
+        console: the output; standard error by default, so that standard output has only the result.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:

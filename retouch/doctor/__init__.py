@@ -1,1 +1,1 @@
-"""What `retouch doctor` finds out."""
+"""The checks of `retouch doctor`."""

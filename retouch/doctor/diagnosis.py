@@ -1,6 +1,6 @@
-"""What `retouch doctor` finds out: is everything here that the main job needs, and which engine runs which model.
+"""The checks of `retouch doctor`: whether this host can serve the default models, and which engine runs each model.
 
-The main job: the default inpainting and translation models load and compute, and results can be written.
+It can if the default inpainting and translation models load and compute, and results can be written.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from engines.errors import RetouchError
-from engines.load import EngineOptions, choose
+from engines.load import EngineOptions, choose_engine
 from engines.parity.probes import probe_feeds
 from engines.repository.listing import Key, list_versions, read_manifest_of
-from retouch.doctor.gpu_checks import GpuHost, gpu_facts
+from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.settings import Settings
 from service.processes.launcher.plan import devices
 
@@ -38,7 +38,7 @@ class _Frozen(BaseModel):
 
 
 class Check(_Frozen):
-    """One fact; `failed` means that the main job cannot run."""
+    """One fact about the host; `failed` means that the default models cannot be served."""
 
     name: str
     level: Level
@@ -46,7 +46,7 @@ class Check(_Frozen):
 
 
 class ModelCheck(_Frozen):
-    """One version of a model: which engine it would use, and why not the better ones; the newest that works serves."""
+    """The check of one version of a model: its engine, and the reasons why better engines were passed over."""
 
     model: str
     level: Level
@@ -61,25 +61,25 @@ class ModelCheck(_Frozen):
 
 
 class Diagnosis(_Frozen):
-    """Everything that was found; `ok` when the main job can run."""
+    """All checks; `ok` if this host can serve the default models."""
 
     ok: bool
     checks: tuple[Check, ...]
     models: tuple[ModelCheck, ...]
 
 
-class Host(NamedTuple):
-    """Where the facts come from, so that tests can stand elsewhere."""
+class HostSources(NamedTuple):
+    """The sources of the host's facts, replaceable in tests."""
 
     python: tuple[int, ...] = tuple(sys.version_info[:3])
     cpuinfo: Path = Path("/proc/cpuinfo")
     cores: int | None = os.cpu_count()
     clock: Callable[[], float] = time.perf_counter
-    gpu: GpuHost = GpuHost()
+    gpu: GpuSources = GpuSources()
 
 
-def diagnose(settings: Settings, host: Host) -> Diagnosis:
-    """Look at the host and try the models; loads each newest version that works and runs one small batch."""
+def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
+    """Check the host and its models; loads each newest version that works and runs one small batch."""
     checks = (
         _python(host),
         _processor(host),
@@ -101,17 +101,17 @@ def diagnose(settings: Settings, host: Host) -> Diagnosis:
     return Diagnosis(ok="failed" not in levels, checks=(*checks, *missing), models=models)
 
 
-def _python(host: Host) -> Check:
+def _python(host: HostSources) -> Check:
     version = ".".join(map(str, host.python))
     if host.python >= _OLDEST_PYTHON:
         return Check(name="Python", level="ok", detail=f"{version} ({platform.python_implementation()})")
     return Check(name="Python", level="failed", detail=f"{version}; 3.10 or newer is needed")
 
 
-def _processor(host: Host) -> Check:
+def _processor(host: HostSources) -> Check:
     try:
         lines = host.cpuinfo.read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:  # no such file on systems other than Linux
         return Check(name="CPU", level="ok", detail=f"{platform.machine()}, {host.cores} cores")
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
@@ -127,14 +127,14 @@ def _library(title: str, module: str) -> Check:
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
 
 
-def _gpu(host: GpuHost) -> list[Check]:
+def _gpu(host: GpuSources) -> list[Check]:
     return [
         Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
     ]
 
 
 def _processes(settings: Settings) -> Check:
-    """What `retouch serve --workers` would start."""
+    """Describe the processes that `retouch serve --workers` would start."""
     if not sys.platform.startswith("linux"):
         return Check(name="processes", level="ok", detail="one; --workers needs Linux")
     gpus = devices(settings, os.environ)
@@ -144,7 +144,7 @@ def _processes(settings: Settings) -> Check:
 
 
 def _folder(title: str, path: Path, *, needed: bool) -> Check:
-    """A file is written and removed again; where the folder is not there yet, in its nearest parent."""
+    """Check that a file can be written in the folder, or in its nearest parent if it does not exist yet."""
     nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
     try:
         with tempfile.TemporaryFile(dir=nearest):
@@ -157,7 +157,7 @@ def _folder(title: str, path: Path, *, needed: bool) -> Check:
 
 
 def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
-    """Of each model the versions from the newest down to the one that works, and those that the settings name."""
+    """Check each model's versions from the newest down to one that works, and the versions that the settings name."""
     found = list_versions(settings.models_dir)
     options = EngineOptions(
         choice=settings.engine,
@@ -182,11 +182,11 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
 
 
 def _model(key: Key, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
-    """The check of one version, `failed` where it cannot serve."""
+    """Load one version and run a batch; the check is `failed` if it cannot serve."""
     started = clock()
     try:
         manifest = read_manifest_of(key, directory)
-        engine, passed_over = choose(directory, manifest, options)
+        engine, passed_over = choose_engine(directory, manifest, options)
         try:
             loaded = clock()
             _, feed = next(probe_feeds(manifest))

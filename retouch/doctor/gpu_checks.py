@@ -1,4 +1,4 @@
-"""What `retouch doctor` says about an NVIDIA GPU and the libraries that use it; one line where there is none."""
+"""The checks of `retouch doctor` for an NVIDIA GPU and its libraries; one line if there is no GPU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from engines.trt.library import TensorRt, load_tensorrt
 from service.devices.gpu_cvcuda import load_cvcuda
 
 
-class GpuHost(NamedTuple):
-    """Where the facts come from, so that tests can stand elsewhere."""
+class GpuSources(NamedTuple):
+    """The sources of the GPU's facts, replaceable in tests."""
 
     is_here: Callable[[], bool] = has_nvidia_gpu
     open_cuda: Callable[[], Cuda] = open_cuda
@@ -22,21 +22,21 @@ class GpuHost(NamedTuple):
 
 
 class GpuFact(NamedTuple):
-    """One line: what, whether it is fine, and the detail or the remedy."""
+    """One line of the report: the part, whether it works, and details or the remedy."""
 
     name: str
     is_fine: bool
     detail: str
 
 
-def gpu_facts(host: GpuHost) -> list[GpuFact]:
-    """GPU, driver, TensorRT and CV-CUDA: what the server uses. Nothing of CUDA is imported on a host without a GPU."""
+def gpu_facts(host: GpuSources) -> list[GpuFact]:
+    """Check GPU, driver, TensorRT and CV-CUDA; on a host without a GPU nothing of CUDA is imported."""
     if not host.is_here():
         return [GpuFact("GPU", True, "no NVIDIA GPU here; the processor computes")]
     return [_device(host), _tensorrt(host), _cvcuda(host)]
 
 
-def _device(host: GpuHost) -> GpuFact:
+def _device(host: GpuSources) -> GpuFact:
     try:
         device = host.open_cuda().device
     except EngineError as error:
@@ -46,14 +46,14 @@ def _device(host: GpuHost) -> GpuFact:
     return GpuFact("GPU", True, f"{device.name}, capability {capability}, {gibibytes:.0f} GiB, driver for CUDA {cuda}")
 
 
-def _tensorrt(host: GpuHost) -> GpuFact:
+def _tensorrt(host: GpuSources) -> GpuFact:
     try:
         return GpuFact("TensorRT", True, host.load_tensorrt().name)
     except EngineError as error:
         return GpuFact("TensorRT", False, str(error))
 
 
-def _cvcuda(host: GpuHost) -> GpuFact:
+def _cvcuda(host: GpuSources) -> GpuFact:
     try:
         return GpuFact("CV-CUDA", True, f"CV-CUDA {host.load_cvcuda().__version__}")
     except EngineError as error:

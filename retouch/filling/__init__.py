@@ -1,1 +1,1 @@
-"""Pictures and folders of pictures, by a server or in this process."""
+"""Fills pictures and folders of pictures, on a server or in this process."""

@@ -1,6 +1,6 @@
-"""Makes pictures in this process, through the service's own pipeline, without a server.
+"""Makes pictures in this process through the service's pipeline, without a server.
 
-Imported only when it is used: it loads numpy, the engines and the whole service.
+Import it only when needed: it loads numpy, the engines and the whole service.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from engines.validation import faults
-from retouch.client.http_client import Filled, Task
+from retouch.client.http_client import FillResult, Task
 from service.admission.deadline import answer
 from service.app import open_pipeline
 from service.batching.local_backend import open_engine_room
@@ -35,21 +35,21 @@ OptionsT = TypeVar("OptionsT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedFiller:
-    """Asks the pipeline. `new_id` names each call in the logs."""
+    """Makes pictures with a pipeline of this process; `new_id` makes the ids of calls in the logs."""
 
     pipeline: Pipeline
     timeout_s: float
     new_id: Callable[[], str]
 
-    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Filled:
-        """See `retouch.client.Filler`.
+    async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> FillResult:
+        """Make the pictures of one request; see `retouch.client.http_client.Filler`.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout_s`.
             ServiceError: as `Pipeline.run`.
         """
         reply = await self._ask(task, parts, {**options, "save": "false"})
-        return Filled(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
+        return FillResult(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
 
     async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
         now = self.pipeline.clock()
@@ -62,13 +62,13 @@ class EmbeddedFiller:
 async def open_embedded_filler(
     flags: Mapping[str, Any], task: Task, model: str | None, *, timeout_s: float
 ) -> AsyncIterator[EmbeddedFiller]:
-    """A filler with the one model loaded that is needed.
+    """Open a filler with only the needed model loaded.
 
     Args:
         flags: settings by name; the others come from the environment and the defaults.
-        task: what will be asked for.
+        task: the task of the requests.
         model: NAME or NAME/VERSION; None for the task's default.
-        timeout_s: the longest that one picture may take.
+        timeout_s: the time limit of one picture.
 
     Raises:
         SettingsInvalid: a setting is unknown or out of range.
@@ -82,7 +82,7 @@ async def open_embedded_filler(
             "generate": settings.generate_model,
         }
         name, _, _ = (model or defaults[task]).partition("/")
-        open_room = partial(open_engine_room, only={name}, warm_up=False)  # which costs more than a picture
+        open_room = partial(open_engine_room, only={name}, warm_up=False)  # a warm-up costs more than one picture
         async with open_pipeline(settings, open_room) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 

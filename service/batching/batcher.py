@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from engines.base import Engine
-from engines.repository.repository import ServedModel
+from engines.repository.versions import ServedModel
 from service.admission.fairness import FIRST, FairOrder, Turn
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow

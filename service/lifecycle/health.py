@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engines.repository.repository import ModelStatus
+from engines.repository.versions import ModelStatus
 from service.telemetry.redaction import without_folders
 
 _EMPTY = "the models folder is empty or missing; the server's log says which one it is"

@@ -16,7 +16,7 @@ from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
-from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose, open_engine
+from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose_engine, open_engine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
 from tests.engines.conftest import conv_graph
 from tests.fakes.cuda import FakeRuntime
@@ -47,7 +47,7 @@ def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, n
 
 def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options):
     with capture_logs() as logs:
-        engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
+        engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
     assert engine.name == "openvino"
     (line,) = logs
     assert (line["event"], line["engine"], line["model"]) == ("engine chosen", "openvino", "tiny/1")
@@ -57,7 +57,7 @@ def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options):
 
 def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, options, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
+    engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: False)
     assert engine.name == "onnxrt"
     assert passed_over["openvino"] == "openvino is not installed; pip install openvino"
 
@@ -65,7 +65,7 @@ def test_auto_without_openvino_takes_onnx_runtime_and_says_why(directory, option
 def test_gpu_without_its_libraries_is_told_what_to_install(directory, options, monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
+    engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
     assert engine.name == "openvino"
     assert passed_over == {
         "trt": "cuda-python is not installed; pip install -e '.[gpu]'",
@@ -78,14 +78,14 @@ def test_auto_on_a_gpu_takes_tensorrt(directory, options, monkeypatch):
     device = FakeRuntime()
     monkeypatch.setattr(load, "open_cuda", lambda _index: Cuda(device))
     monkeypatch.setattr(load, "load_tensorrt", FakeTensorRt(device).library)
-    engine, passed_over = choose(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
+    engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
     assert (engine.name, engine.device, passed_over) == ("trt", "cuda:0", {})
     engine.close()
 
 
 def test_engine_for_gpus_is_refused_by_name_without_one(directory, options):
     with pytest.raises(EngineUnavailable, match=r"no engine can run tiny/1 here \(trt: no NVIDIA GPU here"):
-        choose(directory, read_manifest(directory), replace(options, choice="trt"), gpu_is_here=lambda: False)
+        choose_engine(directory, read_manifest(directory), replace(options, choice="trt"), gpu_is_here=lambda: False)
 
 
 def test_surprise_of_one_runtime_does_not_keep_the_next_from_serving(directory, options):
@@ -94,7 +94,7 @@ def test_surprise_of_one_runtime_does_not_keep_the_next_from_serving(directory, 
 
     fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
     with capture_logs() as logs:
-        opened = choose(directory, read_manifest(directory), options, (Candidate("openvino", surprise), fake))
+        opened = choose_engine(directory, read_manifest(directory), options, (Candidate("openvino", surprise), fake))
     assert opened.passed_over == {"openvino": "AttributeError: an API that changed"}
     assert [line["event"] for line in logs] == ["engine failed to open", "engine chosen"]
 
@@ -105,7 +105,7 @@ def test_engine_under_the_bar_is_passed_over(directory, options):
 
     fake = next(candidate for candidate in CANDIDATES if candidate.name == "fake")
     among = (Candidate("openvino", under_the_bar), fake)
-    engine, passed_over = choose(directory, read_manifest(directory), options, among)
+    engine, passed_over = choose_engine(directory, read_manifest(directory), options, among)
     assert isinstance(engine, FakeEngine)
     assert passed_over == {"openvino": "31 dB, the bar is 45 dB"}
 
@@ -144,7 +144,7 @@ def test_engine_without_room_for_its_shapes_is_closed_and_passed_over(directory,
     manifest = read_manifest(directory)
     full = failing(manifest, EngineOutOfMemory("the GPU is out of memory"))
     among = (Candidate("trt", lambda *_: full), Candidate("openvino", lambda *_: FakeEngine(manifest)))
-    engine, passed_over = choose(directory, manifest, options, among, warm_up_shapes=one_shape)
+    engine, passed_over = choose_engine(directory, manifest, options, among, warm_up_shapes=one_shape)
     assert type(engine) is FakeEngine
     assert passed_over == {"trt": "the GPU is out of memory"}
     assert full.closes == 1
@@ -162,7 +162,7 @@ def test_lost_device_is_not_hidden_behind_the_next_engine(directory, options, wh
 
     among = (Candidate("trt", lose), Candidate("openvino", lambda *_: FakeEngine(manifest)))
     with pytest.raises(DeviceLost, match="context is lost"):
-        choose(directory, manifest, options, among, warm_up_shapes=one_shape)
+        choose_engine(directory, manifest, options, among, warm_up_shapes=one_shape)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -178,7 +178,7 @@ def test_that_only_memory_is_missing_can_be_told_from_what_cannot_change(directo
         Candidate("openvino", opener(EngineUnavailable("not installed"))),
     )[::order]
     with pytest.raises(EngineOutOfMemory, match=r"no engine can run tiny/1 here.*trt: the GPU is full"):
-        choose(directory, read_manifest(directory), options, among)
+        choose_engine(directory, read_manifest(directory), options, among)
 
 
 def test_when_none_works_every_reason_is_given(directory, options, monkeypatch):

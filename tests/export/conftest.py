@@ -1,4 +1,4 @@
-"""What the export tests share: the reference outputs, random nets, and one check that every family passes."""
+"""Fixtures of the export tests: reference outputs, random nets, and a parity check that every family passes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from engines.errors import EngineUnavailable
 from engines.manifest import MOST_SAMPLES, Manifest, MultipleSize
 from engines.trt.build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
-from export.checkpoint import Part, load_strictly, read_checkpoint, sha256_of
+from export.checkpoint import StateDict, load_strictly, read_checkpoint, sha256_of
 from export.generators.family import Family, GeneratorOptions, Interface
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
 from export.parity import onnx_backend, torch_backend
+from export.parity_inputs import find_pictures, parity_inputs
 from export.recognition import recognise
-from export.samples import find_pictures, make_samples
 
 ROOT = Path(__file__).resolve().parents[2]
 Feed = dict[str, NDArray[Any]]
@@ -37,7 +37,7 @@ def pictures_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_file() -> Callable[[str], Path]:
-    """A file of the reference material that lies beside the checkout, or a skip that names it."""
+    """Find a file of the reference material beside the checkout, or skip the test."""
 
     def find(name: str) -> Path:
         path = (ROOT / "../shared" / name).resolve()
@@ -50,7 +50,7 @@ def shared_file() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> Iterator[None]:
-    """Tiny nets gain nothing from threads, and busy machines lose much."""
+    """Use one torch thread: tiny nets gain nothing from more, and busy machines lose much."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -58,7 +58,7 @@ def _one_torch_thread() -> Iterator[None]:
 
 
 def small_tiles(interface: Interface) -> Interface:
-    """The interface with the smallest tiles of at least 32 pixels that it allows, for speed."""
+    """Return the interface with the smallest allowed tiles of at least 32 pixels, for speed."""
     if not isinstance(interface.size, MultipleSize):
         return interface
     side = interface.size.multiple_of * math.ceil(32 / interface.size.multiple_of)
@@ -71,7 +71,7 @@ def small() -> Callable[[Interface], Interface]:
 
 
 def randomised(net: nn.Module, seed: int) -> nn.Module:
-    """Weights that keep activations near 1 and batch norms that do something, so that no error can hide."""
+    """Set random weights that keep activations near 1 and make batch norms matter, so that errors show."""
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in net.state_dict().items():
         if name.endswith("mask_conv.weight"):
@@ -88,7 +88,7 @@ def randomised(net: nn.Module, seed: int) -> nn.Module:
 
 @pytest.fixture(scope="session")
 def make_net() -> Callable[..., nn.Module]:
-    """A family's net with random weights, in eval mode."""
+    """Make a family's net with random weights, in eval mode."""
 
     def make(family: Family[Any], options: GeneratorOptions, seed: int = 1) -> nn.Module:
         return randomised(family.build(options), seed)
@@ -98,12 +98,12 @@ def make_net() -> Callable[..., nn.Module]:
 
 @pytest.fixture
 def run_graph(tmp_path: Path) -> Callable[..., NDArray[Any]]:
-    """The output of a net's graph, FP32 or FP16, for one feed."""
+    """Run a net's graph, FP32 or FP16, on one feed."""
 
     def run(family: Family[Any], options: GeneratorOptions, net: nn.Module, feed: Feed, *, half: bool) -> NDArray[Any]:
         lowered = family.lower(net, options)
         path = tmp_path / f"{'half' if half else 'single'}.onnx"
-        write_graph(halved(lowered) if half else lowered, family.interface(options), path)
+        write_graph(to_half(lowered) if half else lowered, family.interface(options), path)
         return onnx_backend(path)(feed)
 
     return run
@@ -111,7 +111,7 @@ def run_graph(tmp_path: Path) -> Callable[..., NDArray[Any]]:
 
 @pytest.fixture
 def round_trip(tmp_path: Path) -> Callable[..., nn.Module]:
-    """Save a net, read it, recognise exactly its options, load it: the net that comes back."""
+    """Save a net, read it, check that its options are recognised, and load it again."""
 
     def trip(family: Family[Any], options: GeneratorOptions, net: nn.Module) -> nn.Module:
         path = tmp_path / "checkpoint.pth"
@@ -128,16 +128,16 @@ def round_trip(tmp_path: Path) -> Callable[..., nn.Module]:
 
 @pytest.fixture
 def check_parity(tmp_path: Path, pictures_dir: Path) -> Callable[..., None]:
-    """Torch, FP32 graph and FP16 graph agree on pictures, batches, sizes and masks, within the family's bars."""
+    """Check that torch, FP32 graph and FP16 graph agree on pictures, batches, sizes and masks within the bars."""
 
     def check(family: Family[Any], options: GeneratorOptions, net: nn.Module, names: Sequence[str] = ()) -> None:
         bars = family.bars(options)
         interface, lowered = small_tiles(family.interface(options)), family.lower(net, options)
         write_graph(lowered, interface, tmp_path / "single.onnx")
-        write_graph(halved(lowered), interface, tmp_path / "half.onnx")
+        write_graph(to_half(lowered), interface, tmp_path / "half.onnx")
         reference = torch_backend(family.wrap(net, options).eval())
         single, half = onnx_backend(tmp_path / "single.onnx"), onnx_backend(tmp_path / "half.onnx")
-        for sample in make_samples(interface, find_pictures(pictures_dir), np.random.default_rng(3)):
+        for sample in parity_inputs(interface, find_pictures(pictures_dir), np.random.default_rng(3)):
             if names and sample.name not in names:
                 continue
             wanted, found, rough = reference(sample.feed), single(sample.feed), half(sample.feed)
@@ -150,7 +150,7 @@ def check_parity(tmp_path: Path, pictures_dir: Path) -> Callable[..., None]:
 
 
 def psnr_db(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """Peak 1.0."""
+    """Compute the PSNR in dB for a peak of 1.0."""
     error = float(np.mean(np.square(found.astype(np.float64) - wanted)))
     return math.inf if error == 0 else -10 * math.log10(error)
 
@@ -162,7 +162,7 @@ def psnr() -> Callable[..., float]:
 
 @pytest.fixture
 def load_golden(shared_file: Callable[[str], Path]) -> Callable[..., tuple[GeneratorOptions, nn.Module, Any]]:
-    """Options, net and arrays of a reference output, found and loaded as the command does."""
+    """Load a reference output: options, net and arrays, recognised and loaded as by the command."""
 
     def load(name: str, **overrides: str) -> tuple[GeneratorOptions, nn.Module, Any]:
         path = shared_file(f"golden/{name}.pth")
@@ -177,7 +177,7 @@ def load_golden(shared_file: Callable[[str], Path]) -> Callable[..., tuple[Gener
 
 @pytest.fixture
 def check_recognition() -> Callable[..., None]:
-    """Thirty drawn configurations come back from keys and shapes alone; no other family claims them first."""
+    """Check that thirty random configurations are recognised from keys and shapes, and by no other family first."""
 
     def check(family: Family[Any], draw: Callable[[np.random.Generator], dict[str, Any]], count: int = 30) -> None:
         rng = np.random.default_rng(11)
@@ -185,7 +185,7 @@ def check_recognition() -> Callable[..., None]:
             options = family.options.model_validate(draw(rng))
             with torch.device("meta"):
                 state = dict(family.build(options).state_dict())
-            found = recognise([Part("", state)], None, {})
+            found = recognise([StateDict("", state)], None, {})
             assert (found.family.name, found.options) == (family.name, options)
 
     return check
@@ -193,7 +193,7 @@ def check_recognition() -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def rtx() -> TensorRt:
-    """TensorRT-RTX, whose wheels parse and build without a GPU; its errors are taken."""
+    """Load TensorRT-RTX, whose wheels parse and build without a GPU, with its error log cleared."""
     try:
         library = load_tensorrt(MODULES[1:])
     except EngineUnavailable as error:
@@ -202,7 +202,7 @@ def rtx() -> TensorRt:
 
 
 def manifest_for(family: Family[Any], options: GeneratorOptions, graph: Path) -> Manifest:
-    """What export would write beside the FP16 graph, for the smallest tiles."""
+    """Make the manifest that export writes for the FP16 graph, with the smallest tiles."""
     interface = small_tiles(family.interface(options))
     return Manifest.model_validate(
         {
@@ -228,12 +228,12 @@ def manifest_for(family: Family[Any], options: GeneratorOptions, graph: Path) ->
 
 @pytest.fixture
 def write_half(tmp_path: Path) -> Callable[..., Manifest]:
-    """Writes the FP16 graph of a net with random weights to tmp_path/model.onnx."""
+    """Write the FP16 graph of a net with random weights to tmp_path/model.onnx."""
 
     def write(family: Family[Any], options: GeneratorOptions) -> Manifest:
         net = randomised(family.build(options), 1)
         path = tmp_path / "model.onnx"
-        write_graph(halved(family.lower(net, options)), small_tiles(family.interface(options)), path)
+        write_graph(to_half(family.lower(net, options)), small_tiles(family.interface(options)), path)
         return manifest_for(family, options, path)
 
     return write
@@ -241,7 +241,7 @@ def write_half(tmp_path: Path) -> Callable[..., Manifest]:
 
 @pytest.fixture
 def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest]) -> Callable[..., None]:
-    """A real TensorRT plan is built from the FP16 graph, for a GPU that is not here.
+    """Build a real TensorRT plan from the FP16 graph, for a GPU of another host.
 
     The network has the contract's types and shapes outside and the graph's half convolutions inside; the plan has a
     profile for every tile size, and for as many samples of a row as a request may ask for.
@@ -271,5 +271,5 @@ def _check_network(rtx: TensorRt, network: Any, manifest: Manifest) -> None:
     assert (network.num_outputs, network.get_output(0).dtype) == (1, types.FLOAT)
     layers = [network.get_layer(index) for index in range(network.num_layers)]
     convolutions = [layer for layer in layers if layer.type in (kinds.CONVOLUTION, kinds.DECONVOLUTION)]
-    # those of a partial convolution's mask branch count in FP32
+    # convolutions of a partial convolution's mask branch count in FP32
     assert sum(layer.get_output(0).dtype == types.HALF for layer in convolutions) >= len(convolutions) / 2 > 0

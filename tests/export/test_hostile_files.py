@@ -1,4 +1,4 @@
-"""Files that nobody should load: each is refused with a message that names the problem, none runs or hangs."""
+"""Hostile files: each is refused with a message that names the problem; none runs code or hangs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIRST, LAST = "model.model.0.weight", "model.model.3.bias"
 
 
 class Payload:
-    """What an attacker would pickle."""
+    """An object whose unpickling calls a function, as an attacker would pickle it."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         self.call = function, arguments
@@ -156,7 +156,8 @@ def test_there_are_at_least_forty():
     assert len(FILES) >= 40
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # torch has its own to say of some
+# torch itself warns about some of the files
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", FILES)
 def test_file_is_refused_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.lowering import HalfConv, InstanceNorm32, compute_type, halved, lower_norms
+from export.lowering import HalfConv, InstanceNorm32, compute_type, lower_norms, to_half
 
 KINDS = [
     nn.Conv2d(4, 6, 3, 2, 1, bias=False),
@@ -33,7 +33,7 @@ def test_batch_norm_is_folded_into_the_convolution_before_it(conv):
 def test_lowering_leaves_the_net_as_it_was():
     net = _normed(KINDS[0], nn.BatchNorm2d(6))
     before = {key: tensor.clone() for key, tensor in net.state_dict().items()}
-    halved(lower_norms(net))
+    to_half(lower_norms(net))
     assert all(torch.equal(tensor, before[key]) for key, tensor in net.state_dict().items())
 
 
@@ -64,7 +64,7 @@ def test_instance_norm_of_halves_is_that_of_floats_where_half_statistics_fail(sc
 @pytest.mark.parametrize("conv", KINDS, ids=str)
 def test_half_convolutions_round_once(conv):
     x = torch.rand(2, 4, 8, 8).half()
-    half = halved(nn.Sequential(conv))
+    half = to_half(nn.Sequential(conv))
     assert isinstance(half[0], HalfConv)
     exact = nn.Sequential(conv).double()(x.double()).float()
     conv.float()
@@ -73,12 +73,12 @@ def test_half_convolutions_round_once(conv):
 
 
 def test_linear_layers_are_made_half_and_norms_are_not():
-    half = halved(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    half = to_half(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert (half[0].weight.dtype, half[1].weight.dtype) == (torch.float16, torch.float32)
 
 
 def test_compute_type_is_that_of_the_first_weights():
     net = nn.Sequential(nn.ReLU(), nn.Conv2d(1, 1, 1))
     assert compute_type(net) == torch.float32
-    assert compute_type(halved(net)) == torch.float16
+    assert compute_type(to_half(net)) == torch.float16
     assert compute_type(nn.ReLU()) == torch.float32

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from engines.manifest import FixedSize, MultipleSize
 from export.errors import GraphInvalid
 from export.generators.family import Interface, image_tensor
-from export.lowering import InstanceNorm32, halved
+from export.lowering import InstanceNorm32, to_half
 from export.onnx_graph import OPSET, check_graph, drop_idle_casts, fold_constants, write_graph
 from export.parity import onnx_backend
 
@@ -20,7 +20,7 @@ INTERFACE = Interface(
 
 
 class Net(nn.Module):
-    """A reflected border, a convolution and an instance norm, as in the generators."""
+    """A net with reflection padding, a convolution and an instance norm, as in the generators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def test_instance_norm_is_made_of_operators_that_every_runtime_has(graph):
 
 
 def test_full_graph_keeps_what_a_flat_areas_norm_amplifies(tmp_path):
-    """InstanceNormalization, which sums a whole plane at once, is 0.08 off here."""
+    """InstanceNormalization, which sums a whole plane at once, differs by 0.08 here."""
     norm = InstanceNorm32(torch.tensor([2.0, 0.5, 1.0]), torch.tensor([0.1, -0.2, 0.3]))
     write_graph(norm.eval(), INTERFACE, tmp_path / "graph.onnx")
     noise = torch.randn(2, 3, 512, 512, generator=torch.Generator().manual_seed(1))
@@ -82,7 +82,7 @@ def test_full_graph_keeps_what_a_flat_areas_norm_amplifies(tmp_path):
 
 
 def test_half_graph_keeps_floats_outside_and_in_the_norm_and_halves_in_the_convolution(tmp_path):
-    write_graph(halved(Net().eval()), INTERFACE, tmp_path / "half.onnx")
+    write_graph(to_half(Net().eval()), INTERFACE, tmp_path / "half.onnx")
     kinds, model = _types(tmp_path / "half.onnx")
     assert kinds["Conv"] == [TensorProto.FLOAT16]
     assert kinds["ReduceMean"] == kinds["Sqrt"] == kinds["Div"] == [TensorProto.FLOAT]

@@ -8,10 +8,10 @@ from torch import nn
 from engines.manifest import ParityCase
 from export.errors import ParityFailed
 from export.generators.family import Bars
-from export.parity import FP16, FP32, compare, faults, require_parity, torch_backend
-from export.samples import Sample
+from export.parity import FP16, FP32, compare, missed_bars, require_parity, torch_backend
+from export.parity_inputs import ParityInput
 
-SAMPLE = Sample("ordinary 1", {"image": np.full((1, 1, 2, 2), 0.5, np.float32)})
+SAMPLE = ParityInput("ordinary 1", {"image": np.full((1, 1, 2, 2), 0.5, np.float32)})
 
 
 def _image(feed):
@@ -67,7 +67,7 @@ def test_torch_backend_hands_the_tensors_over_in_order():
     ],
 )
 def test_bars(changes, fault):
-    assert faults([_case(**changes)], Bars()) == (
+    assert missed_bars([_case(**changes)], Bars()) == (
         [] if fault is None else [f"{_case(**changes).backend} on x: {fault}"]
     )
 

@@ -44,7 +44,7 @@ def _files(folder):
 
 @pytest.fixture(scope="module")
 def whole_export(tmp_path_factory, checkpoint, pictures_dir):
-    """What one export with all its parts gave, and the steps that it told of; not to be changed."""
+    """Export a model with all its parts once; returns it and the reported steps. Tests must not change it."""
     output, steps = tmp_path_factory.mktemp("exported") / "models", []
     request = ExportRequest((checkpoint,), "tiny", pictures_dir, output=output)
     request = replace(request, max_batch=4, licence="CC0", training_data="none", program=True)
@@ -53,7 +53,7 @@ def whole_export(tmp_path_factory, checkpoint, pictures_dir):
 
 @pytest.fixture
 def published(whole_export, tmp_path):
-    """A copy of its folder, as it is without a program."""
+    """Copy the exported folder, without the program."""
     copied = shutil.copytree(whole_export[0].directory, tmp_path / "models/tiny/1")
     (copied / "program.pt2").unlink()
     return copied

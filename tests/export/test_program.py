@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from export.generators import FAMILIES
 from export.generators.family import Family, GeneratorOptions, Interface
-from export.lowering import halved
-from export.parity import compare, faults, torch_backend
-from export.program import laid_out, program_backend, write_program
-from export.samples import find_pictures, make_samples
+from export.lowering import to_half
+from export.parity import compare, missed_bars, torch_backend
+from export.parity_inputs import find_pictures, parity_inputs
+from export.program import in_gpu_layout, program_backend, write_program
 
 TINY = {
     "pconv": {"levels": 3, "width": 4},
@@ -30,7 +30,7 @@ TINY = {
 
 @dataclass(frozen=True)
 class Written:
-    """A net with random weights, and its program with half weights."""
+    """A net with random weights, and its FP16 program."""
 
     family: Family[Any]
     options: GeneratorOptions
@@ -42,7 +42,7 @@ class Written:
 
 @pytest.fixture(scope="module")
 def half_program(make_net, small, tmp_path_factory) -> Callable[[str], Written]:
-    """That of a family, written once: torch.export takes seconds."""
+    """Return a function that writes a family's FP16 program once: torch.export takes seconds."""
 
     @cache
     def write(name: str) -> Written:
@@ -65,7 +65,7 @@ def test_program_computes_what_the_lowered_net_does_at_every_batch_and_size(
     interface, lowered = small(family.interface(options)), family.lower(make_net(family, options), options)
     write_program(lowered, interface, "fp32", tmp_path / "program.pt2")
     program = torch_backend(torch.export.load(tmp_path / "program.pt2").module())
-    for sample in make_samples(interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1)):
+    for sample in parity_inputs(interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1)):
         assert np.abs(program(sample.feed) - torch_backend(lowered)(sample.feed)).max() < 1e-4, sample.name
 
 
@@ -77,21 +77,21 @@ def test_half_program_holds_half_weights_and_takes_and_gives_floats(half_program
     feed = torch.rand(1, 3, 32, 32), torch.ones(1, 1, 32, 32)
     output = program.module()(*feed)
     assert output.dtype == torch.float32
-    assert torch.allclose(output, halved(written.lowered)(*feed), atol=5e-3)
+    assert torch.allclose(output, to_half(written.lowered)(*feed), atol=5e-3)
     assert written.lowered.blocks["enc_2"].conv.weight.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["pconv", "pix2pix", "dcgan"])
 def test_half_program_meets_the_bars_of_the_half_graph(name, half_program, pictures_dir):
     written = half_program(name)
-    samples = make_samples(written.interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1))
+    samples = parity_inputs(written.interface, find_pictures(pictures_dir)[:1], np.random.default_rng(1))
     reference = torch_backend(written.family.wrap(written.net, written.options).eval())
     cases = compare(reference, {"program-fp16": program_backend(written.path)}, samples)
-    assert faults(cases, written.family.bars(written.options)) == []
+    assert missed_bars(cases, written.family.bars(written.options)) == []
 
 
 class Recorder(TorchDispatchMode):
-    """The weight types of the convolutions that are computed."""
+    """Records the weight types of the convolutions that are computed."""
 
     def __init__(self):
         super().__init__()
@@ -113,7 +113,7 @@ def test_half_convolutions_of_a_program_are_computed_in_full_precision_on_a_proc
 @pytest.mark.parametrize(("given", "made"), [(3, 16), (67, 3), (12, 20), (8, 16)])
 def test_channels_are_filled_up_for_tensor_cores_and_the_result_is_the_same(given, made):
     net = torch.nn.Sequential(torch.nn.Conv2d(given, made, 3, padding=1))
-    filled = laid_out(net, "fp16")
+    filled = in_gpu_layout(net, "fp16")
     weights = [weight for weight in filled.parameters() if weight.dim() == 4]
     assert all(side % 8 == 0 or side == 3 for weight in weights for side in weight.shape[:2])
     image = torch.rand(1, given, 9, 9)
@@ -122,4 +122,4 @@ def test_channels_are_filled_up_for_tensor_cores_and_the_result_is_the_same(give
 
 def test_transposed_convolutions_keep_their_channels():
     net = torch.nn.Sequential(torch.nn.ConvTranspose2d(12, 3, 4, 2, 1))
-    assert laid_out(net, "fp16")[0].weight.shape == (12, 3, 4, 4)
+    assert in_gpu_layout(net, "fp16")[0].weight.shape == (12, 3, 4, 4)

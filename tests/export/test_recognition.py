@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from export.checkpoint import Part
+from export.checkpoint import StateDict
 from export.errors import LayoutMismatch, OptionInvalid
 from export.generators import FAMILIES
 from export.generators.pconv.unet import PConv, PConvOptions
@@ -18,12 +18,12 @@ def state():
 
 
 def test_family_and_options_are_found_without_being_named(state):
-    found = recognise([Part("", state)], None, {})
+    found = recognise([StateDict("", state)], None, {})
     assert (found.family.name, found.options, found.notes) == ("pconv", TINY, ())
 
 
 def test_what_the_user_states_wins(state):
-    assert recognise([Part("", state)], None, {"width": "5"}).options == PConvOptions(levels=2, width=5)
+    assert recognise([StateDict("", state)], None, {"width": "5"}).options == PConvOptions(levels=2, width=5)
 
 
 @pytest.mark.parametrize(
@@ -37,26 +37,28 @@ def test_what_the_user_states_wins(state):
 )
 def test_wrong_options_are_errors_that_name_the_known_ones(generator, options, message, state):
     with pytest.raises(OptionInvalid, match=message):
-        recognise([Part("", state)], generator, options)
+        recognise([StateDict("", state)], generator, options)
 
 
 def test_averaged_weights_are_preferred_and_it_is_said(state):
     other = {key: tensor + 1 for key, tensor in state.items()}
     found = recognise(
-        [Part("model", other), Part("ema", state), Part("discriminator", {"d": torch.zeros(1)})], None, {}
+        [StateDict("model", other), StateDict("ema", state), StateDict("discriminator", {"d": torch.zeros(1)})],
+        None,
+        {},
     )
     assert torch.equal(found.state["enc_1.conv.input_conv.weight"], state["enc_1.conv.input_conv.weight"])
     assert found.notes == ("took the weights from ema", "left out: model, discriminator")
 
 
 def test_the_part_that_is_a_generator_is_found_whatever_its_name(state):
-    found = recognise([Part("netD", {"d": torch.zeros(1)}), Part("weights", state)], None, {})
+    found = recognise([StateDict("netD", {"d": torch.zeros(1)}), StateDict("weights", state)], None, {})
     assert found.notes[0] == "took the weights from weights"
 
 
 def test_a_net_cut_out_of_its_file_by_a_prefix_does_not_leave_the_file_out(state):
     prefixed = {f"generator.{key}": tensor for key, tensor in state.items()}
-    found = recognise([Part("", prefixed), Part("generator", state)], None, {})
+    found = recognise([StateDict("", prefixed), StateDict("generator", state)], None, {})
     assert (found.options, found.notes) == (TINY, ("took the weights from generator",))
 
 
@@ -64,16 +66,16 @@ def test_a_net_cut_out_of_its_file_by_a_prefix_does_not_leave_the_file_out(state
 def test_shapes_that_no_option_makes_are_not_recognised(shape):
     state = {key: torch.zeros(shape) for key in ("main.0.weight", "main.12.weight", "enc_1.conv.input_conv.weight")}
     with pytest.raises(LayoutMismatch, match="no known generator"):
-        recognise([Part("", state)], None, {})
+        recognise([StateDict("", state)], None, {})
 
 
 def test_unknown_keys_are_shown_with_the_known_families():
     with pytest.raises(LayoutMismatch, match=r"keys such as head\.weight; known are pconv, "):
-        recognise([Part("", {"head.weight": torch.zeros(1)})], None, {})
+        recognise([StateDict("", {"head.weight": torch.zeros(1)})], None, {})
 
 
 def test_a_named_family_gets_the_weights_even_if_it_does_not_recognise_them():
-    found = recognise([Part("", {"head.weight": torch.zeros(1)})], "pconv", {"levels": "3"})
+    found = recognise([StateDict("", {"head.weight": torch.zeros(1)})], "pconv", {"levels": "3"})
     assert (found.family.name, found.options) == ("pconv", PConvOptions(levels=3))
 
 

@@ -1,4 +1,4 @@
-"""A small server that speaks the contract's headers and can be told to misbehave, and pictures to send to it."""
+"""A small HTTP server with the service's headers that can be told to misbehave, and pictures to send to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEST_DATA = Path(__file__).parents[1] / "data"
 
 @dataclass
 class Contract:
-    """What the server should do, and what it was asked."""
+    """What the server shall do, and the requests that it received."""
 
     url: str = ""
     busy: int = 0
@@ -46,11 +46,11 @@ class Contract:
     """Send that many pictures fewer than are asked for."""
     asked: list[dict[str, str | bytes]] = field(default_factory=list)
 
-    async def answer(self, request: Request) -> Response:
+    async def reply(self, request: Request) -> Response:
         asked = form_of(request.headers["content-type"], await request.body())
         self.asked.append({"task": request.path_params["task"], **asked})
         stall_s, self.stall_s = self.stall_s, 0.0
-        time.sleep(stall_s)  # noqa: ASYNC251 -- the whole server stalls, as meant
+        time.sleep(stall_s)  # noqa: ASYNC251 -- the whole server shall stall
         await asyncio.sleep(self.delay_s)
         await self._gathered()
         if self.busy:
@@ -90,7 +90,7 @@ class Contract:
 
 
 def form_of(content_type: str, body: bytes) -> dict[str, str | bytes]:
-    """Fields as text, files as bytes."""
+    """Parse a multipart body: fields as text, files as bytes."""
     sent: dict[str, bytes] = {}
     fields: set[str] = set()
     name = ""
@@ -112,9 +112,9 @@ def problem(status: int, code: str, detail: str, headers: dict[str, str] | None 
 
 @pytest.fixture
 def contract() -> Iterator[Contract]:
-    """A running server."""
+    """Start the server."""
     contract = Contract()
-    app = Starlette(routes=[Route("/v1/{task}", contract.answer, methods=["POST"])])
+    app = Starlette(routes=[Route("/v1/{task}", contract.reply, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -129,7 +129,7 @@ def contract() -> Iterator[Contract]:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Folders `images` (a.png, b.jpg, c.webp) and `masks` (the same stems, all png); bytes that name the file."""
+    """Make folders `images` (a.png, b.jpg, c.webp) and `masks` (the same stems, all png); each file holds its name."""
     for name in ("images/a.png", "images/b.jpg", "images/c.webp", "masks/a.png", "masks/b.png", "masks/c.png"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -150,5 +150,5 @@ def pictures(tmp_path: Path) -> Path:
     ]
 )
 def unwritable_report(request: pytest.FixtureRequest) -> Any:
-    """Arguments of a benchmark that name a report nobody could write, and what is said of it."""
+    """Return arguments of a benchmark that name an unwritable report, and the expected message."""
     return request.param

@@ -1,4 +1,4 @@
-"""The command against the real server, and against no server at all: the same pictures come out."""
+"""The command line against a real server and without a server gives the same pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*arguments: object) -> Result:
 
 
 def run_apart(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: without a server, the command sets up logging and threads for a whole process."""
+    """Run the command in a process of its own: without a server it configures logging for the whole process."""
     return subprocess.run(
         [sys.executable, "-m", "retouch", *map(str, arguments)],
         cwd=folder,
@@ -79,7 +79,7 @@ def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) 
 
 
 def drawing_models(root: Path) -> Path:
-    """A model that inpaints and one that generates, both from a latent, for the fake engine."""
+    """Write a model that inpaints and one that generates, both from a latent, for the fake engine."""
     shipped = json.loads((ROOT / "models" / "photos" / "4" / "manifest.json").read_text("utf-8"))
     latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}

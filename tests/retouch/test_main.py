@@ -63,7 +63,7 @@ def test_the_module_runs_as_the_command() -> None:
 
 
 def flags(command: click.Command) -> Iterator[click.Option]:
-    """The flags of a command, and of all below it but `serve`, whose every flag has its twin."""
+    """Yield the flags of a command and its sub-commands except `serve`, whose flags are made from the settings."""
     for name, below in getattr(command, "commands", {}).items():
         if name != "serve":
             yield from flags(below)
@@ -71,7 +71,7 @@ def flags(command: click.Command) -> Iterator[click.Option]:
 
 
 def test_every_flag_for_a_folder_or_a_runtime_of_the_server_follows_the_environment() -> None:
-    """What one command finds in RETOUCH_MODELS_DIR, no other looks for in ./models."""
+    """All commands read RETOUCH_MODELS_DIR and its like; none has a default of its own."""
     defaults = {str(field.default) for field in Settings.model_fields.values()} & {"models", "cache", "results"}
     found = []
     for app_ in (app, training_app):

@@ -1,4 +1,6 @@
-"""What the training tests share: pictures made here and the small ones of the repository, tiny runs of both models."""
+"""Fixtures of the training tests: generated pictures, small photographs of the repository, and tiny runs of both
+models.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ TINY = {
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_torch_thread() -> Iterator[None]:
-    """Tiny nets gain nothing from threads, and busy machines lose much."""
+    """Use one torch thread: tiny nets gain nothing from more, and busy machines lose much."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -43,13 +45,13 @@ def _one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def photographs() -> Path:
-    """A folder with a few photographs."""
+    """Make a folder with a few photographs."""
     return PHOTOGRAPHS
 
 
 @pytest.fixture(scope="session")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of side-by-side pairs: a photograph left, its edges right."""
+    """Make a folder of side-by-side pairs: a photograph left, its edges right."""
     folder = tmp_path_factory.mktemp("pairs")
     for path in sorted(PHOTOGRAPHS.glob("*s.jpg")):
         photograph = cv2.resize(cv2.imread(str(path)), (64, 64), interpolation=cv2.INTER_AREA)
@@ -60,7 +62,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """The knobs of a tiny partial-convolution run; keywords are laid over them."""
+    """Return the options of a tiny partial-convolution run; keywords override them."""
 
     def make(**knobs: Any) -> dict[str, Any]:
         return {
@@ -77,7 +79,7 @@ def partial_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def pix2pix_run(tmp_path: Path, pairs: Path) -> Callable[..., dict[str, Any]]:
-    """The knobs of a tiny pix2pix run; keywords are laid over them."""
+    """Return the options of a tiny pix2pix run; keywords override them."""
 
     def make(**knobs: Any) -> dict[str, Any]:
         return {
@@ -115,30 +117,30 @@ def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def fill_config(fill_run: Callable[..., dict[str, Any]]) -> Callable[..., FillConfig]:
-    """The same, validated."""
+    """Return the same options, validated."""
     return lambda **knobs: FillConfig.model_validate(fill_run(**knobs))
 
 
 @pytest.fixture
 def partial_config(partial_run: Callable[..., dict[str, Any]]) -> Callable[..., PConvConfig]:
-    """The same, validated."""
+    """Return the same options, validated."""
     return lambda **knobs: PConvConfig.model_validate(partial_run(**knobs))
 
 
 @pytest.fixture
 def pix2pix_config(pix2pix_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixConfig]:
-    """The same, validated."""
+    """Return the same options, validated."""
     return lambda **knobs: Pix2PixConfig.model_validate(pix2pix_run(**knobs))
 
 
 @pytest.fixture(scope="session")
 def write_config() -> Callable[[dict[str, Any], Path], Path]:
-    """Knobs as a config file; JSON's scalars and lists are TOML's."""
+    """Format options as a config file; JSON's scalars and lists are valid TOML."""
     return as_toml
 
 
 def as_toml(knobs: dict[str, Any], path: Path) -> Path:
-    """The knobs as a config file; JSON's scalars and lists of them are TOML's."""
+    """Write options as a config file; JSON's scalars and lists are valid TOML."""
     tables = [(f"[{key}]", value) for key, value in knobs.items() if isinstance(value, dict)]
     tables += [("[[phase]]", phase) for phase in knobs["phase"]]
     top = {key: value for key, value in knobs.items() if key != "phase" and not isinstance(value, dict)}
@@ -157,13 +159,13 @@ def _smooth_picture(seed: int, height: int, width: int) -> NDArray[np.uint8]:
 
 @pytest.fixture(scope="session")
 def smooth_picture() -> Callable[[int, int, int], NDArray[np.uint8]]:
-    """A random picture of a seed, height and width, with most of it in the low frequencies, as in a photograph."""
+    """Make a random picture of mostly low frequencies, as in a photograph, from seed, height and width."""
     return _smooth_picture
 
 
 @pytest.fixture(scope="session")
 def save_untrained() -> Callable[[nn.Module, Path], Path]:
-    """Give a generator random weights that keep its activations in bounds, and save them."""
+    """Save a generator with random weights that keep its activations in bounds."""
 
     def save(net: nn.Module, path: Path) -> Path:
         generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Configs: what is refused, what is laid over, what the shipped ones say."""
+"""Configs: invalid options, overrides, and the shipped files."""
 
 from __future__ import annotations
 

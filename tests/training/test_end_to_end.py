@@ -1,4 +1,4 @@
-"""From a picture to a reply: train until one picture is known by heart, export, serve, evaluate."""
+"""The whole way: overfit a net on one picture, export, serve and evaluate it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = {"log_every": 50, "checkpoint_every": 1000, "sheet_every": 1000, "ema_de
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
-    """One small picture eight times, one pair of it with its edges, and the repository of models made of them."""
+    """Make eight copies of a small picture, a pair with its edges, and a repository of models trained on them."""
     root = tmp_path_factory.mktemp("trained")
     photograph = cv2.imread(str(photographs / "crocs.jpg"))
     edges = cv2.cvtColor(cv2.Canny(cv2.resize(photograph, (128, 128)), 60, 120), cv2.COLOR_GRAY2BGR)
@@ -46,7 +46,7 @@ def command(*arguments: object) -> str:
 
 
 def trained(knobs: dict[str, Any], folder: Path, name: str, write: Callable[[dict[str, Any], Path], Path]) -> Path:
-    """The exported model's folder."""
+    """Export a model; returns its folder."""
     config = write(knobs | {"output": str(folder / name)}, folder / f"{name}.toml")
     assert "finished" in command("fit", config, "--device", "cpu")
     last = json.loads((folder / name / "log.jsonl").read_text().splitlines()[-1])
@@ -56,7 +56,7 @@ def trained(knobs: dict[str, Any], folder: Path, name: str, write: Callable[[dic
 
 
 def figures(model: Path, data: Path, report: Path, *flags: object) -> dict[str, float]:
-    """PSNR of each painter, by its name."""
+    """Return the PSNR of each painter by name."""
     command("evaluate", model, "--data", data, "--engine", "onnxrt", "--json", report, *flags)
     return {name: row["all"]["psnr_db"] for name, row in json.loads(report.read_text())["figures"].items()}
 

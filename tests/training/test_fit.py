@@ -1,4 +1,4 @@
-"""Whole runs: killed and continued, cut by the clock, spread over processes."""
+"""Whole runs: killed and continued, ended by the time limit, or distributed over processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(config: AnyConfig, stop_after_s: float | None = None, clock: Callable[[]
 
 
 def weights(config: AnyConfig) -> dict[str, Tensor]:
-    """Everything that a checkpoint holds, by its path in it."""
+    """Return every value of a checkpoint by its path."""
     saved = torch.load(config.output / "checkpoint.pt", weights_only=True)
 
     def flat(value: Any, where: str) -> Iterator[tuple[str, Tensor]]:
@@ -64,10 +64,10 @@ def assert_same(first: AnyConfig, second: AnyConfig) -> None:
 
 @contextmanager
 def command(config: Path, *, processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-    """`python -m training fit`, alone or under torchrun, on one thread of a CPU."""
+    """Run `python -m training fit`, alone or under torchrun, on one CPU thread."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    if processes == 1:  # it is killed before it could write what was covered
+    if processes == 1:  # it is killed before it can write coverage data
         environment.pop("COVERAGE_PROCESS_CONFIG", None)
     arguments = [sys.executable, *launcher, "-m", "training", "fit", str(config)]
     with subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:

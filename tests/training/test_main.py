@@ -1,4 +1,4 @@
-"""The command of the training package."""
+"""The command line of the training package."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One file for each sub-command of `python -m training`."""
+"""The sub-commands of `python -m training`, one file each."""

@@ -1,4 +1,4 @@
-"""`python -m training blend`: a generator between two of the same run."""
+"""`python -m training blend`: interpolates between two generators of one run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def blend(
 ) -> None:
     """Write the weights that lie between two generators of one run.
 
-    Losses on differences and on features want different fills; between a net and what it was trained on to lies every
-    compromise of them (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures that no figure is
-    reported on.
+    Pixel losses and feature losses favour different fills; interpolating between a net and its fine-tuned
+    version gives every compromise (Wang et al., "ESRGAN", 2018, section 3.4). Choose the share on pictures
+    that no figure is reported on.
     """
     from training.weights.blending import blend_files  # noqa: PLC0415 (loads torch)
 

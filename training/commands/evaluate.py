@@ -1,4 +1,4 @@
-"""`python -m training evaluate`: how good a model is, on held-out pictures, beside OpenCV's classical methods."""
+"""`python -m training evaluate`: measures a model on held-out pictures, beside OpenCV's classical methods."""
 
 from __future__ import annotations
 

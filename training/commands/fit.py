@@ -1,4 +1,4 @@
-"""`python -m training fit`: train a generator as a TOML file says."""
+"""`python -m training fit`: trains a generator as configured in a TOML file."""
 
 from __future__ import annotations
 

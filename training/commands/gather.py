@@ -1,4 +1,4 @@
-"""`python -m training gather`: photographs from many sources to shards for training."""
+"""`python -m training gather`: collects photographs from many sources into shards for training."""
 
 from __future__ import annotations
 

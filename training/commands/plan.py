@@ -1,4 +1,4 @@
-"""`python -m training plan`: how many steps of each phase fit into a given time."""
+"""`python -m training plan`: computes how many steps of each phase fit into a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m training profile`: where a training step's time goes, in each precision."""
+"""`python -m training profile`: measures where a training step's time goes, in each precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m training ship`: trained weights into models/NAME/NEXT, measured, with a full card."""
+"""`python -m training ship`: exports, measures and publishes trained weights as models/NAME/NEXT, with a full card."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     from training.evaluate.cases import Protocol  # noqa: PLC0415
     from training.evaluate.report import gain_lines, table  # noqa: PLC0415
     from training.evaluate.session import Request as Evaluation  # noqa: PLC0415
-    from training.shipping.card import Story  # noqa: PLC0415
+    from training.shipping.card import ModelFacts  # noqa: PLC0415
     from training.shipping.session import Request  # noqa: PLC0415
     from training.shipping.session import ship as run_all  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     )
     request = Request(
         ExportRequest((checkpoint,), name, images, precision=precision, output=output),
-        Story(trained_on, _read_sources(sources), run, failures, licence),
+        ModelFacts(trained_on, _read_sources(sources), run, failures, licence),
         evaluation,
         reports,
         pairs,

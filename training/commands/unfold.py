@@ -1,4 +1,4 @@
-"""`python -m training unfold`: an exported model back to weights that a run can begin with."""
+"""`python -m training unfold`: converts an exported model back to weights that training can start from."""
 
 from __future__ import annotations
 

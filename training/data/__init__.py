@@ -1,1 +1,1 @@
-"""Photographs and holes, as a run takes them."""
+"""Training pictures and holes."""

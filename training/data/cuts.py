@@ -1,4 +1,4 @@
-"""Which pictures a batch shows and where they are cut: a function of the seed and of the samples taken before."""
+"""Chooses the pictures of a batch and the crops in them, as a function of the seed and the samples before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.seeds import Purpose, generator_for
 
 @dataclass(frozen=True)
 class Cuts:
-    """One entry a sample, all on the device."""
+    """The pictures and crop positions of a batch, one entry per sample, on the device."""
 
     picture: Tensor
     """Numbers of pictures, int64."""
@@ -25,13 +25,13 @@ class Cuts:
     """How many pixels of the picture one pixel of the cut spans; None: one, and nothing is interpolated."""
 
     def part(self, first: int, last: int) -> Cuts:
-        """Samples first … last - 1: what one of several processes takes."""
+        """Return samples first … last - 1, the part of one of several processes."""
         span = None if self.span is None else self.span[first:last]
         return Cuts(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
 
 
 def picture_numbers(count: int, samples_before: int, batch: int, seed: int, device: torch.device) -> Tensor:
-    """The next `batch` of `count` pictures, int64: every picture once before any comes again, each time reshuffled."""
+    """Return the next `batch` of `count` pictures, int64: each picture once per pass, every pass reshuffled."""
     first, last = samples_before // count, (samples_before + batch - 1) // count
     rounds = [
         torch.randperm(count, generator=generator_for(device, seed, epoch, Purpose.ORDER), device=device)
@@ -42,7 +42,7 @@ def picture_numbers(count: int, samples_before: int, batch: int, seed: int, devi
 
 
 def draw_cuts(data: DataConfig, picture: Tensor, generator: torch.Generator) -> Cuts:
-    """Random cuts of the pictures with these numbers."""
+    """Draw random crops of the pictures with these numbers."""
     count, device = len(picture), picture.device
     place = torch.rand(count, 2, generator=generator, device=device)
     coin, stretch = torch.rand(2, count, generator=generator, device=device)
@@ -52,7 +52,7 @@ def draw_cuts(data: DataConfig, picture: Tensor, generator: torch.Generator) -> 
 
 
 def central_cuts(first: int, last: int, device: torch.device) -> Cuts:
-    """The middles of pictures first … last - 1."""
+    """Return the centre crops of pictures first … last - 1."""
     picture = torch.arange(first, last, device=device)
     place = torch.full((last - first, 2), 0.5, device=device)
     return Cuts(picture, place, torch.zeros(last - first, dtype=torch.bool, device=device), None)

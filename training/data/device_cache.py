@@ -1,4 +1,4 @@
-"""Decoded pictures on the device, cut there: no CPU takes part in a step.
+"""Decoded pictures on the device, which also cuts the crops, so that a step needs no CPU work.
 
 Pictures of any size lie behind one another in one uint8 tensor of pixels; a crop is a gather of pixel numbers. Where
 there is room, more pictures can be added while others are cut.
@@ -18,18 +18,18 @@ from training.errors import DataMissing
 
 
 class _Index(NamedTuple):
-    """Where N pictures lie, on the device."""
+    """The positions of N pictures in the tensor of pixels, on the device."""
 
     starts: Tensor
-    """N: each picture's first pixel."""
+    """N: the index of each picture's first pixel."""
     sizes: Tensor
     """N×2: height and width."""
     end: int
-    """Pixels in all."""
+    """Total number of pixels."""
 
 
 class PictureCache:
-    """Pictures (H×W×C uint8, C alike) on a device.
+    """Pictures (H×W×C uint8, with equal C) on a device.
 
     Args:
         pictures: at least one.
@@ -37,7 +37,7 @@ class PictureCache:
         room_bytes: how much all pictures may take that ever come; left out: these alone.
 
     Raises:
-        DataMissing: they do not fit the device, or the room.
+        DataMissing: the pictures exceed the device's memory or the reserved space.
     """
 
     def __init__(self, pictures: Sequence[Picture], device: torch.device, room_bytes: float | None = None) -> None:
@@ -75,16 +75,16 @@ class PictureCache:
 
     @property
     def count(self) -> int:
-        """Pictures that are there now."""
+        """The number of pictures."""
         return len(self._index.starts)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of pictures on the device."""
+        """The bytes of pictures on the device."""
         return self._index.end * self._pixels.shape[1]
 
     def crops(self, cuts: Cuts, side: int) -> Tensor:
-        """N×C×side×side in [0, 1], FP32, in channels-last order; bilinear where the cuts scale."""
+        """Return N×C×side×side in [0, 1], FP32, channels-last; bilinear where the crops are scaled."""
         index = self._index
         sizes, starts = index.sizes[cuts.picture], index.starts[cuts.picture]
         steps = torch.arange(side, device=self.device)
@@ -105,6 +105,6 @@ class PictureCache:
         return torch.lerp(torch.lerp(corners[0], corners[1], right), torch.lerp(corners[2], corners[3], right), down)
 
     def _pixels_at(self, starts: Tensor, sizes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """N×side rows and columns, kept inside the pictures, to N×side×side×C uint8."""
+        """Gather N×side rows and columns, clamped to the pictures, into N×side×side×C uint8."""
         rows, columns = rows.minimum(sizes[:, :1] - 1), columns.minimum(sizes[:, 1:] - 1)
         return self._pixels[starts[:, None, None] + rows[:, :, None] * sizes[:, 1, None, None] + columns[:, None, :]]

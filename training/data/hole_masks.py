@@ -1,8 +1,8 @@
-"""Irregular holes drawn in batch on the device: strokes, blobs and boxes that cover a wanted part of the picture.
+"""Draws irregular holes in batches on the device: strokes, blobs and boxes that cover a given part of the picture.
 
-Every shape is a distance to its edge. The least distance over a sample's shapes is a field over the picture, and the
-hole is where the field lies under the level that covers the wanted part: shapes grow or shrink together until it fits.
-Strokes after Yu et al., "Free-Form Image Inpainting with Gated Convolution", ICCV 2019 (algorithm 1), in outline.
+Every shape is a distance to its edge. The minimum over a sample's shapes is a distance field, and the hole is where the
+field is below the level that gives the wanted coverage: shapes grow or shrink together until it fits. Strokes follow Yu
+et al., "Free-Form Image Inpainting with Gated Convolution", ICCV 2019 (algorithm 1).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GRID = 4
 
 @dataclass(frozen=True)
 class Shapes:
-    """Shapes of N samples in units of the picture's side; `size` is where a shape's edge lies, far below 0: absent."""
+    """The shapes of N samples in units of the picture's side; a `size` far below 0 means that the shape is absent."""
 
     joints: Tensor
     """N×STROKES×(JOINTS+1)×2: the corners of strokes."""
@@ -41,12 +41,12 @@ class Shapes:
     """N: the part to cover."""
 
     def part(self, first: int, last: int) -> Shapes:
-        """Samples first … last - 1: what one of several processes takes."""
+        """Return samples first … last - 1, the part of one of several processes."""
         return Shapes(*(tensor[first:last] for tensor in vars(self).values()))
 
 
 def draw_shapes(count: int, coverage: tuple[float, float], generator: torch.Generator) -> Shapes:
-    """Random shapes on the generator's device: half of the samples strokes alone, the others with blobs or boxes."""
+    """Draw random shapes on the generator's device: half of the samples have strokes only, the rest also others."""
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
         drawn = torch.rand(count, *shape, generator=generator, device=generator.device)
@@ -75,7 +75,7 @@ def _present(wanted: Tensor, most: int, size: Tensor) -> Tensor:
 
 
 def _walks(uniform: Uniform) -> Tensor:
-    """Corners of strokes: a start anywhere, then steps that turn by up to 70° either way."""
+    """Draw the corners of strokes: a random start, then steps that turn by up to 70° either way."""
     heading = uniform(STROKES, 1, high=2 * math.pi) + uniform(STROKES, JOINTS, low=-1.2, high=1.2).cumsum(2)
     length = uniform(STROKES, JOINTS, low=0.05, high=0.25)
     steps = torch.stack([heading.sin(), heading.cos()], 3) * length[..., None]
@@ -84,7 +84,7 @@ def _walks(uniform: Uniform) -> Tensor:
 
 
 def fill_shapes(shapes: Shapes, side: int) -> Tensor:
-    """N×1×side×side FP32, 1 = hole."""
+    """Rasterise the shapes to N×1×side×side FP32, 1 = hole."""
     axis = (torch.arange(side, device=shapes.coverage.device) + 0.5) / side
     y, x = axis[:, None], axis[None, :]
     starts, ends = shapes.joints[:, :, :-1].flatten(1, 2), shapes.joints[:, :, 1:].flatten(1, 2)
@@ -98,12 +98,12 @@ def fill_shapes(shapes: Shapes, side: int) -> Tensor:
 
 
 def _least(distances: Tensor, sizes: Tensor) -> Tensor:
-    """N×S×H×W distances and N×S sizes to the distance from the nearest edge, N×H×W."""
+    """Reduce N×S×H×W distances and N×S sizes to the distance from the nearest edge, N×H×W."""
     return (distances - sizes[:, :, None, None]).amin(1)
 
 
 def to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """Distances to the segments between two points, N×S×2 each."""
+    """Compute distances to the segments between two points, N×S×2 each."""
     along = ends - starts
     dy, dx = y - starts[..., 0, None, None], x - starts[..., 1, None, None]
     ay, ax = along[..., 0, None, None], along[..., 1, None, None]
@@ -112,7 +112,7 @@ def to_segments(y: Tensor, x: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
 
 
 def _to_ellipses(y: Tensor, x: Tensor, ellipses: Tensor) -> Tensor:
-    """About the distances to edges of ellipses (N×S×5), negative inside: exact on circles."""
+    """Approximate distances to the edges of ellipses (N×S×5), negative inside; exact for circles."""
     cy, cx, a, b, angle = (value[..., None, None] for value in ellipses.unbind(2))
     dy, dx = y - cy, x - cx
     u, v = (dx * angle.cos() + dy * angle.sin()) / a, (dy * angle.cos() - dx * angle.sin()) / b
@@ -120,6 +120,6 @@ def _to_ellipses(y: Tensor, x: Tensor, ellipses: Tensor) -> Tensor:
 
 
 def to_boxes(y: Tensor, x: Tensor, boxes: Tensor) -> Tensor:
-    """Chessboard distances to edges of boxes (N×S×4), negative inside."""
+    """Compute chessboard distances to the edges of boxes (N×S×4), negative inside."""
     cy, cx, h, w = (value[..., None, None] for value in boxes.unbind(2))
     return torch.maximum((y - cy).abs() - h, (x - cx).abs() - w)

@@ -1,4 +1,4 @@
-"""Holes from a folder of mask pictures (bright = hole), varied on the device."""
+"""Holes from a folder of mask pictures (bright = hole), augmented on the device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.errors import DataMissing
 
 
 class MaskFiles:
-    """All masks of a folder as squares of one side on a device, 1 = hole."""
+    """All masks of a folder as squares of one size on a device, 1 = hole."""
 
     def __init__(self, folder: Path, side: int, device: torch.device) -> None:
         squares = []
@@ -28,9 +28,9 @@ class MaskFiles:
         self._masks = torch.from_numpy(np.stack(squares)).to(device)
 
     def draw(self, count: int, coverage: tuple[float, float], generator: torch.Generator) -> Tensor:
-        """N×1×S×S FP32: random masks mirrored, turned, rolled around, thickened, and emptied where they cover too much.
+        """Draw N×1×S×S FP32 masks at random, mirrored, rotated, shifted cyclically and dilated.
 
-        A mask that covers more than `coverage` allows is turned inside out if that fits, else kept: it is real.
+        A mask that covers more than `coverage` is inverted if its inverse fits, else kept as it is.
         """
         device, side = self._masks.device, self._masks.shape[-1]
         number, thick, turn = torch.randint(0, 1 << 30, (3, count), generator=generator, device=device)
@@ -46,7 +46,7 @@ class MaskFiles:
 
 
 def _decoded(path: Path) -> NDArray[np.uint8]:
-    """H×W grey."""
+    """Decode a mask as H×W grey."""
     try:
         encoded = np.fromfile(path, np.uint8)
     except OSError as error:
@@ -58,7 +58,7 @@ def _decoded(path: Path) -> NDArray[np.uint8]:
 
 
 def _rolled(masks: Tensor, by: Tensor) -> Tensor:
-    """Each mask moved around its own torus."""
+    """Shift each mask cyclically."""
     side = masks.shape[-1]
     steps = torch.arange(side, device=masks.device)
     rows, columns = (steps + by[0, :, None]) % side, (steps + by[1, :, None]) % side

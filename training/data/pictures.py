@@ -1,6 +1,6 @@
-"""Finding and decoding what is trained on: plain folders, tar shards, CelebA, Places, side-by-side pairs.
+"""Finds and decodes training pictures: plain folders, tar shards, CelebA, Places, side-by-side pairs.
 
-A picture is H×W×3 uint8 RGB; a pair is H×W×6, what goes in first and the aim behind it.
+A picture is H×W×3 uint8 RGB; a pair is H×W×6, the input followed by the target.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SPLITS = {"train": "0", "val": "1"}
 
 
 def load_pictures(data: DataConfig) -> list[Picture]:
-    """Every picture of a data set in a fixed order, decoded by threads and resized as the config says.
+    """Load every picture of a data set in a fixed order, decoded by threads and resized as configured.
 
     Raises:
-        DataMissing: the folder holds none, a file cannot be decoded, or a list of the layout is missing.
+        DataMissing: the folder has no pictures, a file cannot be decoded, or a list of the layout is missing.
     """
     files = islice(_LAYOUTS[data.layout](data), data.limit or None)
     prepare = _prepare_pair if data.layout == "pairs" else _prepare_single
@@ -51,7 +51,7 @@ def load_pictures(data: DataConfig) -> list[Picture]:
 
 
 def validation_pictures(data: DataConfig) -> list[Picture]:
-    """Those of `data.validation`: central squares of side `crop`, or whole pairs; none where no folder is given."""
+    """Load the pictures of `data.validation`: centre squares of side `crop`, or whole pairs; empty without a folder."""
     if data.validation is None:
         return []
     layout = data.layout if data.layout == "pairs" else "folder"
@@ -69,7 +69,7 @@ Item = tuple[str, Callable[[], bytes]]
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """All pictures under a folder, sorted by their paths.
+    """List all pictures under a folder, sorted by path.
 
     Raises:
         DataMissing: there is no such folder.
@@ -84,7 +84,7 @@ def _from_folder(data: DataConfig) -> Iterator[Item]:
 
 
 def _from_shards(data: DataConfig) -> Iterator[Item]:
-    """Members in their order within shards sorted by name; bytes are read here, one after another."""
+    """Yield the members of the shards in order, shards sorted by name; bytes are read here, one after another."""
     shards = [data.path] if data.path.suffix == ".tar" else sorted(data.path.glob("*.tar"))
     for shard in shards:
         yield from _members(shard)
@@ -106,7 +106,7 @@ def _constant(content: bytes) -> Callable[[], bytes]:
 
 
 def _from_celeba(data: DataConfig) -> Iterator[Item]:
-    """img_align_celeba/000001.jpg …, split by list_eval_partition.txt (or .csv): 0 train, 1 validation, 2 test."""
+    """Yield img_align_celeba/000001.jpg …, split by list_eval_partition.txt (or .csv): 0 train, 1 val, 2 test."""
     lists = [data.path / "list_eval_partition.txt", data.path / "list_eval_partition.csv"]
     listed = next((path for path in lists if path.is_file()), None)
     if listed is None:
@@ -119,7 +119,7 @@ def _from_celeba(data: DataConfig) -> Iterator[Item]:
 
 
 def _from_places(data: DataConfig) -> Iterator[Item]:
-    """Places365-Standard: data_256 or data_large (train, a folder a letter), val_256 or val_large."""
+    """Yield Places365-Standard: data_256 or data_large (train, a folder per letter), val_256 or val_large."""
     stem = "data" if data.split == "train" else "val"
     names = [f"{stem}_{size}{end}" for size in ("256", "large") for end in ("", "_standard")]
     folder = next((data.path / name for name in names if (data.path / name).is_dir()), None)
@@ -146,7 +146,7 @@ def _decoded(content: bytes, name: str) -> Picture:
 
 
 def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
-    """Shrunk to `load_side` by areas, enlarged to `crop` by cubics, else left alone: never resampled twice."""
+    """Shrink by area averaging to `load_side`, or enlarge bicubically to `crop`; a picture is never resampled twice."""
     height, width = picture.shape[:2]
     shorter = min(height, width)
     side = min(max(shorter, data.crop), data.load_side)
@@ -157,7 +157,7 @@ def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
 
 
 def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
-    """Both halves at `load_side` squared by Pillow's cubics, as upstream and the service do it; what goes in first."""
+    """Resize both halves to `load_side` squared with Pillow's bicubic filter, as upstream does; input first."""
     middle = picture.shape[1] // 2
     halves = [picture[:, :middle], picture[:, middle : 2 * middle]]
     if data.direction == "BtoA":
@@ -166,7 +166,7 @@ def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
 
 
 def _squared(picture: Picture, side: int) -> Picture:
-    """Pillow widens its filter where it shrinks; OpenCV's cubics skip pixels there."""
+    """Resize to a square with Pillow, whose filter widens when shrinking; OpenCV's bicubic would skip pixels."""
     resized = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(resized)
 

@@ -1,4 +1,4 @@
-"""Whatever Pillow opened as 8-bit RGB."""
+"""Converts any picture that Pillow opened to 8-bit RGB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 
 
 def to_rgb(image: Image.Image) -> NDArray[np.uint8]:
-    """H×W×3; 16-bit grey scaled by 1/257, as the service does it, where Pillow's `convert` cuts off at 255."""
+    """Return H×W×3; 16-bit grey is divided by 257, as in the service, because Pillow's `convert` clips at 255."""
     if image.mode.startswith("I;16"):
         scaled: Any = cv2.convertScaleAbs(np.asarray(image).astype(np.uint16), alpha=1 / 257)
         image = Image.fromarray(np.asarray(scaled, np.uint8))

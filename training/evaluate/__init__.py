@@ -1,1 +1,1 @@
-"""How good a model is: its fills of held-out pictures against the truth, and what OpenCV makes of the same holes."""
+"""Evaluation: compares a model's results on held-out pictures with the truth and with OpenCV's methods."""

@@ -1,4 +1,4 @@
-"""What is measured on: pictures with holes, or pairs of an input and its truth, in one of the protocols."""
+"""The test cases of an evaluation: pictures with holes, or pairs of an input and its truth."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _HOLE = 128
 
 
 class Protocol(BaseModel):
-    """Which pictures, how large, with which holes: all that decides what is measured.
+    """The choice of test cases: which pictures, how large, with which holes.
 
-    size: side of the centre crop in pixels, after the shorter side was scaled down to it; None keeps the whole.
-    width: of whole pictures, pixels of the longer side after scaling.
-    masks: a folder of mask files, taken in turn; None draws holes of `coverage` from `seed`.
-    pairs: side by side in one file, A left and B right, for translations; None fills holes.
+    size: side of the centre crop in pixels, after its shorter side is scaled down to it; None keeps the whole picture.
+    width: for whole pictures, pixels of the longer side after scaling.
+    masks: a folder of mask files, used in order; None draws holes of `coverage` from `seed`.
+    pairs: the direction of side-by-side pairs (A left, B right), for translations; None for inpainting.
     limit: only the first so many pictures.
     """
 
@@ -48,7 +48,7 @@ class Protocol(BaseModel):
 
 
 class Case(NamedTuple):
-    """One picture to be made: what the model sees, where it may paint, and what it should become."""
+    """One test case: the input, the truth, and the hole for inpainting."""
 
     name: str
     source: Pixels
@@ -60,10 +60,10 @@ class Case(NamedTuple):
 
 
 def read_cases(protocol: Protocol) -> Iterator[Case]:
-    """The protocol's cases, in the order of their files' names; masks (`*_mask.*`) beside the pictures are passed over.
+    """Yield the protocol's cases in the order of their file names; masks (`*_mask.*`) beside the pictures are skipped.
 
     Raises:
-        DataMissing: a folder holds no picture, a file is none, or a mask marks nothing; the message names it.
+        DataMissing: a folder has no picture, a file is not a picture, or a mask is empty; the message names it.
     """
     paths = _list(protocol.data, masks=False)[: protocol.limit]
     if protocol.pairs:
@@ -78,7 +78,7 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
 
 
 def _list(folder: Path, *, masks: bool) -> list[Path]:
-    """The folder's pictures by name, those called masks only where they are wanted."""
+    """List the folder's pictures by name; files named as masks are included only on request."""
     pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in _SUFFIXES)
     found = [path for path in pictures if masks or not path.stem.endswith("_mask")]
     if not found:
@@ -103,7 +103,7 @@ def _pair(path: Path, direction: Direction) -> Case:
 
 
 def _framed(pixels: Pixels, protocol: Protocol) -> Pixels:
-    """The centre crop, or the whole, scaled by areas where it shrinks."""
+    """Return the centre crop or the whole picture, shrunk by area averaging."""
     height, width = pixels.shape[:2]
     if protocol.size is None:
         return _scaled(pixels, protocol.width / max(height, width))
@@ -121,7 +121,7 @@ def _scaled(pixels: Pixels, scale: float) -> Pixels:
 
 
 def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str]:
-    """Bands take turns, so that each has as many pictures as the others."""
+    """Draw a hole; coverage bands alternate, so that each has as many pictures as the others."""
     choice = bands(protocol.coverage)
     band = choice[index % len(choice)]
     random = Random(f"{protocol.seed} {index}")  # noqa: S311 -- no secret

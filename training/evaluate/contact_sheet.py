@@ -1,4 +1,4 @@
-"""The contact sheet: rows of pictures, each as it came in, as everyone painted it, and as it truly is."""
+"""The contact sheet: rows of pictures, each with the input, every painter's result and the truth."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GAP, _TITLE = 4, 16
 
 
 class Row(NamedTuple):
-    """One case and its paintings."""
+    """One case and the result of each painter."""
 
     case: Case
     painted: Mapping[str, Pixels]
 
 
 def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
-    """Columns: input (holes white), each painter by name, truth; pictures at most `side` pixels high and wide."""
+    """Draw the columns input (holes white), each painter by name, and truth; pictures of at most `side` pixels."""
     titles = ["input", *rows[0].painted, "truth"]
     pictures = [[_shown(row.case), *row.painted.values(), row.case.truth] for row in rows]
     heights = [_fitted(line[-1], side).height for line in pictures]
@@ -41,7 +41,7 @@ def draw_sheet(rows: Sequence[Row], side: int = 256) -> Image.Image:
 
 
 def write_sheet(rows: Sequence[Row], path: Path) -> None:
-    """The sheet as PNG; the folder is made."""
+    """Write the sheet as PNG; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_sheet(rows).save(path, "PNG", optimize=True)
 

@@ -1,4 +1,4 @@
-"""One evaluation: every case painted by everyone, measured, averaged."""
+"""One evaluation: every painter's result of every case is measured and averaged."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
-from training.evaluate.report import Figures, Measured, gains, summarise
+from training.evaluate.report import CaseFigures, Figures, gains, summarise
 from training.losses.lpips_distance import Lpips
 
 _RGB = 3
 
 
 @dataclass(frozen=True)
-class Measures:
-    """The nets that measure, where their weights are at hand."""
+class MetricNets:
+    """The networks of the metrics LPIPS and FID; None if their weights are not given."""
 
     lpips: Lpips | None = None
     fid: FeatureNet | None = None
@@ -37,21 +37,21 @@ class Evaluation:
 def evaluate(
     painters: Sequence[Painter],
     protocol: Protocol,
-    measures: Measures,
+    nets: MetricNets,
     sheet_rows: int = 12,
     progress: Callable[[Sequence[Case]], Iterator[Case]] = iter,
 ) -> Evaluation:
     """Measure painters on a protocol.
 
     Args:
-        painters: the model first; its label is `model`.
-        protocol: what is measured on.
-        measures: LPIPS and FID are left out where their nets are None.
+        painters: the model, labelled `model`, then the baselines.
+        protocol: the choice of test cases.
+        nets: LPIPS and FID are left out where their nets are None.
         sheet_rows: rows of the contact sheet, spread over the cases.
-        progress: wraps the cases, to show how far it is.
+        progress: wraps the cases to show progress.
 
     Raises:
-        ConfigInvalid: the model does another task than the protocol, is not of RGB pictures or has one fixed hole.
+        ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or has a fixed hole.
         DataMissing: pictures are missing or broken.
         EngineFailed: the engine cannot run a case.
     """
@@ -62,15 +62,15 @@ def evaluate(
     pictures: dict[str, list[Pixels]] = {painter.label: [] for painter in painters}
     for index, case in enumerate(progress(cases)):
         painted = {painter.label: painter.paint(case) for painter in painters}
-        measured.append(_measure(case, painted, measures))
+        measured.append(_measure(case, painted, nets))
         if index in shown:
             rows.append(Row(case, painted))
-        if measures.fid:
+        if nets.fid:
             for label, pixels in painted.items():
                 pictures[label].append(pixels)
     summary = summarise(measured)
-    if measures.fid:
-        _add_fid(summary, pictures, [case.truth for case in cases], measures.fid)
+    if nets.fid:
+        _add_fid(summary, pictures, [case.truth for case in cases], nets.fid)
     return Evaluation(_report(painters[0], protocol, summary, measured), rows)
 
 
@@ -97,17 +97,17 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
         )
 
 
-def _measure(case: Case, painted: dict[str, Pixels], measures: Measures) -> Measured:
+def _measure(case: Case, painted: dict[str, Pixels], nets: MetricNets) -> CaseFigures:
     figures = {
         label: Figures(
             psnr_db=psnr_db(pixels, case.truth),
             ssim=ssim(pixels, case.truth),
             l1=l1(pixels, case.truth, case.hole),
-            lpips=measures.lpips.distance(pixels, case.truth) if measures.lpips else None,
+            lpips=nets.lpips.distance(pixels, case.truth) if nets.lpips else None,
         )
         for label, pixels in painted.items()
     }
-    return Measured(case.name, case.band, 1.0 if case.hole is None else float(case.hole.mean()), figures)
+    return CaseFigures(case.name, case.band, 1.0 if case.hole is None else float(case.hole.mean()), figures)
 
 
 def _add_fid(
@@ -121,7 +121,7 @@ def _add_fid(
         summary[label]["all"]["fid"] = round(frechet_distance(net.features(pixels), true), 3)
 
 
-def _report(model: Painter, protocol: Protocol, summary: dict[str, Any], measured: list[Measured]) -> dict[str, Any]:
+def _report(model: Painter, protocol: Protocol, summary: dict[str, Any], measured: list[CaseFigures]) -> dict[str, Any]:
     return {
         "model": _described(model),
         "protocol": protocol.model_dump(mode="json", exclude={"data", "masks"})

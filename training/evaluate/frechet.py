@@ -1,4 +1,4 @@
-"""FID: how far apart two sets of pictures are, as Gaussians in the features of a given net.
+"""FID: the Fréchet distance of two sets of pictures, as Gaussians in the features of a given net.
 
 Source: Heusel et al., "GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium", 2017.
 """
@@ -24,7 +24,7 @@ Features = NDArray[np.float64]
 class FeatureNet:
     """A TorchScript file that maps N×3×H×W uint8 with `return_features=True` to N×D.
 
-    That is how the Inception net of the published FIDs is passed around (inception-2015-12-05.pt, with its own
+    Published FIDs use an Inception net in this form (inception-2015-12-05.pt, with its own
     resizing inside); figures of any other net cannot be compared with published ones.
 
     Raises:
@@ -34,7 +34,8 @@ class FeatureNet:
     def __init__(self, path: Path) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # that of TorchScript, in which the file comes
+                # the deprecation of TorchScript, the format of the file
+                warnings.simplefilter("ignore", DeprecationWarning)
                 self._net: Any = torch.jit.load(str(path), map_location="cpu").eval()  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError, OSError) as error:
             raise DataMissing(f"{path}: not a TorchScript feature net ({str(error).splitlines()[0]})") from error
@@ -49,7 +50,7 @@ class FeatureNet:
 
 
 def frechet_distance(one: Features, other: Features) -> float:
-    """|m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^½) of the two sets' means and covariances.
+    """Compute |m1 - m2|² + tr(C1 + C2 - 2 (C1 C2)^½) of the two sets' means and covariances.
 
     The trace of the root is the sum of the roots of C1 C2's eigenvalues, which are those of a symmetric product.
 

@@ -1,7 +1,7 @@
-"""Irregular holes for measuring: brush strokes of random walks that cover an exact part of the picture.
+"""Irregular holes for evaluation: brush strokes of random walks that cover an exact part of the picture.
 
-Drawn from `random.Random` by arithmetic alone, so that the holes of a seed stay the same whatever torch, OpenCV or
-Pillow is installed: figures of today and of a year from now are of the same holes.
+They are drawn with `random.Random` and plain arithmetic, so that a seed gives the same holes with every version of
+torch, OpenCV or Pillow, and figures stay comparable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 
 
 class Band(NamedTuple):
-    """A range of coverage, as parts of the picture."""
+    """A range of coverage, as fractions of the picture."""
 
     low: float
     high: float
@@ -29,16 +29,16 @@ class Band(NamedTuple):
 
 
 def bands(coverage: Band, width: float = 0.1) -> list[Band]:
-    """The range cut into bands, the last one shorter where it does not come out even."""
+    """Split the range into bands; the last one may be shorter."""
     count = max(1, math.ceil(round((coverage.high - coverage.low) / width, 6)))
     edges = [round(coverage.low + width * index, 6) for index in range(count)] + [coverage.high]
     return [Band(low, high) for low, high in pairwise(edges)]
 
 
 def draw_hole(height: int, width: int, band: Band, random: Random) -> Mask:
-    """Strokes that together cover a part of the picture drawn evenly from the band.
+    """Draw strokes whose coverage is uniformly distributed in the band.
 
-    The distance to the nearest stroke's edge is taken for every pixel, and the level that covers the wanted part is
+    For every pixel the distance to the nearest stroke is computed, and the level that gives the coverage is
     the edge of the hole: all strokes grow or shrink together.
     """
     wanted = random.uniform(*band)
@@ -59,7 +59,7 @@ Point = tuple[float, float]
 
 
 def _walk(height: int, width: int, random: Random) -> list[Point]:
-    """Corners of one stroke: from anywhere, in steps that turn by up to 70° either way."""
+    """Draw the corners of one stroke: a random start, then steps that turn by up to 70° either way."""
     y, x = random.uniform(0, height), random.uniform(0, width)
     heading, corners = random.uniform(0, 2 * math.pi), [(y, x)]
     for _ in range(2 + int(random.uniform(0, 7))):
@@ -71,7 +71,7 @@ def _walk(height: int, width: int, random: Random) -> list[Point]:
 
 
 def _distance(rows: NDArray[np.float64], columns: NDArray[np.float64], start: Point, end: Point) -> NDArray[np.float64]:
-    """From every pixel to the segment between two points."""
+    """Compute the distance from every pixel to the segment between two points."""
     (y, x), along_y, along_x = start, end[0] - start[0], end[1] - start[1]
     length = max(along_y**2 + along_x**2, 1e-12)
     part = (((rows - y) * along_y + (columns - x) * along_x) / length).clip(0, 1)

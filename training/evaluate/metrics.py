@@ -18,19 +18,19 @@ _IDENTICAL_DB = 100.0
 
 
 def psnr_db(found: Pixels, truth: Pixels) -> float:
-    """Peak signal to noise over the whole picture, all channels; 100 where they are identical."""
+    """Compute the peak signal-to-noise ratio over all pixels and channels in dB; 100 if they are identical."""
     error = float(np.mean(np.square(found.astype(np.float64) - truth)))
     return _IDENTICAL_DB if error == 0 else min(_IDENTICAL_DB, 20 * math.log10(255) - 10 * math.log10(error))
 
 
 def l1(found: Pixels, truth: Pixels, hole: Mask | None) -> float:
-    """Mean absolute difference on the [0, 1] scale: in the hole, or everywhere where there is none."""
+    """Compute the mean absolute difference on the [0, 1] scale, in the hole or, without one, everywhere."""
     difference = np.abs(found.astype(np.float64) - truth) / 255
     return float(difference.mean() if hole is None else difference[hole].mean())
 
 
 def ssim(found: Pixels, truth: Pixels) -> float:
-    """Structural similarity, the mean over channels and over pixels whose window lies inside the picture.
+    """Compute structural similarity, averaged over channels and pixels whose window lies inside the picture.
 
     Gaussian window of 11 pixels, sigma 1.5, K1 = 0.01, K2 = 0.03.
     Source: Wang et al., "Image Quality Assessment: From Error Visibility to Structural Similarity", 2004.

@@ -1,4 +1,4 @@
-"""Who paints: an exported model through its engine, a checkpoint through torch, or OpenCV's classical methods."""
+"""The methods under evaluation: an exported model in its engine, a checkpoint in torch, or OpenCV's methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RADIUS = 3
 
 
 class Painter(ABC):
-    """Makes a case's picture: 8 bits, the truth's size, untouched outside the hole."""
+    """A method that makes a case's result: 8 bits, the truth's size, unchanged outside the hole."""
 
     label: str
 
@@ -37,7 +37,7 @@ class Painter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what it holds; twice is allowed."""
+        """Free its memory; a second call does nothing."""
 
 
 class OpenCvPainter(Painter):
@@ -58,10 +58,10 @@ class OpenCvPainter(Painter):
 
 
 class NetPainter(Painter):
-    """Lays a case into a tile that the net takes, as the service does with `strategy=whole`, and cuts the result out.
+    """Puts a case into a tile, as the service does with `strategy=whole`, runs a net, and cuts out the result.
 
-    name: of the model, for messages.
-    interface: its tensors, its task and its tiles.
+    name: the model's name, for messages.
+    interface: the model's tensors, task and tile sizes.
     """
 
     label = "model"
@@ -72,23 +72,23 @@ class NetPainter(Painter):
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
-        """The output 1×3×H×W for `image` 1×3×H×W in [0, 1] and `mask` 1×1×H×W."""
+        """Map `image` 1×3×H×W in [0, 1] and `mask` 1×1×H×W to the output 1×3×H×W."""
 
     def paint(self, case: Case) -> Pixels:
         size = case.truth.shape[0], case.truth.shape[1]
-        layout = lay_out(self.interface.size, *size)
-        feed = {"image": _planes(picture_tile(case.source, layout, self.interface.task)) / np.float32(255)}
+        placement = lay_out(self.interface.size, *size)
+        feed = {"image": _planes(picture_tile(case.source, placement, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
-            feed["mask"] = _planes(hole_tile(case.hole, layout)[..., None]).astype(np.float32)
-        painted = picture_of_tile(_pixels(self._run(feed)), layout, size)
+            feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
+        painted = picture_of_tile(_pixels(self._run(feed)), placement, size)
         return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
 
 
 class EnginePainter(NetPainter):
-    """An exported model, models/NAME/VERSION, in the engine that would serve it here.
+    """An exported model, models/NAME/VERSION, in the engine that would serve it on this host.
 
     Raises:
-        ModelError, EngineError: it cannot be read, or nothing here runs it.
+        ModelError, EngineError: the model cannot be read, or no engine of this host runs it.
     """
 
     def __init__(self, directory: Path, options: EngineOptions) -> None:
@@ -105,10 +105,10 @@ class EnginePainter(NetPainter):
 
 
 class TorchPainter(NetPainter):
-    """A checkpoint under torch FP32 on the CPU: for a look during training, not for figures of record.
+    """A checkpoint in torch FP32 on the CPU, for checks during training, not for published figures.
 
     Raises:
-        ExportError: it cannot be read, or no family recognises it.
+        ExportError: the checkpoint cannot be read, or no family recognises it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,11 +126,11 @@ class TorchPainter(NetPainter):
 
 
 def open_model(path: Path, options: EngineOptions) -> EnginePainter | TorchPainter:
-    """A model's folder through the engine, a checkpoint file through torch.
+    """Open a model's folder in its engine, or a checkpoint file in torch.
 
     Raises:
         ModelNotFound: there is nothing at the path.
-        ModelError, EngineError, ExportError: what is there cannot be run.
+        ModelError, EngineError, ExportError: the model cannot be run.
     """
     if path.is_dir():
         return EnginePainter(path, options)

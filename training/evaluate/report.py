@@ -1,4 +1,4 @@
-"""From the figures of every picture to means by band, gains over the baselines, and a table."""
+"""Averages the figures of all pictures by coverage band, and formats gains over the baselines and a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OVERALL = "all"
 
 
 class Figures(NamedTuple):
-    """Of one picture by one painter, or the means of several."""
+    """The figures of one picture by one painter, or the means of several."""
 
     psnr_db: float
     ssim: float
@@ -20,8 +20,8 @@ class Figures(NamedTuple):
     lpips: float | None
 
 
-class Measured(NamedTuple):
-    """One picture's figures."""
+class CaseFigures(NamedTuple):
+    """The figures of one picture by all painters."""
 
     name: str
     band: str
@@ -29,8 +29,8 @@ class Measured(NamedTuple):
     by_painter: dict[str, Figures]
 
 
-def summarise(measured: Sequence[Measured]) -> dict[str, dict[str, dict[str, float]]]:
-    """Means over pictures: painter → band, and `all` → figure, with `pictures`, how many there were."""
+def summarise(measured: Sequence[CaseFigures]) -> dict[str, dict[str, dict[str, float]]]:
+    """Average over pictures: painter → band, and `all` → figure; `pictures` is their number."""
     bands = [OVERALL, *sorted({row.band for row in measured} - {OVERALL})]
     return {
         painter: {band: _means([row for row in measured if band in (OVERALL, row.band)], painter) for band in bands}
@@ -38,7 +38,7 @@ def summarise(measured: Sequence[Measured]) -> dict[str, dict[str, dict[str, flo
     }
 
 
-def _means(rows: Sequence[Measured], painter: str) -> dict[str, float]:
+def _means(rows: Sequence[CaseFigures], painter: str) -> dict[str, float]:
     means: dict[str, float] = {"pictures": len(rows)}
     for name in Figures._fields:
         values = [value for row in rows if (value := getattr(row.by_painter[painter], name)) is not None]
@@ -48,7 +48,7 @@ def _means(rows: Sequence[Measured], painter: str) -> dict[str, float]:
 
 
 def gains(summary: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """The model against each baseline over all pictures: PSNR and SSIM gained, LPIPS and L1 as parts of theirs."""
+    """Compare the model with each baseline over all pictures: PSNR and SSIM as differences, LPIPS and L1 as ratios."""
     model = summary["model"][OVERALL]
     found = {}
     for painter in (name for name in summary if name != "model"):
@@ -66,7 +66,7 @@ def gains(summary: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str,
 
 
 def table(report: Mapping[str, Any]) -> Table:
-    """Rows are bands, each with its painters."""
+    """Make a table with a row for each band and painter."""
     figures: Mapping[str, Mapping[str, Mapping[str, float]]] = report["figures"]
     model = report["model"]
     shown = Table(title=f"{model['name']}, {model['engine']} {model['precision']}", caption=report["protocol"]["data"])
@@ -90,7 +90,7 @@ def table(report: Mapping[str, Any]) -> Table:
 
 
 def gain_lines(report: Mapping[str, Any]) -> list[str]:
-    """A sentence for each baseline, as the bars are written."""
+    """Return a sentence for each baseline."""
     lines = []
     for painter, gain in report["gains"].items():
         ratios = "".join(

@@ -1,4 +1,4 @@
-"""From what was asked for to a report: opens the nets and the painters, runs, writes JSON and contact sheet."""
+"""Runs an evaluation as requested: opens nets and painters, evaluates, writes JSON and contact sheet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from engines.load import EngineOptions
 from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
-from training.evaluate.evaluating import Evaluation, Measures, evaluate
+from training.evaluate.evaluating import Evaluation, MetricNets, evaluate
 from training.evaluate.frechet import FeatureNet
 from training.evaluate.painters import Baseline, OpenCvPainter, open_model
 from training.losses.lpips_distance import load_lpips
@@ -21,7 +21,7 @@ Progress = Callable[[Sequence[Case]], Iterator[Case]]
 
 @dataclass(frozen=True)
 class Request:
-    """One evaluation as a person asks for it; measures whose weights are not given are left out."""
+    """The request for one evaluation; metrics whose weights are not given are left out."""
 
     model: Path
     protocol: Protocol
@@ -35,19 +35,19 @@ class Request:
 
 
 def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
-    """The report; JSON and contact sheet are written where the request names a file.
+    """Run the evaluation and return the report; writes JSON and contact sheet if the request names files.
 
     Raises:
         TrainingError, ModelError, EngineError, ExportError: the data or the model cannot be used; the message says why.
     """
-    measures = Measures(
+    nets = MetricNets(
         lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
         fid=FeatureNet(request.fid_features) if request.fid_features else None,
     )
     model = open_model(request.model, request.engine)
     try:
         painters = [model, *map(OpenCvPainter, request.baselines)]
-        found = evaluate(painters, request.protocol, measures, request.sheet_rows, progress)
+        found = evaluate(painters, request.protocol, nets, request.sheet_rows, progress)
     finally:
         model.close()
     _write(found, request)

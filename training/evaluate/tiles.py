@@ -1,4 +1,4 @@
-"""Pictures and holes into a net's tile and back, pixel for pixel as the service does it with `strategy=whole`. Pure."""
+"""Fits pictures and holes into a net's tile and back, pixel for pixel as the service does with `strategy=whole`."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ Size = tuple[int, int]
 """Height and width."""
 
 
-class Layout(NamedTuple):
-    """The picture, scaled to `scaled`, lies at the tile's top left; the rest of the tile is reflected padding."""
+class TilePlacement(NamedTuple):
+    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest is reflected padding."""
 
     scaled: Size
     tile: Size
 
 
-def lay_out(rule: SizeRule, height: int, width: int) -> Layout:
-    """The smallest tile that holds a picture, which is scaled down where none does, or resized where models do so."""
+def lay_out(rule: SizeRule, height: int, width: int) -> TilePlacement:
+    """Choose the smallest tile that holds a picture; scales the picture down if none does, or if models resize."""
     heights, widths = (sorted(sides) for sides in zip(*rule.buckets(), strict=True))
     if rule.fit == "resize":
         tile = _first_from(heights, height), _first_from(widths, width)
-        return Layout(tile, tile)
+        return TilePlacement(tile, tile)
     scale = max(1.0, height / heights[-1], width / widths[-1])
     scaled = max(1, round(height / scale)), max(1, round(width / scale))
-    return Layout(scaled, (_first_from(heights, scaled[0]), _first_from(widths, scaled[1])))
+    return TilePlacement(scaled, (_first_from(heights, scaled[0]), _first_from(widths, scaled[1])))
 
 
-def picture_tile(pixels: Pixels, layout: Layout, task: Task) -> Pixels:
-    """H×W×3 to the tile's size: by Pillow's bicubic filter for translations, by OpenCV's filters for inpainting."""
-    if task == "translate" and pixels.shape[:2] != layout.scaled:
-        resized = Image.fromarray(pixels).resize(layout.scaled[::-1], Image.Resampling.BICUBIC)
-        return _padded(np.asarray(resized), layout)
-    return _padded(_scaled(pixels, layout.scaled), layout)
+def picture_tile(pixels: Pixels, placement: TilePlacement, task: Task) -> Pixels:
+    """Convert H×W×3 to the tile's size: Pillow's bicubic filter for translations, OpenCV's filters for inpainting."""
+    if task == "translate" and pixels.shape[:2] != placement.scaled:
+        resized = Image.fromarray(pixels).resize(placement.scaled[::-1], Image.Resampling.BICUBIC)
+        return _padded(np.asarray(resized), placement)
+    return _padded(_scaled(pixels, placement.scaled), placement)
 
 
-def hole_tile(hole: NDArray[np.bool_], layout: Layout) -> NDArray[np.uint8]:
-    """H×W to the tile's size, 1 = fill: a pixel of the tile is marked where any of the picture's pixels in it is."""
-    scaled = _rows_by_maximum(_rows_by_maximum(hole.astype(np.uint8), layout.scaled[0]).T, layout.scaled[1]).T
-    return _padded(scaled, layout)
+def hole_tile(hole: NDArray[np.bool_], placement: TilePlacement) -> NDArray[np.uint8]:
+    """Convert H×W to the tile's size, 1 = fill: a tile pixel is marked if any picture pixel in it is."""
+    scaled = _rows_by_maximum(_rows_by_maximum(hole.astype(np.uint8), placement.scaled[0]).T, placement.scaled[1]).T
+    return _padded(scaled, placement)
 
 
-def picture_of_tile(tile: Pixels, layout: Layout, size: Size) -> Pixels:
-    """The picture's part of a tile, scaled back to its size."""
-    return _scaled(tile[: layout.scaled[0], : layout.scaled[1]], size)
+def picture_of_tile(tile: Pixels, placement: TilePlacement, size: Size) -> Pixels:
+    """Cut the picture out of a tile and scale it back to its size."""
+    return _scaled(tile[: placement.scaled[0], : placement.scaled[1]], size)
 
 
 def _first_from(ascending: list[int], least: int) -> int:
@@ -68,7 +68,7 @@ def _scaled(pixels: Pixels, size: Size) -> Pixels:
 
 
 def _rows_by_maximum(values: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
-    """Each of the `height` rows is the maximum of all rows that it touches."""
+    """Resize to `height` rows, each the maximum of all rows that it touches."""
     have = values.shape[0]
     first = np.arange(height) * have // height
     last = -(-np.arange(1, height + 1) * have // height) - 1
@@ -78,7 +78,7 @@ def _rows_by_maximum(values: NDArray[np.uint8], height: int) -> NDArray[np.uint8
     return scaled
 
 
-def _padded(values: NDArray[np.uint8], layout: Layout) -> NDArray[np.uint8]:
-    bottom, right = layout.tile[0] - values.shape[0], layout.tile[1] - values.shape[1]
+def _padded(values: NDArray[np.uint8], placement: TilePlacement) -> NDArray[np.uint8]:
+    bottom, right = placement.tile[0] - values.shape[0], placement.tile[1] - values.shape[1]
     padded: Any = cv2.copyMakeBorder(np.ascontiguousarray(values), 0, bottom, 0, right, cv2.BORDER_REFLECT_101)
     return np.asarray(padded, np.uint8)

@@ -1,1 +1,1 @@
-"""Photographs for training: from folders and git repositories to shards of small JPEG files."""
+"""Collects photographs for training: from folders and git repositories into shards of small JPEG files."""

@@ -1,4 +1,4 @@
-"""The whole way: read each source, screen its pictures, leave out what was seen before, write shards and a manifest."""
+"""Collects photographs: reads each source, screens its pictures, drops duplicates, writes shards and a manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simplejpeg
 
-from training.gather.alike import SeenBefore
+from training.gather.near_duplicates import NearDuplicateSet
 from training.gather.pictures import Encoded, read_pictures
 from training.gather.recipe import Recipe, Source
 from training.gather.screening import Rejected, Screened, decode, fingerprint, screen, views
@@ -29,8 +29,8 @@ _FINGERPRINTED = 288
 """Pixels that a fingerprint is taken from; it needs 32."""
 
 
-class Kept(NamedTuple):
-    """A picture that will be written, as JPEG."""
+class KeptPicture(NamedTuple):
+    """A picture to be written, as JPEG."""
 
     name: str
     jpeg: bytes
@@ -46,24 +46,25 @@ def gather(
     """Write shards of the recipe's pictures and their manifest into `output`; returns the manifest.
 
     Args:
-        recipe: what to take.
-        root: where the sources' paths begin.
-        output: for `photos-000.tar`, … and photos.json; the shards of an earlier run are removed.
-        held_out: folders of pictures that must not be trained on, in any view.
-        report: told each source's counts when it is done.
+        recipe: the sources and the output format.
+        root: the folder that the sources' paths are relative to.
+        output: the folder for `photos-000.tar`, … and photos.json; shards of an earlier run are removed.
+        held_out: folders of pictures that must not be trained on, in any crop.
+        report: called with each source's counts when it is done.
 
     Raises:
         DataMissing: a source is missing or empty.
     """
     unseen = _fingerprints(held_out, recipe.alike_held_out)
-    seen = SeenBefore(recipe.alike)
-    kept: list[Kept] = []
+    seen = NearDuplicateSet(recipe.alike)
+    kept: list[KeptPicture] = []
     counts: dict[str, Counter[str]] = {}
     for source in recipe.source:
         counts[source.name] = Counter()
         kept += _take(source, recipe, root, (unseen, seen), counts[source.name])
         report(source.name, counts[source.name])
-    Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- mixes the sources, so that any one shard is a sample
+    # mixes the sources, so that each shard is a sample of all
+    Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
     shards = _write(kept, recipe, output)
     manifest = _manifest(recipe, counts, shards)
     (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -71,8 +72,8 @@ def gather(
 
 
 def _take(
-    source: Source, recipe: Recipe, root: Path, known: tuple[SeenBefore, SeenBefore], counts: Counter[str]
-) -> Iterator[Kept]:
+    source: Source, recipe: Recipe, root: Path, known: tuple[NearDuplicateSet, NearDuplicateSet], counts: Counter[str]
+) -> Iterator[KeptPicture]:
     unseen, seen = known
     files = read_pictures(source, root, recipe.seed)
     for number, screened in enumerate(_screened(files, recipe, source.crops)):
@@ -87,21 +88,21 @@ def _take(
                 seen.add(mark)
                 counts[f"side {min(pixels.shape[:2]) // _SIDE_STEP * _SIDE_STEP}"] += 1
                 jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), recipe.jpeg_quality, colorsubsampling="420")
-                yield Kept(f"{source.name}/{number:05}_{part}.jpg", jpeg)
+                yield KeptPicture(f"{source.name}/{number:05}_{part}.jpg", jpeg)
 
 
 def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[list[Screened] | Rejected]:
     def one(file: Encoded) -> list[Screened] | Rejected:
         return screen(file.data, recipe, crops)
 
-    with ThreadPoolExecutor() as threads:  # the decoders release the interpreter lock
+    with ThreadPoolExecutor() as threads:  # decoders release the GIL
         while some := list(islice(files, _AT_ONCE)):
             yield from threads.map(one, some)
 
 
-def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
-    """Of every picture under the folders, in every view that a data set may hold of it."""
-    known = SeenBefore(most_bits)
+def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
+    """Compute the fingerprints of every picture under the folders, in every crop that a data set may have of it."""
+    known = NearDuplicateSet(max_bits)
     for folder in folders:
         source = Source(name="held-out", path=folder, licence="")
         for file in read_pictures(source, Path(), seed=0):
@@ -111,7 +112,7 @@ def _fingerprints(folders: Iterable[Path], most_bits: int) -> SeenBefore:
     return known
 
 
-def _write(kept: list[Kept], recipe: Recipe, output: Path) -> list[Path]:
+def _write(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     for stale in output.glob("photos-*.tar"):
         stale.unlink()

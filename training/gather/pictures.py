@@ -1,4 +1,4 @@
-"""The encoded pictures of a source: files of a folder, or blobs of a git repository's newest commit."""
+"""Reads the encoded pictures of a source: files of a folder, or blobs of a git repository's newest commit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from training.gather.recipe import Source
 
 
 class Encoded(NamedTuple):
-    """A file's bytes, none where a partial clone lacks them, and its path inside the source."""
+    """A file's path inside the source, and its bytes; empty if a partial clone lacks them."""
 
     path: str
     data: bytes
 
 
 def read_pictures(source: Source, root: Path, seed: int) -> Iterator[Encoded]:
-    """The source's pictures in a random order that the seed and the source's name fix, at most `limit` of them.
+    """Yield at most `limit` of the source's pictures in a random order fixed by the seed and the source's name.
 
     Raises:
         DataMissing: there is no such folder, git cannot read it, or nothing in it matches.
@@ -54,16 +54,16 @@ def _files(directory: Path) -> list[str]:
 
 
 def _git(git_directory: Path) -> list[str]:
-    """A repository comes from strangers, its config too: what that could run is switched off here and in `_safe`."""
+    """Build a git command for an untrusted repository: features of its config that could run programs are disabled."""
     switched_off = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "protocol.allow=never")
     settings = [part for setting in switched_off for part in ("-c", setting)]
     return ["git", "--no-pager", "--git-dir", str(git_directory), *settings]
 
 
 def _safe() -> dict[str, str]:
-    """The environment in which git fetches nothing: what a partial clone lacks would come by its remote's command.
+    """Return an environment in which git fetches nothing: a partial clone's remote could run a command.
 
-    No protocol is called "none"; the variable is stronger than `protocol.ext.allow` of the repository's config.
+    No protocol is named "none"; the variable overrides `protocol.ext.allow` of the repository's config.
     """
     return os.environ | {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -77,7 +77,7 @@ def _committed(git_directory: Path) -> list[str]:
 
 
 def _blobs(git_directory: Path, names: list[str]) -> Iterator[Encoded]:
-    """One `git cat-file` answers for all, so that a repository without a work tree costs no process per picture."""
+    """Read blobs with a single `git cat-file`, so that a bare repository does not cost a process per picture."""
     command = [*_git(git_directory), "cat-file", "--batch"]
     with subprocess.Popen(  # noqa: S603 -- no shell, our arguments
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_safe()

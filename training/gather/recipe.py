@@ -1,4 +1,4 @@
-"""What to gather: one TOML file that names every source, its licence and how much of it to take."""
+"""The recipe of a data set: a TOML file with every source, its licence and how much of it to use."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ else:
 
 
 class Source(BaseModel):
-    """A folder or a git repository of pictures.
+    """A folder or git repository of pictures.
 
-    path: under the root that the command is given.
+    path: relative to the root that the command is given.
     include: globs of paths inside it; `*` crosses folders.
     licence: as the source states it; goes into the manifest and onto the model's card.
-    limit: most pictures of it, drawn at random by the recipe's seed; None takes all.
-    crops: tiles to cut from each picture large enough for it, beside the whole.
+    limit: maximum number of pictures, drawn at random by the recipe's seed; None for all.
+    crops: tiles to cut from each picture that is large enough, besides the whole picture.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,15 +37,15 @@ class Source(BaseModel):
 
 
 class Recipe(BaseModel):
-    """Sources in order of precedence (of two alike the first stays) and the form of what is written.
+    """Sources in order of precedence (of two duplicates the first is kept) and the format of the output.
 
-    side: pixels of the shorter side of what is larger.
-    least: pixels of the shorter side to which what is smaller is enlarged, for training crops that size.
-    smallest: pixels of the shorter side under which a picture is left out.
-    longest: most pixels of the longer side as a multiple of the shorter; the middle is kept.
-    flattest: least standard deviation of the grey values, 0 to 255.
-    alike: most differing bits, of 64, of two pictures that count as the same.
-    alike_held_out: the same against the pictures that must stay unseen; wider, for a doubtful one is no loss.
+    side: shorter side in pixels that larger pictures are shrunk to.
+    least: shorter side in pixels that smaller pictures are enlarged to, for training crops of that size.
+    smallest: shorter side in pixels below which a picture is left out.
+    longest: maximum longer side as a multiple of the shorter; the middle is kept.
+    flattest: minimum standard deviation of the grey values, 0 to 255.
+    alike: maximum differing bits (of 64) of two pictures that count as duplicates.
+    alike_held_out: the same for held-out pictures; larger, because leaving out a doubtful picture does no harm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,7 +64,7 @@ class Recipe(BaseModel):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file.
+    """Read the recipe in a TOML file.
 
     Raises:
         ConfigInvalid: it is missing, malformed, or has an unknown or wrong setting.

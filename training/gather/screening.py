@@ -1,4 +1,4 @@
-"""What becomes of one picture: decoded, upright, judged, cut and made small."""
+"""Screens one picture: decodes, rotates by EXIF, judges, crops and shrinks it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Rejected = Literal["broken", "small", "flat"]
 
 
 class Screened(NamedTuple):
-    """One picture to write, and the hash that tells it from others."""
+    """A picture to write, and its fingerprint."""
 
     pixels: Pixels
     fingerprint: int
 
 
 def screen(data: bytes, recipe: Recipe, crops: int) -> list[Screened] | Rejected:
-    """The pictures to keep of one file, or why none: the whole, made small, and up to `crops` tiles of it."""
+    """Return the pictures to keep of one file, or why there are none: the whole, shrunk, and up to `crops` tiles."""
     pixels = decode(data, (_TILE_SCALE if crops else 1) * recipe.side)
     if pixels is None:
         return "broken"
@@ -47,13 +47,13 @@ def screen(data: bytes, recipe: Recipe, crops: int) -> list[Screened] | Rejected
 
 
 def decode(data: bytes, wanted: int) -> Pixels | None:
-    """RGB pixels turned upright by EXIF, None where the bytes are no whole picture.
+    """Decode to RGB pixels, rotated by EXIF; None if the bytes are not a complete picture.
 
     A JPEG is scaled by its decoder to a shorter side not under 2 × `wanted`, which is far faster.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata; the pixels are judged below
+            warnings.simplefilter("ignore")  # warnings about odd metadata; the pixels are checked below
             with Image.open(io.BytesIO(data)) as image:
                 image.draft("RGB", (2 * wanted, 2 * wanted))
                 return to_rgb(ImageOps.exif_transpose(image))
@@ -72,12 +72,12 @@ def resize(pixels: Pixels, least: int, most: int) -> Pixels:
 
 
 def flatness(pixels: Pixels) -> float:
-    """Standard deviation of the grey values; under about 10 there is nothing to learn from."""
+    """Compute the standard deviation of the grey values; below about 10 there is nothing to learn from."""
     return float(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY).std())
 
 
 def fingerprint(pixels: Pixels) -> int:
-    """A 64-bit perceptual hash: which of the 8 × 8 lowest cosine terms of a 32 × 32 grey copy exceed their median.
+    """Compute a 64-bit perceptual hash: whether each of the 8×8 lowest DCT terms (of 32×32 grey) exceeds their median.
 
     Pictures that differ in scale, quality or a little in exposure differ in a few bits, unrelated ones in about 32.
     Source: "Looks Like It", N. Krawetz, hackerfactor.com, 2011 (pHash).
@@ -89,9 +89,9 @@ def fingerprint(pixels: Pixels) -> int:
 
 
 def views(pixels: Pixels) -> Iterator[Pixels]:
-    """The picture as other data sets may have cut it: whole, five squares along it, without its border; each mirrored.
+    """Yield the crops that other data sets may have: whole, five squares along it, without its border; each mirrored.
 
-    The whole alone does not find a picture that was cut square: one of BSDS500's zebras stands so in horse2zebra.
+    The whole picture alone would not match a square crop: horse2zebra has such a crop of one of BSDS500's zebras.
     """
     height, width = pixels.shape[:2]
     side = min(height, width)
@@ -106,7 +106,7 @@ def views(pixels: Pixels) -> Iterator[Pixels]:
 
 
 def _middle(pixels: Pixels, longest: float) -> Pixels:
-    """Cut the longer side to at most `longest` times the shorter."""
+    """Crop the longer side to at most `longest` times the shorter."""
     height, width = pixels.shape[:2]
     most = round(min(height, width) * longest)
     top, left = max(0, height - most) // 2, max(0, width - most) // 2
@@ -114,7 +114,7 @@ def _middle(pixels: Pixels, longest: float) -> Pixels:
 
 
 def _tiles(pixels: Pixels, recipe: Recipe, crops: int) -> list[Pixels]:
-    """The liveliest tiles of a grid, none of them flat; none where the picture is too small to be cut."""
+    """Return the most detailed tiles of a grid, without flat ones; empty if the picture is too small."""
     side = recipe.side
     if not crops or min(pixels.shape[:2]) < 2 * side:
         return []

@@ -1,4 +1,4 @@
-"""Tar files of JPEG files, each under a size that is easy to move, the same bytes for the same pictures."""
+"""Writes tar files of JPEG files of limited size; the same pictures give the same bytes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ShardWriter:
             self._tar.close()
 
     def add(self, name: str, data: bytes) -> None:
-        """Append a file; begins the next shard where this one would grow over its size."""
+        """Append a file; starts the next shard if this one would exceed its size."""
         size = _BLOCK + -(-len(data) // _BLOCK) * _BLOCK
         tar = self._tar
         if tar is None or self._size + size + _END > self._most_bytes:
             tar = self._next()
-        info = tarfile.TarInfo(name)  # owner and time stay zero: a second run writes the same bytes
+        info = tarfile.TarInfo(name)  # owner and time stay zero, so that a second run writes the same bytes
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
         self._size += size

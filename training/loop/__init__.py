@@ -1,1 +1,1 @@
-"""A run: its steps, checkpoints, schedule, journal."""
+"""The parts of the training loop: runtime, schedule, updates, checkpoints, journal."""

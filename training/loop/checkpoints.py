@@ -1,4 +1,4 @@
-"""Checkpoints that are either whole or not there, and tied to the config that made them."""
+"""Atomic checkpoints that belong to the config that made them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SOMEWHERE = Path("somewhere")
 
 
 def config_digest(config: FitConfig) -> str:
-    """What a run must keep when it goes on: of other files only whether they take part, not where they lie."""
+    """Hash the options that a continued run must keep; of input files only whether they are used, not their paths."""
     values = _placeless(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
     return hashlib.sha256(values.encode()).hexdigest()
 
@@ -50,9 +50,9 @@ def _placeless(config: FitConfig) -> FitConfig:
 
 
 def save_atomically(value: object, path: Path) -> None:
-    """torch.save beside the file, flushed to the disk, then renamed over it: a kill leaves the old one or the new.
+    """Save beside the file, flush to the disk and rename over it: after a kill there is the old file or the new one.
 
-    Its folder is made.
+    Makes the folder when needed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.partial")
@@ -64,22 +64,22 @@ def save_atomically(value: object, path: Path) -> None:
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     step: int
-    """The next one to take."""
+    """The number of the next step."""
     spent_s: float = 0.0
-    """Seconds that its pace counts."""
+    """Seconds that the run has trained so far."""
 
 
 def save_checkpoint(directory: Path, config: FitConfig, progress: Progress, state: dict[str, Any]) -> None:
-    """Write checkpoint.pt."""
+    """Save the progress and the trainee's state as checkpoint.pt."""
     known = {"step": progress.step, "spent_s": progress.spent_s, "config": config_digest(config)}
     save_atomically(known | {"trainee": state}, directory / CHECKPOINT_FILE)
 
 
 def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[Progress, dict[str, Any]] | None:
-    """How far the run is, and the trainee's state; None where it has not begun.
+    """Return the run's progress and the trainee's state; None if it has not begun.
 
     Raises:
         CheckpointMismatch: the file is damaged, or of another config.
@@ -101,7 +101,7 @@ def read_run(directory: Path, config: FitConfig, device: torch.device) -> tuple[
 
 
 def save_generator(directory: Path, name: str, state: State, *, half: bool) -> Path:
-    """The public state dict as NAME.pth, FP16 if wanted; running statistics and counters stay as they are."""
+    """Save the public state dict as NAME.pth, in FP16 if `half`; running statistics and counters keep their type."""
     narrow = {
         key: tensor.half() if half and tensor.is_floating_point() and "running_" not in key else tensor
         for key, tensor in state.items()

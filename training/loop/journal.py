@@ -1,4 +1,4 @@
-"""What a run tells: log.jsonl, TensorBoard where it is installed, a progress bar on a terminal."""
+"""The log of a run: log.jsonl, TensorBoard if it is installed, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_FILE = "log.jsonl"
 
 
 class Journal:
-    """Lines of figures by step. A run that goes on drops the lines of steps that it takes again."""
+    """Records figures by step. A continued run drops the lines of steps that it repeats."""
 
     def __init__(self, directory: Path, *, first: int, total: int, writes: bool = True) -> None:
         self._path, self._writes, self._writer = directory / LOG_FILE, writes, None
@@ -38,7 +38,7 @@ class Journal:
             self._writer.close()
 
     def record(self, step: int, figures: Mapping[str, float]) -> None:
-        """Append a line, and show it."""
+        """Append a line to the log and show it."""
         if not self._writes:
             return
         with self._path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""How many steps fit into a given time on this host: measured, for a schedule needs its end from the start."""
+"""Computes how many steps fit into a given time on this host; a schedule must know its end from the start."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ROUND = 50
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps of each phase, and what they were reckoned from."""
+    """The steps of each phase, and the measured speeds that they were computed from."""
 
     steps: tuple[int, ...]
     images_per_s: tuple[float, ...]
 
 
 def measure(config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: Callable[[], float]) -> list[float]:
-    """Seconds of a step in each phase, compilation aside; the trainee is of no more use."""
+    """Measure the seconds of a step in each phase, without compilation; the trainee cannot be used afterwards."""
     seconds = []
     for index, phase in enumerate(config.phase):
         trainee.begin_phase(phase)
@@ -48,7 +48,7 @@ def _await_device(runtime: Runtime) -> None:
 
 
 def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
-    """Phases that keep the proportions of their steps and take so many seconds together; round numbers from 50 on."""
+    """Scale the phases, in proportion, to so many seconds together; steps are rounded from 50 on."""
     whole = sum(phase.steps * each for phase, each in zip(config.phase, seconds_a_step, strict=True))
     steps = (int(phase.steps * seconds / whole) for phase in config.phase)
     return Plan(
@@ -58,5 +58,5 @@ def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> 
 
 
 def planned(config: AnyConfig, runtime: Runtime, make: Callable[..., Trainee[Any]], seconds: float) -> Plan:
-    """Measure on this host's device with the config's data, and plan."""
+    """Measure the config on this host's device and plan its steps."""
     return plan(config, measure(config, runtime, make(config, runtime), time.perf_counter), seconds)

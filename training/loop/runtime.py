@@ -1,4 +1,4 @@
-"""Where a run computes: one process or one of several under torchrun, its device, and in which precision."""
+"""The runtime of a run: its processes (one, or several under torchrun), device and precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.errors import ConfigInvalid
 
 @dataclass(frozen=True)
 class Runtime:
-    """One process of a run."""
+    """One process of a run, with its device and precision."""
 
     device: torch.device
     precision: Precision
@@ -31,7 +31,7 @@ class Runtime:
         return self.rank == 0
 
     def share(self, batch: int) -> tuple[int, int]:
-        """First and last sample of the global batch that this process takes.
+        """Return the first and last sample of the global batch that this process computes.
 
         Raises:
             ConfigInvalid: the batch cannot be split evenly.
@@ -42,23 +42,23 @@ class Runtime:
         return self.rank * own, (self.rank + 1) * own
 
     def hold(self, net: nn.Module) -> None:
-        """Move a net to the device, its weights in the layout that is computed in."""
+        """Move a net to the device, with weights in the configured memory layout."""
         net.to(self.device)
         for parameter in net.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=self.layout)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Convolutions and products in half precision where the config says so; sums and norms stay FP32."""
+        """Return the autocast context: convolutions in half precision if configured; sums and norms in FP32."""
         kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
         return torch.autocast(self.device.type, kind, enabled=kind is not None)
 
     def compiles(self, wanted: bool | None) -> bool:
-        """Whether nets go through torch.compile: as the config wants, else on a GPU; a host may lack a compiler."""
+        """Return whether nets are compiled with torch.compile: as configured, else on GPUs only."""
         return self.device.type == "cuda" if wanted is None else wanted
 
     def any(self, value: bool) -> bool:
-        """Whether it is true in any process."""
+        """Return whether the value is true in any process."""
         if self.world == 1:
             return value
         flag = torch.tensor(float(value), device=self.device)
@@ -66,7 +66,7 @@ class Runtime:
         return bool(flag)
 
     def agree(self, value: float) -> float:
-        """The leading process's value, in every process."""
+        """Return the leading process's value, in every process."""
         if self.world == 1:
             return value
         held = torch.tensor(value, device=self.device)
@@ -74,7 +74,7 @@ class Runtime:
         return float(held)
 
     def average(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors, gradients or logged losses, by their means over all processes, in one message."""
+        """Replace tensors (gradients or logged losses) by their means over all processes, in one all-reduce."""
         if self.world == 1:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -85,7 +85,7 @@ class Runtime:
         torch._foreach_copy_(list(tensors), means)
 
     def adopt_buffers(self, net: nn.Module) -> None:
-        """Give every process the leading one's buffers: running statistics drift apart with the data seen."""
+        """Copy the leading process's buffers to every process: running statistics differ with the data seen."""
         if self.world > 1:
             for buffer in net.buffers():
                 dist.broadcast(buffer, 0)
@@ -93,7 +93,7 @@ class Runtime:
 
 @contextmanager
 def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
-    """This process's part of the run, with torch set to the config's precision and determinism while it lasts.
+    """Enter this process's part of the run, with torch set to the config's precision and determinism.
 
     Under torchrun each process takes the GPU of its local rank, or the CPU where there is none.
 
@@ -117,7 +117,7 @@ def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
 
 
 def _device(name: str | None) -> torch.device:
-    """Without a name a GPU if there is one; a GPU without a number is that of the local rank."""
+    """Choose the device: without a name a GPU if there is one; a GPU without a number is that of the local rank."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -138,7 +138,7 @@ def _device(name: str | None) -> torch.device:
 
 
 def _set_arithmetic(config: FitConfig) -> None:
-    """TF32 belongs to every precision but fp32: what half precision leaves in FP32 is FP32 for its range."""
+    """Set torch's arithmetic. TF32 is on for all precisions but fp32: half precision keeps FP32 only for its range."""
     exact = config.precision == "fp32"
     torch.set_float32_matmul_precision("highest" if exact else "high")
     torch.backends.cudnn.allow_tf32 = not exact

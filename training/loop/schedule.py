@@ -1,4 +1,4 @@
-"""Where a step stands in a run of several phases, and its learning rate: pure arithmetic."""
+"""The phase and learning rate of each step of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 
 @dataclass(frozen=True)
 class Place(Generic[PhaseT]):
-    """A step's place: its phase, its number within it, and how many samples were taken before it."""
+    """The position of a step: its phase, its number within the phase, and the samples before it."""
 
     index: int
     phase: PhaseT
@@ -23,7 +23,7 @@ class Place(Generic[PhaseT]):
 
     @property
     def learning_rate(self) -> float:
-        """Linear warm-up from zero, full rate while held, then a cosine to the final rate."""
+        """The learning rate: linear warm-up from zero, constant while held, then a cosine to the final rate."""
         phase = self.phase
         if self.step < phase.warm_up:
             return phase.learning_rate * (self.step + 1) / phase.warm_up
@@ -36,12 +36,12 @@ class Place(Generic[PhaseT]):
 
 
 def total_steps(phases: Sequence[PhaseConfig]) -> int:
-    """Steps of the whole run."""
+    """Return the number of steps of the whole run."""
     return sum(phase.steps for phase in phases)
 
 
 def place_of(step: int, phases: Sequence[PhaseT]) -> Place[PhaseT]:
-    """The place of step 0 … total - 1."""
+    """Return the position of step 0 … total - 1."""
     samples = 0
     for index, phase in enumerate(phases):
         if step < phase.steps:

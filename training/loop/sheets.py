@@ -1,4 +1,4 @@
-"""Sample sheets and figures on held-out pictures."""
+"""Sample sheets and validation figures on held-out pictures."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _AT_ONCE = 16
 
 
 def rows_of(columns: Sequence[Tensor]) -> Tensor:
-    """Columns of N×3×H×W pictures to one 3×(N·H)×(columns·W) sheet in [0, 1]."""
+    """Arrange columns of N×3×H×W pictures into one 3×(N·H)×(columns·W) sheet in [0, 1]."""
     sheet = torch.cat(list(columns), 3).clamp(0, 1)
     return torch.cat(list(sheet.unbind(0)), 1)
 
 
 def write_sheet(sheet: Tensor, path: Path) -> None:
-    """A 3×H×W picture in [0, 1] as PNG; the folder is made."""
+    """Write a 3×H×W picture in [0, 1] as PNG; makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rgb = (sheet * 255).round().byte().permute(1, 2, 0).cpu().numpy()
     encoded = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))[1]
@@ -31,7 +31,7 @@ def write_sheet(sheet: Tensor, path: Path) -> None:
 def validation_figures(
     held_out: PictureCache | None, made: Callable[[PictureCache, int, int], tuple[Tensor, ...]]
 ) -> dict[str, float]:
-    """Mean PSNR of what `made` gives first against what it gives second, for pictures first … last - 1 of the cache."""
+    """Compute the mean PSNR between the two results of `made` for the pictures first … last - 1 of the cache."""
     if held_out is None:
         return {}
     starts = range(0, held_out.count, _AT_ONCE)
@@ -40,6 +40,6 @@ def validation_figures(
 
 
 def mean_psnr_db(batches: Sequence[tuple[Tensor, Tensor]]) -> float:
-    """Mean over pictures of the PSNR (peak 1.0) of N×C×H×W pictures against the truth."""
+    """Compute the mean PSNR (peak 1.0) over N×C×H×W pictures and their truths."""
     errors = torch.cat([(found - wanted).square().mean((1, 2, 3)) for found, wanted in batches])
     return float((-10 * errors.clamp(min=1e-10).log10()).mean())

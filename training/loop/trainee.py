@@ -1,4 +1,4 @@
-"""What the loop asks of a model that is trained; one class a model."""
+"""The interface of a model in training; one class for each kind of model."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 
 
 class Trainee(ABC, Generic[PhaseT]):
-    """A generator with everything that trains it, on one device."""
+    """A generator with its data, losses and optimisers, on one device."""
 
     @abstractmethod
     def begin_phase(self, phase: PhaseT) -> None:
-        """Make ready for steps of this phase; called again with it when a run goes on inside."""
+        """Prepare for the steps of a phase; called again when a run continues inside it."""
 
     @abstractmethod
     def step(self, number: int, place: Place[PhaseT]) -> dict[str, Tensor]:
-        """One update; scalars on the device by their names. `number` counts over all phases."""
+        """Run one update; returns scalars on the device by name. `number` counts over all phases."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """All that a step changes, as tensors and plain containers."""
+        """Return everything that a step changes, as tensors and plain containers."""
 
     @abstractmethod
     def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
 
     @abstractmethod
     def generator_state(self) -> State:
-        """The averaged generator in the public key layout, FP32."""
+        """Return the averaged generator in the public key layout, FP32."""
 
     @abstractmethod
     def sheet(self) -> Tensor:
-        """Samples in rows: what goes in, what comes out, the truth. 3×H×W in [0, 1]."""
+        """Return samples in rows: input, output, truth. 3×H×W in [0, 1]."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """Figures on the validation pictures; empty where there are none."""
+        """Return figures on the validation pictures; empty if there are none."""

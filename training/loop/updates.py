@@ -1,4 +1,4 @@
-"""One net's share of a step: backward, mean over processes, Adam, averaged weights."""
+"""The update of one net: backward, mean over processes, Adam, averaged weights."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _FIRST_LOSS_SCALE = 2.0**12
 
 @dataclass(frozen=True)
 class Manner:
-    """How a net is updated where it is not by the config's betas alone."""
+    """The settings of a net's updates, beyond the config's."""
 
     betas: tuple[float, float]
-    """Of Adam."""
+    """The betas of Adam."""
     longest: float
-    """Gradients of the whole net are shortened to this length; what in them is not finite counts as 0."""
+    """The norm that the whole net's gradient is clipped to; values that are not finite count as 0."""
     gentle: float = 1.0
-    """The rate of all but filters (biases, gains), in parts of the filters'."""
+    """The learning rate of biases and gains, as a fraction of that of filters."""
 
 
 class Updates:
-    """Fused Adam with loss scaling in FP16. Nothing here waits for the device."""
+    """Fused Adam with loss scaling in FP16; nothing here waits for the device."""
 
     def __init__(self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: Manner | None = None) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
@@ -47,7 +47,7 @@ class Updates:
         self._runtime = runtime
 
     def apply(self, loss: Tensor, learning_rate: float, gradient: Tensor | None = None) -> None:
-        """Take one step down the loss; with a gradient (shaped as it), down a loss that has this one at it."""
+        """Run one optimiser step on the loss, or with `gradient` (of its shape) backwards from it."""
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(self._scaler.scale(loss), gradient)
         found = [p.grad for p in self._parameters if p.grad is not None]
@@ -60,7 +60,7 @@ class Updates:
         self._scaler.update()
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """Return the optimiser's state, for `load`."""
         return {"optimiser": self._optimiser.state_dict(), "scaler": self._scaler.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Updates:
 
 
 def _shorten(gradients: list[Tensor], longest: float) -> None:
-    """In place, together."""
+    """Clip the gradients in place to this common norm; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
     length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))  # noqa: SLF001 (its only name)
@@ -77,7 +77,7 @@ def _shorten(gradients: list[Tensor], longest: float) -> None:
 
 
 class Average:
-    """The exponential moving average of a net, its running statistics included; young averages forget faster."""
+    """The exponential moving average of a net and its running statistics; it adapts faster while it is young."""
 
     def __init__(self, net: nn.Module, decay: float) -> None:
         self._decay = decay
@@ -94,11 +94,11 @@ class Average:
         return self._model.module
 
     def update(self, net: nn.Module) -> None:
-        """Move towards the net."""
+        """Update the average with the net's weights."""
         self._model.update_parameters(net)
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """Return the average's state, for `load`."""
         return self._model.state_dict()
 
     def load(self, state: dict[str, Any]) -> None:

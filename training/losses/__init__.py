@@ -1,1 +1,1 @@
-"""What a generator is judged by."""
+"""The losses that generators are trained with."""

@@ -1,7 +1,7 @@
-"""LPIPS, the distance of two pictures in the features of AlexNet, version 0.1.
+"""LPIPS version 0.1: the distance of two pictures in the features of AlexNet.
 
 Source: Zhang et al., "The Unreasonable Effectiveness of Deep Features as a Perceptual Metric", CVPR 2018. The
-linear heads are those of the authors' package `lpips`; its code is not run, for it would download AlexNet.
+linear heads are those of the authors' package `lpips`; its code is not used because it would download AlexNet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHIFT, _SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
 
 
 class Lpips(nn.Module):
-    """The distance; `features` are AlexNet's five convolutions, `heads` the weights of their channels."""
+    """The LPIPS distance; `features` are AlexNet's five convolutions, `heads` the weights of their channels."""
 
     shift: Tensor
     scale: Tensor
@@ -48,7 +48,7 @@ class Lpips(nn.Module):
         self.requires_grad_(requires_grad=False)
 
     def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        """N×3×H×W pictures in [-1, 1] to N distances; 0 is identical, pictures that differ much are near 1."""
+        """Map N×3×H×W pictures in [-1, 1] to N distances; 0 is identical, very different pictures are near 1."""
         total = torch.zeros(one.shape[0], device=one.device)
         for head, left, right in zip(self.heads, self._activations(one), self._activations(other), strict=True):
             difference = (_unit(left) - _unit(right)).square()
@@ -65,13 +65,13 @@ class Lpips(nn.Module):
         return found
 
     def distance(self, one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-        """Of two 8-bit pictures, H×W×3 RGB."""
+        """Compute the distance of two 8-bit pictures, H×W×3 RGB."""
         with torch.inference_mode():
             return float(self(_tensor(one), _tensor(other)))
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scaled to length 1 over the channels of each pixel; where all are 0 the root's gradient is 0, not infinite."""
+    """Normalise each pixel's channels to length 1; where all are 0, the gradient is 0 and not infinite."""
     squares = features.square().sum(1, keepdim=True).clamp(min=_LEAST_SQUARES)
     return features / (squares.sqrt() + 1e-10)
 
@@ -81,14 +81,14 @@ def _tensor(pixels: NDArray[np.uint8]) -> Tensor:
 
 
 def load_lpips(features: Path, heads: Path | None = None) -> Lpips:
-    """The distance with AlexNet's weights from a safetensors file in torchvision's layout.
+    """Load the distance with AlexNet's weights from a safetensors file in torchvision's layout.
 
     Args:
-        features: AlexNet, ImageNet; the classifier's tensors may be in it.
+        features: the file of AlexNet (ImageNet); the classifier's tensors are ignored.
         heads: lpips/weights/v0.1/alex.pth; that of the installed package `lpips` by default.
 
     Raises:
-        DataMissing: a file is missing or does not hold the weights, or `lpips` is not installed.
+        DataMissing: a file is missing or lacks the weights, or `lpips` is not installed.
     """
     net = Lpips()
     try:

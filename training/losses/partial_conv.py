@@ -1,7 +1,8 @@
-"""Losses of partial-convolution nets, safe in half precision.
+"""The losses of partial-convolution nets, safe in half precision.
 
-Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018, section 3.4. Sums are taken in
-FP32, each over its own sample first: the mean over samples is then the same however they are spread over GPUs.
+Liu et al., "Image Inpainting for Irregular Holes Using Partial Convolutions", ECCV 2018, section 3.4. Sums are
+computed in FP32, each over its own sample first: the mean over samples is then the same however they are spread over
+GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _LEAST_LENGTH = 0.1
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of N×C×H×W values where the N×1×H×W mask is 1; 0 for a sample whose mask is empty. A scalar in FP32.
+    """Average N×C×H×W values where the N×1×H×W mask is 1 into an FP32 scalar; an empty mask counts as 0.
 
     In FP16 the naive sum(v·m)/(sum(m) + 1e-8) is inf/inf above 65504 pixels and 0/0 on an empty mask.
     """
@@ -36,16 +37,16 @@ def _sample_means(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def log_mse(output: Tensor, image: Tensor, mask: Tensor) -> Tensor:
-    """Mean over samples of ln(mean squared difference inside the mask), which is PSNR up to a factor of -10/ln 10."""
+    """Average ln(mean squared difference inside the mask) over samples: the PSNR up to a factor of -10/ln 10."""
     squares = (output.float() - image.float()).square()
     return (_sample_means(squares, mask) + _LEAST_MSE).log().mean()
 
 
 def gram(features: Tensor) -> Tensor:
-    """N×C×H×W features to their N×C×C Gram matrices over c·h·w, FP32.
+    """Compute the N×C×C Gram matrices of N×C×H×W features, divided by c·h·w, in FP32.
 
-    One batched product. Its factors are divided by √(h·w) before and the result by c after it: 1/(c·h·w) as one FP16
-    number vanishes below 2⁻²⁴, and the undivided sums end beyond 65504.
+    It is one batched product whose factors are divided by √(h·w) and whose result is divided by c: 1/(c·h·w) as an FP16
+    number would underflow below 2⁻²⁴, and undivided sums would exceed 65504.
     """
     n, c, h, w = features.shape
     flat = features.reshape(n, c, h * w) * (h * w) ** -0.5
@@ -53,12 +54,12 @@ def gram(features: Tensor) -> Tensor:
 
 
 def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
-    """Sum over layers of the mean |difference| of their features."""
+    """Sum the mean |difference| of features over layers."""
     return torch.stack([(f.float() - w.float()).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
 
 
 def directed_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
-    """Sum over layers of the mean squared distance of features scaled to length 1 over their channels, each in [0, 2].
+    """Sum over layers the mean squared distance of features normalised over their channels, each in [0, 2].
 
     LPIPS (Zhang et al., CVPR 2018) without its learnt weights: faint texture counts as much as strong edges.
     """
@@ -70,24 +71,24 @@ def _direction_gap(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _directions(features: Tensor) -> Tensor:
-    """In FP32, for squares of features end beyond FP16; the gradient is finite where all of them are 0."""
+    """Normalise in FP32, because squares of features exceed FP16; the gradient is finite where all are 0."""
     features = features.float()
     return features * (features.square().sum(1, keepdim=True) + _LEAST_LENGTH**2).rsqrt()
 
 
 def learned_distance(lpips: nn.Module, composite: Tensor, image: Tensor) -> Tensor:
-    """LPIPS of pictures in [0, 1], mean over samples: of whole pictures, in FP32 whatever the net computes in."""
+    """Average the LPIPS of whole pictures in [0, 1] over samples, in FP32 whatever the net computes in."""
     with torch.autocast(composite.device.type, enabled=False):
         return cast("Tensor", lpips(composite.float() * 2 - 1, image.float() * 2 - 1)).mean()
 
 
 def style_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
-    """Sum over layers of the mean |difference| of their Gram matrices."""
+    """Sum the mean |difference| of Gram matrices over layers."""
     return torch.stack([(gram(f) - gram(w)).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
 
 
 def total_variation(image: Tensor, hole: Tensor) -> Tensor:
-    """Mean |difference| of neighbours of which at least one lies in the hole, down plus across."""
+    """Average |difference| of neighbours of which at least one lies in the hole, vertical plus horizontal."""
     across = (image[..., 1:] - image[..., :-1]).abs()
     down = (image[..., 1:, :] - image[..., :-1, :]).abs()
     beside = torch.maximum(hole[..., 1:], hole[..., :-1])
@@ -96,17 +97,17 @@ def total_variation(image: Tensor, hole: Tensor) -> Tensor:
 
 
 def weave(image: Tensor, hole: Tensor) -> Tensor:
-    """How unevenly the differences of neighbours inside the hole lie on a grid of 8 pixels, down plus across.
+    """Measure how unevenly differences of neighbours in the hole lie on a grid of 8 pixels (checkerboard artefacts).
 
-    In photographs the mean |difference| is the same in every column modulo 8, for no picture knows where it is cut; a
-    decoder that enlarges by repeating pixels likes some columns better. The mean over samples of the squared deviations
-    of the 8 means from that of all: 0 without a grid, 2 if all differences lay in every second column and row.
+    In photographs the mean |difference| is the same in every column modulo 8, because crops are cut anywhere; a
+    decoder that upsamples by repeating pixels favours some columns. The mean over samples of the squared deviations
+    of the 8 means from the overall mean: 0 without a grid, 2 if all differences lay in every second column and row.
     """
     return _unevenness(image, hole) + _unevenness(image.transpose(2, 3), hole.transpose(2, 3))
 
 
 def _unevenness(image: Tensor, hole: Tensor) -> Tensor:
-    """N×C×H×W with W a multiple of 8, or cut to it."""
+    """Measure along the rows of N×C×H×W, with W cropped to a multiple of 8."""
     width = (image.shape[-1] - 1) // _GRID * _GRID
     differences = (image[..., 1 : width + 1] - image[..., :width]).float().abs().mean(1, keepdim=True)
     inside = (hole[..., 1 : width + 1] * hole[..., :width]).float()

@@ -1,4 +1,4 @@
-"""PatchGAN: says for every patch of a pair whether its second picture is real (Isola et al. 2017, section 3.2.2).
+"""PatchGAN: scores for every patch of a pair whether its second picture is real (Isola et al. 2017, section 3.2.2).
 
 With 3 layers an output sees 70×70 pixels. Layout as in junyanz/pytorch-CycleGAN-and-pix2pix (`n_layers`).
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class PatchDiscriminator(nn.Module):
-    """N×6×H×W pair in [-1, 1] to N×1×H'×W' scores without a sigmoid."""
+    """A discriminator that maps an N×6×H×W pair in [-1, 1] to N×1×H'×W' scores without a sigmoid."""
 
     def __init__(self, width: int, layers: int, channels: int = 6) -> None:
         super().__init__()
@@ -26,19 +26,19 @@ class PatchDiscriminator(nn.Module):
         self.model = nn.Sequential(*stages, nn.Conv2d(widths[-1], 1, 4, 1, 1))
 
     def forward(self, pair: Tensor) -> Tensor:
-        """Scores: above 0 (vanilla) or near 1 (LSGAN) means real."""
+        """Compute scores: above 0 (vanilla) or near 1 (LSGAN) means real."""
         return cast("Tensor", self.model(pair))
 
 
 def smallest_side(layers: int) -> int:
-    """Of pictures that leave a patch to judge: a half for each layer, then two convolutions that take a pixel each."""
+    """Return the smallest picture side that leaves a patch: each layer halves, two convolutions cut a pixel."""
     return 3 << layers
 
 
 def adversarial_loss(scores: Tensor, kind: Literal["vanilla", "lsgan"], *, real: bool) -> Tensor:
-    """How far the scores are from `real`, a scalar in FP32.
+    """Compute the loss of scores against `real`, an FP32 scalar.
 
-    Cross entropy is taken with the sigmoid inside it: in FP16 log(sigmoid(-18)) is log 0.
+    Cross entropy includes the sigmoid, because in FP16 log(sigmoid(-18)) is log 0.
     """
     scores = scores.float()
     target = torch.full_like(scores, float(real))

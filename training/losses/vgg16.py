@@ -1,4 +1,4 @@
-"""VGG16's convolutions, frozen, as the measure of perceptual and style losses.
+"""VGG16's frozen convolutions, whose features the perceptual and style losses compare.
 
 Simonyan & Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", 2014; torchvision's layout.
 """
@@ -23,7 +23,7 @@ _FEWEST = 3
 
 
 class Features(NamedTuple):
-    """What a picture looks like to VGG16, block by block."""
+    """The features of a picture in VGG16, by block."""
 
     activations: list[Tensor]
     """Of each block's last ReLU: N×64×H×W, N×128×H/2×W/2, N×256×H/4×W/4, N×512×H/8×W/8, N×512×H/16×W/16."""
@@ -32,7 +32,7 @@ class Features(NamedTuple):
 
 
 class VGG16Features(nn.Module):
-    """`features.0` … `features.28` with ReLU, or their first blocks."""
+    """VGG16's layers `features.0` … `features.28` with ReLU, or their first blocks."""
 
     def __init__(self, blocks: int = _FEWEST) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class VGG16Features(nn.Module):
         self.requires_grad_(requires_grad=False)
 
     def forward(self, image: Tensor) -> Features:
-        """Of N×3×H×W in [0, 1]."""
+        """Compute the features of N×3×H×W in [0, 1]."""
         x, found = self.scale.normalise(image), Features([], [])
         for number, block in enumerate(self.blocks):
             for index in block:
@@ -59,10 +59,10 @@ class VGG16Features(nn.Module):
 
 
 def load_features(path: Path) -> VGG16Features:
-    """The net with the file's weights, on the CPU, with as many blocks as the file holds: three at least.
+    """Load the net with a file's weights, on the CPU, with as many blocks as the file has: at least three.
 
     Raises:
-        DataMissing: the file is missing, is no safetensors file or lacks a layer; the message says which.
+        DataMissing: the file is missing, is not a safetensors file or lacks a layer; the message says which.
     """
     try:
         state = load_file(path)

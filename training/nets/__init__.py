@@ -1,1 +1,1 @@
-"""Generators as they are trained."""
+"""The generators in the form in which they are trained."""

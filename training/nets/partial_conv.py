@@ -1,8 +1,8 @@
-"""The partial-convolution U-Net as it is trained: one mask channel, ratios once a batch in FP32, He-sized weights.
+"""The partial-convolution U-Net for training: one mask channel, FP32 ratios computed once per batch, He initialisation.
 
 The same function as `export.generators.pconv.PConvUNet`, under the same keys. The public layer divides by the count of
-valid values, this one multiplies by one over the valid part of the window; so a public weight is `window` times one of
-these, and an optimiser sees weights of ordinary size. The mask convolutions, constant ones, are left out.
+valid values, this one multiplies by one over the valid part of the window; so a public weight is `window` times the
+weight here, and the optimiser sees weights of ordinary size. The mask convolutions, constant ones, are left out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _ALIGNMENT = 8
 _WEIGHT = ".conv.input_conv.weight"
 
 
-class Window(NamedTuple):
-    """What a layer needs to know of the mask, FP32, N×1×H×W each."""
+class LayerMasks(NamedTuple):
+    """The mask data of one layer, FP32, N×1×H×W each."""
 
     mask: Tensor
     """Valid pixels before the layer (of the upsampled features, in a decoder)."""
@@ -32,27 +32,27 @@ class Window(NamedTuple):
     """One over the valid part of the window, 0 where nothing is valid."""
 
 
-def windows_of(valid: Tensor, options: PConvOptions) -> dict[str, Window]:
-    """The windows of every layer by its name.
+def layer_masks(valid: Tensor, options: PConvOptions) -> dict[str, LayerMasks]:
+    """Compute the mask data of every layer, by layer name.
 
     Args:
         valid: N×1×H×W FP32, 1 = valid.
-        options: of the net.
+        options: the options of the net.
 
-    The valid part is a mean and lies in [1/window, 1] wherever it is not 0: the naive window/(sum + 1e-6) ends beyond
+    The valid fraction is a mean and lies in [1/window, 1] wherever it is not 0: the naive window/(sum + 1e-6) exceeds
     FP16 on a hole, and inf·0 is NaN.
     """
     channels, masks, windows = encoder_channels(options), [valid], {}
     for level in range(1, options.levels + 1):
         part = _window_mean(masks[-1], encoder_kernel(level), stride=2)
-        windows[f"enc_{level}"] = Window(masks[-1], None, _one_over(part))
+        windows[f"enc_{level}"] = LayerMasks(masks[-1], None, _one_over(part))
         masks.append((part > 0).float())
     mask = masks.pop()
     for level in range(options.levels, 0, -1):
         below, skip = F.interpolate(mask, scale_factor=2.0, mode="nearest"), masks.pop()
         deep, shallow = channels[level], channels[level - 1]
         mixed = (deep * _window_mean(below, 3) + shallow * _window_mean(skip, 3)) / (deep + shallow)
-        windows[f"dec_{level}"] = Window(below, skip, _one_over(mixed))
+        windows[f"dec_{level}"] = LayerMasks(below, skip, _one_over(mixed))
         mask = (mixed > 0).float()
     return windows
 
@@ -66,7 +66,7 @@ def _one_over(part: Tensor) -> Tensor:
 
 
 class _Convolution(nn.Module):
-    """Holds `input_conv`, so that keys are those of the public net."""
+    """A wrapper named `input_conv`, so that keys are those of the public net."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, stride: int, *, bias: bool) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class _Convolution(nn.Module):
 
 
 class PartialLayer(nn.Module):
-    """Partial convolution, batch norm except in the outermost layers, activation."""
+    """A partial convolution, batch norm except in the outermost layers, and an activation."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, *, encodes: bool, outermost: bool) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class PartialLayer(nn.Module):
         self.bn = None if outermost else nn.BatchNorm2d(channels[1])
         self.slope = 0.0 if encodes else 1.0 if outermost else 0.2
 
-    def forward(self, x: Tensor, window: Window) -> Tensor:
-        """Masked features, N×C×H×W, to the layer's features; the mask of the result is where the ratio is not 0."""
+    def forward(self, x: Tensor, window: LayerMasks) -> Tensor:
+        """Map masked features N×C×H×W to the layer's features; the result's mask is where the ratio is not 0."""
         conv = self.conv.input_conv
         y = _convolved(x, conv) * window.ratio
         if conv.bias is not None:
@@ -95,7 +95,7 @@ class PartialLayer(nn.Module):
 
 
 def _convolved(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """The convolution without its bias; on a GPU with channels padded by zeros to what tensor cores take."""
+    """Convolve without bias; on a GPU channels are padded with zeros for tensor cores."""
     weight = conv.weight
     if not x.is_cuda:
         return F.conv2d(x, weight, None, conv.stride, conv.padding)
@@ -111,7 +111,7 @@ def _convolved(x: Tensor, conv: nn.Conv2d) -> Tensor:
 
 
 class PartialUNet(nn.Module):
-    """`enc_1` … `enc_n`, `dec_n` … `dec_1`, with ImageNet's normalisation around them."""
+    """The U-Net `enc_1` … `enc_n`, `dec_n` … `dec_1`, with ImageNet's normalisation around it."""
 
     def __init__(self, options: PConvOptions) -> None:
         super().__init__()
@@ -126,10 +126,10 @@ class PartialUNet(nn.Module):
             self.add_module(f"dec_{level}", PartialLayer(pair, 3, encodes=False, outermost=level == 1))
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
-        """N×3×H×W image in [0, 1] and N×1×H×W hole (1 = fill), FP32, to N×3×H×W on the [0, 1] scale, FP32."""
+        """Map an N×3×H×W image in [0, 1] and an N×1×H×W hole (1 = fill) to N×3×H×W on the [0, 1] scale, all FP32."""
         valid = 1 - hole
         with torch.no_grad():
-            windows = windows_of(valid, self.options)
+            windows = layer_masks(valid, self.options)
         kind = torch.get_autocast_dtype(image.device.type) if torch.is_autocast_enabled(image.device.type) else None
         x = (self.scale.normalise(image) * valid).to(kind or image.dtype)
         skips = []
@@ -145,13 +145,13 @@ class PartialUNet(nn.Module):
         return self.scale.restore(x.float())
 
     def freeze_norm(self, side: Literal["enc", "dec"]) -> None:
-        """A side's batch norms keep their running statistics; `enc`: the paper's second stage. `train()` ends it."""
+        """Freeze the running statistics of a side's batch norms (`enc`: the paper's second stage) until `train()`."""
         for level in range(2, self.options.levels + 1):
             self.get_submodule(f"{side}_{level}.bn").eval()
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
-    """He et al. 2015 for rectifiers, from the generator alone; zero bias."""
+    """Initialise weights as He et al. 2015 for ReLU, from the generator alone, and biases with zero."""
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, a=0.2, generator=generator)
@@ -160,13 +160,13 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
 
 
 def public_state(net: PartialUNet) -> State:
-    """The net's tensors in the layout and scale of the public code; mask convolutions, constant ones, are left out."""
+    """Convert the net's tensors to the public layout and scale; the constant mask convolutions are left out."""
     state = {key: tensor.detach() for key, tensor in net.state_dict().items() if not key.startswith("scale.")}
     return {key: tensor * _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in state.items()}
 
 
 def own_state(state: State) -> State:
-    """The reverse: of a public file."""
+    """Convert a public state dict to this net's layout and scale."""
     kept = {key: tensor for key, tensor in state.items() if not key.endswith("mask_conv.weight")}
     return {key: tensor / _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in kept.items()}
 

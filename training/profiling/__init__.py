@@ -1,1 +1,1 @@
-"""Where a training step's time goes: operators, power, and how near they come to what the device can do."""
+"""Profiles training steps: operators, power, and how close they come to the device's limits."""

@@ -1,4 +1,4 @@
-"""What this device can do: bytes a second by copying, floating-point operations a second by matrix products."""
+"""Measures the device's limits: bytes per second by copying, FLOP per second by matrix products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPEATS = 10
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The roof of a roofline, measured."""
+    """The measured limits of a device, the roof of a roofline plot."""
 
     bytes_per_s: float
     flop_per_s: dict[str, float]
@@ -25,7 +25,7 @@ class Ceilings:
 
 
 def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...]) -> Ceilings:
-    """The best of ten copies of a buffer far larger than any cache, and of ten square products in each precision.
+    """Measure the best of ten copies of a buffer larger than any cache, and of ten square products per precision.
 
     A copy of n bytes moves 2 n: it reads and writes. A product of side s takes 2 s³ operations.
     """
@@ -54,18 +54,18 @@ def _tf32(*, allowed: bool) -> Iterator[None]:
 
 
 def _best_s(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest of some runs, after one that pays for the start."""
+    """Return the seconds of the fastest of several runs, after a warm-up run."""
     times = []
     for _ in range(1 + _REPEATS):
-        wait(device)
+        synchronise(device)
         began = time.perf_counter()
         act()
-        wait(device)
+        synchronise(device)
         times.append(time.perf_counter() - began)
     return min(times[1:])
 
 
-def wait(device: torch.device) -> None:
-    """Until the device has done all."""
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

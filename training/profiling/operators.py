@@ -1,7 +1,7 @@
-"""Each operator call of a training step: what it computes, what it must move, and how long the device took.
+"""Traces the operator calls of a training step: FLOPs, bytes, and device time.
 
 FLOPs are counted by torch's own formulas (torch.utils.flop_counter: convolutions, products, attention; backward too);
-all else counts as none. Bytes are what an operator cannot avoid: every tensor it is given is read once, every tensor it
+all others count 0. Bytes are the minimum that an operator must move: every input tensor is read once, every tensor it
 returns is written once. Caches can spare some of it, and changes of layout inside a library add to it, so a point can
 lie above a roof of bandwidth, and is never to be read as measured traffic.
 """
@@ -26,7 +26,7 @@ _MANY = 8
 
 
 @dataclass
-class Calls:
+class OperatorCalls:
     """All calls of one operator on tensors of the same shapes."""
 
     name: str
@@ -38,11 +38,11 @@ class Calls:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts FLOPs and bytes of every operator, and marks each group's calls for the profiler."""
+    """Counts FLOPs and bytes of every operator, and labels each group's calls for the profiler."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.groups: dict[tuple[str, str], tuple[int, Calls]] = {}
+        self.groups: dict[tuple[str, str], tuple[int, OperatorCalls]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,22 +58,22 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             group.flop += int(formula(*args, **kwargs, out_val=result))
         return result
 
-    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, Calls]:
+    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, OperatorCalls]:
         shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in given if tensor.ndim > 1)
         if len(given) > _MANY:
             shapes = f"{len(given)} tensors"
-        return self.groups.setdefault((name, shapes), (len(self.groups), Calls(name, shapes)))
+        return self.groups.setdefault((name, shapes), (len(self.groups), OperatorCalls(name, shapes)))
 
 
 def _extent(tensor: Tensor) -> int:
-    """Bytes of the tensor; of an expanded one those that exist."""
+    """Return the bytes of the tensor; of an expanded tensor only those in memory."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 
-def trace_calls(step: Callable[[], object], device: torch.device) -> list[Calls]:
-    """Run one step under the counter and the profiler; every group of calls, views and other free ones at 0 s.
+def trace_calls(step: Callable[[], object], device: torch.device) -> list[OperatorCalls]:
+    """Run one step with counter and profiler; returns every group of calls, views and other free ones with 0 s.
 
-    On a CPU its own time stands in for device time.
+    On a CPU, CPU time is used as device time.
     """
     counter = _Counter()
     with profile(activities=_activities(device)) as found, counter:
@@ -91,7 +91,7 @@ def trace_calls(step: Callable[[], object], device: torch.device) -> list[Calls]
 
 @dataclass(frozen=True)
 class Operator:
-    """A row of the table of operators: its own time on the device, over some steps."""
+    """A row of the table of operators: self time on the device, over some steps."""
 
     name: str
     calls: int
@@ -100,7 +100,7 @@ class Operator:
 
 
 def top_operators(step: Callable[[], object], device: torch.device, steps: int, most: int = 20) -> list[Operator]:
-    """The operators with the most device time of their own, as torch.profiler sums it; compiled code's kernels too."""
+    """Return the operators with the most self time on the device, including compiled kernels."""
     with profile(activities=_activities(device)) as found:
         for _ in range(steps):
             step()
@@ -113,7 +113,7 @@ def top_operators(step: Callable[[], object], device: torch.device, steps: int, 
 
 
 def _on_host(event: Any) -> bool:
-    """Whether it is what launched kernels; the kernels themselves are listed a second time, as the device's."""
+    """Return whether the event is the host's launch of kernels; the kernels are listed separately as device events."""
     return bool(event.device_type.name == "CPU")
 
 

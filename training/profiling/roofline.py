@@ -17,10 +17,10 @@ _LARGEST_POINT = 400.0
 
 
 def draw_roofline(path: Path, title: str, ceilings: Ceilings, figures: Sequence[StepFigures]) -> None:
-    """Write the plot as PNG: a roof for each precision, a point for each group of calls, a star for the whole step.
+    """Plot a roof for each precision, a point for each group of calls and a star for the whole step, as PNG.
 
-    A point's area is the group's share of the step. Groups without counted FLOPs (norms, activations, copies) have no
-    place on it.
+    A point's area is the group's share of the step. Groups without counted FLOPs (norms, activations, copies) are not
+    shown.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 -- slow to load
 

@@ -1,4 +1,4 @@
-"""What NVML reads while a block runs: power, utilisation, temperature; nothing where there is no NVIDIA GPU."""
+"""Reads power, utilisation and temperature through NVML while a block runs; nothing without an NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERVAL_S = 0.02
 
 
 class Reading(NamedTuple):
-    """One look at the sensors."""
+    """One reading of the sensors."""
 
     power_w: float
     utilisation_percent: float
@@ -25,14 +25,14 @@ class Reading(NamedTuple):
 Sensor = Callable[[], Reading]
 
 
-class Watch:
-    """Readings of a block; complete when it has ended."""
+class SensorReadings:
+    """The readings taken during a block."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []
 
     def means(self) -> dict[str, float]:
-        """The mean of each sensor, and the highest temperature; empty without readings."""
+        """Return the mean of each sensor and the highest temperature; empty without readings."""
         if not self.readings:
             return {}
         return {
@@ -43,9 +43,9 @@ class Watch:
 
 
 @contextmanager
-def watched(read: Sensor | None) -> Iterator[Watch]:
-    """Read a sensor every 20 ms in a thread of its own while the block runs; None reads nothing."""
-    watch, done = Watch(), threading.Event()
+def read_sensors(read: Sensor | None) -> Iterator[SensorReadings]:
+    """Read a sensor every 20 ms in a separate thread while the block runs; None reads nothing."""
+    watch, done = SensorReadings(), threading.Event()
 
     def look() -> None:
         while read is not None and not done.wait(_INTERVAL_S):
@@ -61,7 +61,7 @@ def watched(read: Sensor | None) -> Iterator[Watch]:
 
 
 def nvml_sensor(device: torch.device) -> Sensor | None:
-    """Reads the device, or None where there is no NVML. It counts all GPUs of the host, so it is asked by UUID."""
+    """Return a sensor for the device (found by UUID, because NVML counts all GPUs), or None without NVML."""
     if device.type != "cuda":
         return None
     try:

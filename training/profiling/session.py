@@ -1,4 +1,4 @@
-"""One profile: every precision after the other on the same device, its ceilings, JSON, tables and the roofline."""
+"""Runs one profile: each precision in turn on the same device, its limits, JSON, tables and the roofline plot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PICTURES = 512
 
 @dataclass(frozen=True)
 class Request:
-    """What to profile: steps of one phase of a config, as its own loop takes them."""
+    """The request for a profile: steps of one phase of a config."""
 
     config: AnyConfig
     output: Path
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Profile:
-    """What was found."""
+    """The result of a profile: report and figures."""
 
     report: dict[str, Any]
     figures: list[StepFigures]
@@ -102,7 +102,7 @@ def _report(
 
 
 def steps_table(report: dict[str, Any]) -> Table:
-    """A row for each precision."""
+    """Make a table with a row for each precision."""
     shown = Table(title=f"{report['model']}, batch {report['phase']['batch']}, {report['device']}")
     for title in ("", "speed-up", "of ceiling", *_COLUMNS.values()):
         shown.add_column(title, justify="right")
@@ -116,7 +116,7 @@ def steps_table(report: dict[str, Any]) -> Table:
 
 
 def operators_table(found: StepFigures) -> Table:
-    """The operators with the most device time of their own."""
+    """Make a table of the operators with the most self time on the device."""
     shown = Table(title=f"{found.precision}: operators by their own device time")
     for column in ("operator", "calls", "ms", "share"):
         shown.add_column(column, justify="left" if column == "operator" else "right")

@@ -1,4 +1,4 @@
-"""Training steps in one precision: timed with the sensors on, then taken apart."""
+"""Measures training steps in one precision: timed with sensors, then profiled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from training.config import AnyConfig, Precision
 from training.fit import make_trainee
 from training.loop.runtime import started
 from training.loop.schedule import Place
-from training.profiling.ceilings import wait
-from training.profiling.operators import Calls, Operator, top_operators, trace_calls
-from training.profiling.sensors import nvml_sensor, watched
+from training.profiling.ceilings import synchronise
+from training.profiling.operators import Operator, OperatorCalls, top_operators, trace_calls
+from training.profiling.sensors import nvml_sensor, read_sensors
 
 _TAKEN_APART = 3
 """Steps that the profiler watches for the table of operators."""
@@ -23,7 +23,7 @@ _TAKEN_APART = 3
 
 @dataclass(frozen=True)
 class StepFigures:
-    """How steps went in one precision."""
+    """The measurements of training steps in one precision."""
 
     precision: Precision
     step_s: float
@@ -31,15 +31,15 @@ class StepFigures:
     peak_memory_bytes: int | None
     sensors: dict[str, float]
     operators: list[Operator]
-    calls: list[Calls] = field(repr=False)
+    calls: list[OperatorCalls] = field(repr=False)
 
     @property
     def flop(self) -> int:
-        """Of one step."""
+        """The floating-point operations of one step."""
         return sum(calls.flop for calls in self.calls)
 
     def as_json(self) -> dict[str, Any]:
-        """All figures; of the groups of calls the forty that took longest."""
+        """Return all figures as JSON; of the groups of calls, the forty that took longest."""
         slowest = sorted(self.calls, key=lambda calls: calls.device_s, reverse=True)[:40]
         return {
             "step_ms": round(self.step_s * 1e3, 3),
@@ -66,14 +66,14 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         step = _stepper(trainee.step, own, phase)
         for _ in range(max(3, steps // 4)):
             step()
-        wait(runtime.device)
+        synchronise(runtime.device)
         if runtime.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(runtime.device)
-        with watched(nvml_sensor(runtime.device)) as watch:
+        with read_sensors(nvml_sensor(runtime.device)) as watch:
             began = time.perf_counter()
             for _ in range(steps):
                 step()
-            wait(runtime.device)
+            synchronise(runtime.device)
             step_s = (time.perf_counter() - began) / steps
         peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else None
         operators = top_operators(step, runtime.device, _TAKEN_APART)
@@ -82,7 +82,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
 
 
 def _stepper(step: Callable[[int, Place[Any]], object], config: AnyConfig, phase: int) -> Callable[[], None]:
-    """Takes the phase's next step each time it is called, from the first again after the last."""
+    """Return a function that runs the phase's next step on each call, from the first again after the last."""
     number = -1
 
     def take() -> None:

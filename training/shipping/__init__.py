@@ -1,1 +1,1 @@
-"""From trained weights to a model in the repository whose card says what it is, what it can do and what it cannot."""
+"""Publishes trained weights as a model, with a card of data, figures and known failures."""

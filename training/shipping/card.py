@@ -1,4 +1,4 @@
-"""The card of a model that was trained here: the exporter's card, and data, run, figures and failures below it."""
+"""The card of a trained model: the exporter's card, followed by data, run, figures and failures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _WORST = 5
 
 
 @dataclass(frozen=True)
-class Story:
-    """What no measurement knows: told by whoever trained the model.
+class ModelFacts:
+    """The facts about a model that no measurement gives, written by the person who trained it.
 
-    data: what it was trained on, in a sentence.
-    sources: photos.json of `gather`, for the table of sources and licences; None where there was none.
+    data: the training data, in a sentence.
+    sources: photos.json of `gather`, for the table of sources and licences; None if there is none.
     run: steps, batch, precision, time, device, config.
-    failures: what it does badly, as seen on the contact sheet.
-    licence: of the weights.
+    failures: what the model does badly, as seen on the contact sheet.
+    licence: the licence of the weights.
     """
 
     data: str
@@ -33,7 +33,7 @@ class Story:
 
 
 def protocol_name(report: Report) -> str:
-    """`bsds500_val, 256² crops`: what a person calls the protocol."""
+    """Return a readable name of the protocol: `bsds500_val, 256² crops`."""
     protocol = report["protocol"]
     if protocol["pairs"]:
         return f"{protocol['data']}, pairs {protocol['pairs']}"
@@ -42,7 +42,7 @@ def protocol_name(report: Report) -> str:
 
 
 def quality_of(reports: Sequence[Report]) -> dict[str, float]:
-    """The figures for the manifest: of each protocol the model's own, and against Telea where it was measured."""
+    """Return the figures for the manifest: the model's own in each protocol, and against Telea if measured."""
     found: dict[str, float] = {}
     for report in reports:
         name, own = protocol_name(report), report["figures"]["model"][OVERALL]
@@ -57,12 +57,12 @@ def quality_of(reports: Sequence[Report]) -> dict[str, float]:
 _TITLES = {"psnr_db": "PSNR dB", "ssim": "SSIM", "lpips": "LPIPS", "l1": "L1", "fid": "FID"}
 
 
-def trained_card(manifest: Manifest, story: Story, reports: Sequence[Report]) -> str:
-    """The whole card in Markdown."""
-    parts = [card_text(manifest), "## Training\n", f"{story.run}\n", *_sources(story.sources)]
+def trained_card(manifest: Manifest, facts: ModelFacts, reports: Sequence[Report]) -> str:
+    """Write the whole card in Markdown."""
+    parts = [card_text(manifest), "## Training\n", f"{facts.run}\n", *_sources(facts.sources)]
     for report in reports:
         parts += [f"## Measured: {protocol_name(report)}\n", *_measured(report)]
-    parts += ["## Where it fails\n", f"{story.failures}\n", *map(_worst, reports)]
+    parts += ["## Where it fails\n", f"{facts.failures}\n", *map(_worst, reports)]
     return "\n".join(parts)
 
 

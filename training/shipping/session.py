@@ -1,4 +1,4 @@
-"""Export, evaluate, publish with a card: in this order, and nothing is published unless all of it went well."""
+"""Exports, evaluates and publishes a model with its card; if a step fails, nothing is published."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from training.evaluate.cases import Direction, Protocol
 from training.evaluate.session import Progress
 from training.evaluate.session import Request as Evaluation
 from training.evaluate.session import run as evaluate
-from training.shipping.card import Story, protocol_name, quality_of, trained_card
+from training.shipping.card import ModelFacts, protocol_name, quality_of, trained_card
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to ship; `evaluation` has everything but the model and the protocol.
+    """The request to publish a model; `evaluation` has everything but the model and the protocol.
 
     export: the checkpoint, the name, and where to publish.
     pairs: None for inpainting, which is measured on crops and on whole pictures.
     """
 
     export: ExportRequest
-    story: Story
+    facts: ModelFacts
     evaluation: Evaluation
     reports: Path | None = None
     pairs: Direction | None = None
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """What was published, and what was measured on the way."""
+class PublishedModel:
+    """The published model, and its reports."""
 
     directory: Path
     manifest: Manifest
     reports: list[dict[str, Any]]
 
 
-def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> Shipped:
-    """Export into a place aside, measure that very graph, publish it with its figures.
+def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> PublishedModel:
+    """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
         ExportError, TrainingError, EngineError: nothing was published; the message says why.
@@ -59,8 +59,8 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
             reports.append(_measure(exported.directory, protocol, request, progress))
         draft = exported.manifest.model_copy(
             update={
-                "licence": request.story.licence,
-                "training_data": f"{request.story.data} {request.story.run}",
+                "licence": request.facts.licence,
+                "training_data": f"{request.facts.data} {request.facts.run}",
                 "quality": quality_of(reports),
             }
         )
@@ -69,11 +69,11 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
             {ONNX_FILE: exported.directory / ONNX_FILE},
             output,
             lambda version: draft.model_copy(update={"version": version}),
-            lambda manifest: trained_card(manifest, request.story, reports),
+            lambda manifest: trained_card(manifest, request.facts, reports),
         )
     if request.reports:
         _write(reports, manifest, request.reports)
-    return Shipped(directory, manifest, reports)
+    return PublishedModel(directory, manifest, reports)
 
 
 def _protocols(request: Request) -> Sequence[Protocol]:
@@ -98,7 +98,7 @@ def _stem(protocol: dict[str, Any]) -> str:
 
 
 def _write(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
-    """The reports under the version that the model got only now."""
+    """Write the reports under the version that the model got when it was published."""
     for report in reports:
         report["model"]["name"] = manifest.key
         text = json.dumps(report, indent=1) + "\n"

@@ -1,1 +1,1 @@
-"""What is trained: one file for each kind of generator."""
+"""The kinds of models that can be trained, one file each."""

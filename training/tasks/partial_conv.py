@@ -1,4 +1,4 @@
-"""Training a partial-convolution U-Net: batches, losses, samples."""
+"""Trains a partial-convolution U-Net: batches, losses, samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from training.loop.schedule import Place
 from training.loop.sheets import rows_of, validation_figures
 from training.loop.trainee import Trainee
 from training.loop.updates import Average, Updates
-from training.losses.hole_judge import HoleJudge
+from training.losses.hole_discriminator import HoleDiscriminator
 from training.losses.lpips_distance import Lpips, load_lpips
 from training.losses.partial_conv import (
     directed_distance,
@@ -39,7 +39,7 @@ from training.weights.initial import load_initial
 
 
 class Holes:
-    """Masks of a batch, drawn and from files."""
+    """The holes of a batch, drawn and from files."""
 
     def __init__(self, config: MasksConfig, side: int, device: torch.device, *, compiled: bool) -> None:
         self._config, self._side = config, side
@@ -49,7 +49,7 @@ class Holes:
         )
 
     def draw(self, count: int, share: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """Samples `share` of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
+        """Draw samples `share` of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
         first, last = share
         shapes = draw_shapes(count, self._config.coverage, generator)
         holes = self._fill(shapes.part(first, last), self._side)
@@ -65,7 +65,7 @@ _TERMS = (*_ALWAYS, "log_mse", "total_variation", "weave", "perceptual", "style"
 
 
 class PartialLosses(nn.Module):
-    """The net and its losses as one module: compiled as one, so that what is elementwise melts together."""
+    """The net and its losses in one module, compiled together so that elementwise operations are fused."""
 
     weights: Tensor
     """Of the terms; a buffer, so that other weights need no other graph."""
@@ -75,7 +75,7 @@ class PartialLosses(nn.Module):
         net: PartialUNet,
         features: VGG16Features | None,
         phase: PConvPhase,
-        judge: HoleJudge | None = None,
+        judge: HoleDiscriminator | None = None,
         lpips: Lpips | None = None,
     ) -> None:
         super().__init__()
@@ -85,12 +85,12 @@ class PartialLosses(nn.Module):
         self.register_buffer("weights", weights.to(next(net.parameters()).device), persistent=False)
 
     def forward(self, image: Tensor, hole: Tensor, shift: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """The filled picture; and every loss with a weight, unweighted, and their sum as `loss`.
+        """Return the filled picture, every loss that has a weight (unweighted), and their weighted sum as `loss`.
 
         Args:
             image: N×3×H×W in [0, 1].
             hole: N×1×H×W, 1 = fill.
-            shift: int64, by how many pixels pictures are rolled down and to the right before VGG16 or AlexNet see them.
+            shift: int64, pixels by which pictures are shifted cyclically before they enter VGG16 or AlexNet.
         """
         phase, output = self.phase, self.net(image, hole)
         difference = (output - image).abs()
@@ -108,7 +108,7 @@ class PartialLosses(nn.Module):
         if self.lpips is not None and phase.lpips:
             terms["lpips"] = learned_distance(self.lpips, _rolled(composite, shift), _rolled(image, shift))
         if self.judge is not None and phase.adversarial:
-            terms["adversarial"] = self.judge.doubt(composite, hole)
+            terms["adversarial"] = self.judge.generator_loss(composite, hole)
         return composite, terms | {"loss": (torch.stack([terms[name] for name in self.names]) * self.weights).sum()}
 
     def _feature_terms(self, features: VGG16Features, image: Tensor, *shown: Tensor) -> dict[str, Tensor]:
@@ -126,10 +126,10 @@ class PartialLosses(nn.Module):
 
 
 def _rolled(picture: Tensor, shift: Tensor | None) -> Tensor:
-    """The picture moved around its torus.
+    """Shift the picture cyclically.
 
-    The poolings of VGG16 and AlexNet's strides lie on a grid, and so do the decoder's enlargements; were it always the
-    same one, the net could please them with a weave that follows it.
+    The poolings of VGG16 and AlexNet's strides lie on a grid, and so do the decoder's upsamplings; were it always the
+    same grid, the net could lower the losses with a pattern that follows it.
     """
     if shift is None:
         return picture
@@ -154,9 +154,9 @@ class PartialTrainee(Trainee[PConvPhase]):
             load_initial(self.net, config.initial, own_state)
         self._features = load_features(config.features) if config.features else None
         self._lpips = load_lpips(config.lpips_features) if config.lpips_features else None
-        self.judge: HoleJudge | None = None
+        self.judge: HoleDiscriminator | None = None
         if any(phase.adversarial for phase in config.phase):
-            self.judge = HoleJudge(config.discriminator_width, config.discriminator_layers)
+            self.judge = HoleDiscriminator(config.discriminator_width, config.discriminator_layers)
             initialise(self.judge, random)
         for net in (self.net, self._features, self._lpips, self.judge):
             if net is not None:
@@ -198,7 +198,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         return {name: value.detach() for name, value in terms.items()}
 
     def _judged(self, composite: Tensor, image: Tensor, hole: Tensor, learning_rate: float) -> dict[str, Tensor]:
-        """The discriminator's step, in phases that have one."""
+        """Run the discriminator's step, in phases that have one."""
         if self._judging is None or self.judge is None or self._judge_updates is None:
             return {}
         self.judge.requires_grad_(requires_grad=True)
@@ -208,7 +208,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         return terms
 
     def batch(self, number: int, place: Place[PConvPhase]) -> tuple[Tensor, Tensor]:
-        """This process's pictures and holes of a step."""
+        """Return this process's pictures and holes of a step."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         share = self._runtime.share(count)
         numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
@@ -247,7 +247,7 @@ class PartialTrainee(Trainee[PConvPhase]):
 
     @torch.no_grad()
     def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures first … last - 1 filled by the averaged net, the truth, and holes that are always the same."""
+        """Fill pictures first … last - 1 with the averaged net; returns fills, truths and the fixed holes."""
         device, side = self._runtime.device, self._config.data.crop
         image = cache.crops(central_cuts(first, last, device), side).contiguous(memory_format=self._runtime.layout)
         generator = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)

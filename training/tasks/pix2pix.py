@@ -1,4 +1,4 @@
-"""Training pix2pix: pairs, the generator's and the discriminator's losses, samples."""
+"""Trains pix2pix: pairs, the generator's and the discriminator's losses, samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DROPOUT_LEVELS = slice(1, 4)
 
 
 def build_generator(options: Pix2PixOptions) -> nn.Module:
-    """The public net, with dropout in a U-Net where the options ask for it: it has no weights and moves no keys."""
+    """Build the public net, with dropout in a U-Net if configured: dropout has no weights and shifts no keys."""
     net = Pix2Pix().build(options)
     if options.dropout:
         levels = [module for module in net.modules() if isinstance(module, UNetLevel)]
@@ -38,7 +38,7 @@ def build_generator(options: Pix2PixOptions) -> nn.Module:
 
 
 def initialise(net: nn.Module, generator: torch.Generator) -> None:
-    """Upstream's: convolutions from N(0, 0.02), scales of norms from N(1, 0.02), biases 0."""
+    """Initialise as upstream: convolutions from N(0, 0.02), norm scales from N(1, 0.02), biases 0."""
     for module in net.modules():
         if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d)):
             mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
@@ -48,7 +48,7 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
 
 
 class GeneratorLosses(nn.Module):
-    """L1 and what the discriminator, whose weights take no gradient here, says."""
+    """The generator's losses: L1 and the discriminator's score; the discriminator gets no gradient here."""
 
     def __init__(self, net: nn.Module, judge: nn.Module, config: Pix2PixConfig, phase: Pix2PixPhase) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class GeneratorLosses(nn.Module):
         self.judge = judge if phase.adversarial else None
 
     def forward(self, source: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """N×3×H×W source and target in [-1, 1]: the generator's picture and its losses."""
+        """Map N×3×H×W source and target in [-1, 1] to the generator's picture and its losses."""
         output = self.net(source)
         terms = {"l1": (output.float() - target).abs().mean()}
         loss = self.phase.l1 * terms["l1"]
@@ -67,21 +67,21 @@ class GeneratorLosses(nn.Module):
 
 
 class DiscriminatorLosses(nn.Module):
-    """Half of what it gets wrong on true pairs, half on the generator's."""
+    """The discriminator's loss: the mean of its losses on real pairs and on generated ones."""
 
     def __init__(self, net: nn.Module, config: Pix2PixConfig) -> None:
         super().__init__()
         self.net, self.kind = net, config.gan
 
     def forward(self, source: Tensor, target: Tensor, output: Tensor) -> dict[str, Tensor]:
-        """The pairs as N×3×H×W; `output` without its gradient."""
+        """Compute the loss of N×3×H×W pictures; `output` must be detached."""
         real = adversarial_loss(self.net(torch.cat([source, target], 1)), self.kind, real=True)
         fake = adversarial_loss(self.net(torch.cat([source, output], 1)), self.kind, real=False)
         return {"real": real, "fake": fake, "discriminator": 0.5 * (real + fake)}
 
 
 class Pix2PixTrainee(Trainee[Pix2PixPhase]):
-    """A pix2pix generator and its discriminator with data and optimisers."""
+    """A pix2pix generator and its discriminator, with data and optimisers."""
 
     def __init__(self, config: Pix2PixConfig, runtime: Runtime) -> None:
         self._config, self._runtime = config, runtime
@@ -127,7 +127,7 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
         return {name: value.detach() for name, value in terms.items()}
 
     def batch(self, number: int, place: Place[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
-        """This process's sources and targets of a step, in [-1, 1]."""
+        """Return this process's sources and targets of a step, in [-1, 1]."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         numbers = picture_numbers(self._pairs.count, place.samples_before, count, seed, device)
         cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
@@ -168,7 +168,7 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
 
     @torch.no_grad()
     def _translated(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs first … last - 1 translated by the averaged net, the truth, and what went in; all in [0, 1]."""
+        """Translate pairs first … last - 1 with the averaged net; returns results, truths and inputs, all in [0, 1]."""
         pairs = cache.crops(central_cuts(first, last, self._runtime.device), self._config.data.crop)
         source, target = self._halves(pairs)
         with self._runtime.autocast():

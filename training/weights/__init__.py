@@ -1,1 +1,1 @@
-"""Weights that are taken from files or mixed."""
+"""Loading, converting and interpolating weights."""

@@ -14,10 +14,10 @@ from training.loop.checkpoints import save_atomically
 
 
 def blend_files(first: Path, second: Path, share: float, output: Path) -> None:
-    """Write `share` of the second file's tensors plus the rest of the first's, in the second's types; counters are its.
+    """Interpolate the tensors by `share` towards the second file, in its types; counters are the second's.
 
     Raises:
-        CheckpointMismatch: a file cannot be read, or the two are not of one net.
+        CheckpointMismatch: a file cannot be read, or the two are of different nets.
     """
     ours, theirs = _read(first), _read(second)
     if {key: tensor.shape for key, tensor in ours.items()} != {key: tensor.shape for key, tensor in theirs.items()}:

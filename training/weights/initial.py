@@ -1,4 +1,4 @@
-"""Beginning with a generator's weights that a file holds, instead of random ones."""
+"""Starts a net with the weights of a file instead of random ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from training.errors import CheckpointMismatch
 
 
 def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]) -> None:
-    """Give the net the first state dict of a checkpoint that fits it after `translate`.
+    """Load the first state dict of a checkpoint that fits the net after `translate`.
 
     Raises:
-        CheckpointMismatch: the file cannot be read, or nothing in it fits the config's generator.
+        CheckpointMismatch: the file cannot be read, or no state dict in it fits the config's generator.
     """
     try:
         parts = read_checkpoint(path).parts

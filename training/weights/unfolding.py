@@ -1,7 +1,7 @@
-"""An exported graph of a partial-convolution net back into weights that can be trained on.
+"""Converts an exported graph of a partial-convolution net back into weights for training.
 
-The graph holds convolutions with batch norms folded in. A batch norm that subtracts what it measured and adds it again
-changes nothing; so each is put back with statistics of training crops, and the net computes what the graph did.
+The graph holds convolutions with batch norms folded in. A batch norm whose weights undo its statistics
+changes nothing; so each is restored with statistics of training crops, and the net computes what the graph did.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ROW_LENGTH = 2 * 2**0.5
 _BATCH = 12
 
 
-class Folded(NamedTuple):
-    """What the graph holds of a layer, FP32."""
+class FoldedLayer(NamedTuple):
+    """A layer's tensors in the graph, FP32."""
 
     weight: Tensor
     shift: Tensor
@@ -42,7 +42,7 @@ class Folded(NamedTuple):
 
 
 def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
-    """The net of models/NAME/VERSION, its batch norms measured on so many crops of the config's pictures.
+    """Convert models/NAME/VERSION into a net, with batch norms measured on `crops` crops of the config's pictures.
 
     Raises:
         CheckpointMismatch: the graph is not that of the config's generator.
@@ -68,8 +68,8 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
     return net.eval()
 
 
-class _Measured(nn.Module):
-    """Stands where a batch norm will: gives what the graph gives, and sums what comes in."""
+class _StatisticsProbe(nn.Module):
+    """A stand-in for a batch norm: computes what the graph computes, and sums statistics of its input."""
 
     def __init__(self, scale: Tensor, shift: Tensor) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ class _Measured(nn.Module):
         self._sums = torch.zeros(2, len(scale), dtype=torch.float64)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W."""
+        """Map N×C×H×W to the same shape."""
         exact = x.double()
         self._sums += torch.stack([exact.sum((0, 2, 3)), exact.square().sum((0, 2, 3))])
         self._count += x.numel() // x.shape[1]
         return x / self._scale.view(1, -1, 1, 1) + self._shift.view(1, -1, 1, 1)
 
     def norm(self) -> nn.BatchNorm2d:
-        """The batch norm with these statistics that computes the same."""
+        """Return the batch norm with these statistics that computes the same."""
         mean, squares = self._sums / self._count
         variance = (squares - mean.square()).clamp(min=0)
         norm = nn.BatchNorm2d(len(mean))
@@ -95,8 +95,8 @@ class _Measured(nn.Module):
         return norm
 
 
-def _take(layer: nn.Module, layers: dict[str, Folded], name: str) -> _Measured | None:
-    """Give a layer the graph's weights; what measures for its batch norm, if it has one, is in its place."""
+def _take(layer: nn.Module, layers: dict[str, FoldedLayer], name: str) -> _StatisticsProbe | None:
+    """Load the graph's weights into a layer; returns the stand-in for its batch norm, if it has one."""
     block, folded = cast("PartialLayer", layer), layers.get(name)
     conv = block.conv.input_conv
     if folded is None or folded.weight.shape != conv.weight.shape:
@@ -108,13 +108,13 @@ def _take(layer: nn.Module, layers: dict[str, Folded], name: str) -> _Measured |
         return None
     scale = _ROW_LENGTH / folded.weight.flatten(1).norm(dim=1).clamp(min=1e-8)
     conv.weight.data.copy_(folded.weight * scale.view(-1, 1, 1, 1))
-    measured = _Measured(scale, folded.shift)
+    measured = _StatisticsProbe(scale, folded.shift)
     block.bn = cast("Any", measured)
     return measured
 
 
-def _folded_layers(path: Path) -> dict[str, Folded]:
-    """Of every layer by its name, which the names of the graph's tensors begin with."""
+def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
+    """Read the weights of every layer by its name, which begins the names of the graph's tensors."""
     try:
         graph = onnx.load(path).graph
     except (OSError, ValueError, DecodeError) as error:
@@ -130,7 +130,7 @@ def _folded_layers(path: Path) -> dict[str, Folded]:
         zero, own = torch.zeros(weight.shape[0]), [what for where, what in added if where.startswith(f"/{name}/Add")]
         shift = [_tensor(constants[what]).flatten() for what in own if what in constants]
         bias = [_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
-        layers[name] = Folded(weight, sum(shift, zero), sum(bias, zero))
+        layers[name] = FoldedLayer(weight, sum(shift, zero), sum(bias, zero))
     return layers
 
 

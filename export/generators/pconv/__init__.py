@@ -1,1 +1,1 @@
-"""Partial convolution."""
+"""The two families of partial-convolution U-Nets."""

@@ -5,7 +5,7 @@ tanimutomo/partialconv, layer of NVIDIA/partialconv: with s the mask's sum under
 ratio = window/s where s > 0, else 0 (times s where s < 1), a layer gives conv(x·m)·ratio. The only layer with a bias,
 the last, gives (conv(x·m)·ratio + b)·ratio: upstream multiplies by the ratio again where the paper has the mask.
 
-Eight levels are allocated in every file, seven are used; the eighth has weights that nothing reads.
+Every file has eight levels, of which seven are used; the weights of the eighth are never read.
 
 Net:      image N×3×H×W in [0, 1], mask N×3×H×W with 1 = VALID; H and W multiples of 2^levels; output unbounded.
 Contract: mask N×1×H×W with 1 = FILL; output on the [0, 1] scale, not clamped.
@@ -29,7 +29,7 @@ ALLOCATED = 8
 
 
 class PConvNvidiaOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     levels: int = Field(7, ge=2, le=ALLOCATED, description="halvings in use; not visible in a file")
     width: int = Field(64, ge=1, le=1024, description="channels of the first layer")
@@ -40,7 +40,7 @@ def _channels(width: int) -> list[int]:
 
 
 class NvidiaLayer(nn.Module):
-    """One partial convolution and its activation; the mask's kernel of ones is not part of a file."""
+    """A partial convolution with its activation; the mask's kernel of ones is not stored in files."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, *, encodes: bool, last: bool) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class NvidiaLayer(nn.Module):
         self.activation = nn.ReLU() if encodes else nn.Identity() if last else nn.LeakyReLU(0.2)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask of the same shape to the layer's features and mask."""
+        """Map features and a mask of the same shape to the layer's features and mask."""
         conv = self.conv
         total = F.conv2d(mask, torch.ones_like(conv.weight), None, conv.stride, conv.padding)
         new_mask = total.clamp(0, 1)
@@ -73,12 +73,12 @@ class PConvNvidiaUNet(nn.Module):
             self.add_module(f"dec_{level}", NvidiaLayer(pair, 3, encodes=False, last=level == 1))
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """N×3×H×W image and mask (1 = valid) to N×3×H×W."""
+        """Map an N×3×H×W image and mask (1 = valid) to N×3×H×W."""
         return through_levels(self, self.levels, image, mask)
 
 
 class LoweredLayer(nn.Module):
-    """One convolution, one count on 1-channel masks and one ratio, FP32 and never 0/0.
+    """A layer for the graph: one convolution, a count of valid pixels on 1-channel masks, an FP32 ratio without 0/0.
 
     For 0/1 masks s + 1e-8 is s in FP32, so nothing is lost with the epsilon; in FP16 it would vanish, and one exporter
     removes it. The sum in the last layer is FP32: its ratio is applied twice.
@@ -97,7 +97,7 @@ class LoweredLayer(nn.Module):
         self.register_buffer("last_bias", bias)
 
     def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Features (compute type) with their FP32 masks to the layer's features and FP32 mask."""
+        """Map features (compute type) and their FP32 masks to the layer's features and FP32 mask."""
         total = F.conv2d(torch.cat(masks, 1), self.counts, None, self.stride, self.padding)
         empty = (total == 0).float()
         new_mask = total.clamp(0, 1)
@@ -109,7 +109,7 @@ class LoweredLayer(nn.Module):
 
 
 class LoweredNvidiaUNet(nn.Module):
-    """The net behind the tensor contract as it goes into the graph."""
+    """The net behind the tensor contract, rewritten for the graph."""
 
     def __init__(self, net: PConvNvidiaUNet) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class LoweredNvidiaUNet(nn.Module):
             self.layers[f"dec_{level}"] = LoweredLayer(decoder, (deep, shallow))
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """The tensor contract: see the module."""
+        """Map image and mask of the tensor contract to the output; see the module's docstring."""
         features = [(image.to(compute_type(self)), 1 - mask)]
         for level in range(1, self.levels + 1):
             x, m = features[-1]
@@ -153,7 +153,7 @@ class PConvNvidia(Family[PConvNvidiaOptions]):
     options = PConvNvidiaOptions
 
     def recognise(self, state: State) -> PConvNvidiaOptions | None:
-        """By `enc_1.conv.weight`; the file does not tell how many of its levels are used: 7, as upstream."""
+        """Recognise `enc_1.conv.weight`; a file does not tell how many levels are used, so 7 is assumed."""
         first = state.get("enc_1.conv.weight")
         if first is None or "dec_1.conv.bias" not in state:
             return None

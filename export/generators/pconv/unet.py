@@ -36,24 +36,24 @@ LARGEST_HALF = 60000.0
 
 
 class PConvOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     levels: int = Field(7, ge=2, le=8, description="halvings; sizes are multiples of 2^levels")
     width: int = Field(64, ge=1, le=1024, description="channels of the first layer")
 
 
 def encoder_channels(options: PConvOptions) -> list[int]:
-    """Channels before the first and after each encoder layer."""
+    """Return the channels before the first and after each encoder layer."""
     return [3, *(options.width * min(2**level, 8) for level in range(options.levels))]
 
 
 def encoder_kernel(level: int) -> int:
-    """Kernel side of encoder layer `level` 1, 2, and so on."""
+    """Return the kernel side of encoder layer `level` (1, 2, …)."""
     return {1: 7, 2: 5, 3: 5}.get(level, 3)
 
 
 class PartialBlock(nn.Module):
-    """Partial convolution, optional batch norm, optional activation."""
+    """A partial convolution, optional batch norm and optional activation."""
 
     def __init__(self, channels: tuple[int, int], kernel: int, *, encodes: bool, outermost: bool) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class PartialBlock(nn.Module):
         self.activation = _activation(encodes=encodes, outermost=outermost)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask to features and mask."""
+        """Map features and mask to the block's features and mask."""
         y, mask = self.conv(x, mask)
         return self.activation(y if self.bn is None else self.bn(y)), mask
 
@@ -91,12 +91,12 @@ class PConvUNet(nn.Module):
             self.add_module(f"dec_{level}", PartialBlock(pair, 3, encodes=False, outermost=level == 1))
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """Normalised N×3×H×W image and N×3×H×W mask (1 = valid) to a normalised N×3×H×W image."""
+        """Map a normalised N×3×H×W image and an N×3×H×W mask (1 = valid) to a normalised N×3×H×W image."""
         return through_levels(self, self.levels, image, mask)
 
 
 class LoweredBlock(nn.Module):
-    """A `PartialBlock` as one convolution, one count and one ratio.
+    """A `PartialBlock` for the graph: one convolution, one count of valid pixels and one ratio.
 
     The batch norm's scale goes into the weights, as does 1/window: the convolution's result stays in the range of a
     mean, far from the end of FP16. Where the mask convolution is all ones, equal mask channels are carried as one, and
@@ -119,7 +119,7 @@ class LoweredBlock(nn.Module):
         self.register_buffer("kept_bias", bias.view(1, -1, 1, 1).clone())
 
     def forward(self, features: list[Tensor], masks: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Features (compute type), 0 where their FP32 masks are, to the layer's features and FP32 mask."""
+        """Map features (compute type), 0 outside their FP32 masks, to the layer's features and FP32 mask."""
         kind = features[0].dtype
         ratio, valid = self.ratio(masks)
         y = self.conv(torch.cat(features, 1) if len(features) > 1 else features[0]) * ratio.clamp(
@@ -140,7 +140,7 @@ def _scale_and_shift(norm: nn.BatchNorm2d | None, channels: int) -> tuple[Tensor
 
 
 class LoweredUNet(nn.Module):
-    """The net as it goes into the graph, the contract's conventions included."""
+    """The net rewritten for the graph, with the conversions of the tensor contract."""
 
     def __init__(self, net: PConvUNet) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class LoweredUNet(nn.Module):
         return groups if self.single else None
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
-        """The tensor contract: see the module."""
+        """Map image and mask of the tensor contract to the output; see the module's docstring."""
         x = self.scale.normalise(image).to(compute_type(self))
         valid = 1 - mask
         features = [_masked(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
@@ -174,7 +174,7 @@ class LoweredUNet(nn.Module):
 
 
 def _masked(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Features that are 0 where nothing is valid, once for all that read them and before they are enlarged."""
+    """Set features to 0 where no pixel is valid, once for all layers that read them and before they are upsampled."""
     return x * mask.to(x.dtype), mask
 
 
@@ -183,7 +183,7 @@ def _inputs(block: PartialBlock) -> int:
 
 
 class ImageNetScale(nn.Module):
-    """ImageNet's mean and standard deviation, subtracted or put back, in FP32."""
+    """Normalises with ImageNet's mean and standard deviation and undoes it, in FP32."""
 
     mean: Tensor
     std: Tensor
@@ -194,11 +194,11 @@ class ImageNetScale(nn.Module):
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
 
     def normalise(self, image: Tensor) -> Tensor:
-        """[0, 1] to the scale of the net."""
+        """Map [0, 1] to the scale of the net."""
         return (image - self.mean) / self.std
 
     def restore(self, image: Tensor) -> Tensor:
-        """The scale of the net to [0, 1]."""
+        """Map the scale of the net to [0, 1]."""
         return image * self.std + self.mean
 
 
@@ -221,7 +221,7 @@ class PConv(Family[PConvOptions]):
     options = PConvOptions
 
     def recognise(self, state: State) -> PConvOptions | None:
-        """By `enc_N.conv.input_conv.weight`: how many there are, and the channels of the first."""
+        """Recognise `enc_N.conv.input_conv.weight`: their number gives the levels, the first one the width."""
         levels = 0
         while f"enc_{levels + 1}.conv.input_conv.weight" in state:
             levels += 1
@@ -233,7 +233,7 @@ class PConv(Family[PConvOptions]):
         return PConvUNet(options)
 
     def translate(self, state: State, options: PConvOptions) -> Translation:
-        """Constant mask convolutions may be left out of a file: they are ones."""
+        """Add mask convolutions that a file leaves out: they are ones."""
         added = {}
         complete = dict(state)
         for side in ("enc", "dec"):

@@ -1,1 +1,1 @@
-"""PD-GAN."""
+"""The PD-GAN family."""

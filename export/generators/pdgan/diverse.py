@@ -1,4 +1,4 @@
-"""PD-GAN's second stage: the SPDNorm generator, which fills a hole anew for each latent vector (see generator.py)."""
+"""PD-GAN's second stage: the SPDNorm generator, which fills a hole differently for each latent (see generator.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = ((16, 16, 2, 3), (16, 16, 3, 3), (16, 8, 4, 3), (8, 4, 5, 3), (4, 2, 6,
 
 
 class SpectralConv2d(nn.Module):
-    """A convolution under torch's old spectral norm hook: weight_orig/σ with σ = u·W·v, as stored."""
+    """A convolution with torch's old spectral norm hook: weight_orig/σ with the stored u and v, σ = u·W·v."""
 
     weight_u: Tensor
     weight_v: Tensor
@@ -32,11 +32,11 @@ class SpectralConv2d(nn.Module):
         self.register_buffer("weight_v", torch.empty(into * kernel * kernel))
 
     def weight(self) -> Tensor:
-        """The normalised weight."""
+        """Return the normalised weight."""
         return self.weight_orig / torch.dot(self.weight_u, torch.mv(self.weight_orig.flatten(1), self.weight_v))
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W."""
+        """Map N×C×H×W to N×C'×H×W."""
         return F.conv2d(x, self.weight(), self.bias, 1, self.padding)
 
 
@@ -49,13 +49,13 @@ def _folded(conv: SpectralConv2d) -> nn.Conv2d:
     return plain
 
 
-def _taken(values: Tensor, rows: Tensor | None) -> Tensor:
-    """What was computed once for a picture, for each of its samples."""
+def _repeat_rows(values: Tensor, rows: Tensor | None) -> Tensor:
+    """Repeat values that were computed once per picture for each of its samples."""
     return values if rows is None else values.index_select(0, rows)
 
 
 class SPDNorm(nn.Module):
-    """Normalise each pixel over its channels, then scale and shift by the prior as far as the map w lets it through."""
+    """Normalises each pixel over its channels, then scales and shifts by the prior, weighted by the map w."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -64,43 +64,43 @@ class SPDNorm(nn.Module):
         self.mlp_beta = nn.Conv2d(128, channels, 3, 1, 1)
 
     def forward(self, x: Tensor, prior: Tensor, w: Tensor, rows: Tensor | None = None) -> Tensor:
-        """B×C×H×W, the prior N×3×H×W, the map w B×C×H×W or B×1×H×W, and which prior belongs to which of B."""
+        """Map B×C×H×W with the prior N×3×H×W and w (B×C or B×1)×H×W; `rows` gives each sample's prior."""
         wide = x.float()
         centred = wide - wide.mean(1, keepdim=True)
         variance = centred.square().sum(1, keepdim=True) / (x.shape[1] - 1)
         normal = (centred / torch.sqrt(variance + 1e-5)).to(x.dtype)
         hidden = self.mlp_activate(prior)
-        gamma, beta = (_taken(mlp(hidden), rows) for mlp in (self.mlp_gamma, self.mlp_beta))
+        gamma, beta = (_repeat_rows(mlp(hidden), rows) for mlp in (self.mlp_gamma, self.mlp_beta))
         return normal * (1 + gamma * w) + beta * w
 
 
 class MaskConv(nn.Module):
-    """One dilation of a mask as the public code does it: any valid pixel under the kernel."""
+    """Dilates a mask as the public code does: valid if any pixel under the kernel is."""
 
     def __init__(self, kernel: int) -> None:
         super().__init__()
         self.mask_conv = nn.Conv2d(1, 1, kernel, 1, kernel // 2, bias=False)
 
     def forward(self, mask: Tensor) -> Tensor:
-        """N×1×H×W of 0 and 1 to the same."""
+        """Map an N×1×H×W mask of 0 and 1 to its dilation."""
         reached: Tensor = self.mask_conv(mask)
         return (reached != 0).to(mask.dtype)
 
 
 class MaxDilation(nn.Module):
-    """The same as a maximum."""
+    """The same dilation as a maximum pooling, for the graph."""
 
     def __init__(self, kernel: int) -> None:
         super().__init__()
         self.kernel = kernel
 
     def forward(self, mask: Tensor) -> Tensor:
-        """N×1×H×W of 0 and 1 to the same."""
+        """Map an N×1×H×W mask of 0 and 1 to its dilation."""
         return F.max_pool2d(mask, self.kernel, 1, self.kernel // 2)
 
 
 class SPDNormBlock(nn.Module):
-    """Residual block with hard (distance to the hole's rim) and soft (learnt) probabilistic diversity."""
+    """A residual block with hard (distance to the hole's edge) and soft (learnt) probabilistic diversity."""
 
     conv_0: nn.Module
     conv_1: nn.Module
@@ -110,7 +110,7 @@ class SPDNormBlock(nn.Module):
     def __init__(self, into: int, out: int, dilations: int, kernel: int) -> None:
         super().__init__()
         self.dilations = dilations
-        self.v = nn.Parameter(torch.zeros(1))  # in every file, used by nothing
+        self.v = nn.Parameter(torch.zeros(1))  # present in every file, never used
         self.conv_0, self.conv_1 = SpectralConv2d(into, out, 3), SpectralConv2d(out, out, 3)
         self.conv_s = SpectralConv2d(into, out, 1, bias=False)
         self.norm_0, self.norm_1, self.norm_s = SPDNorm(into), SPDNorm(out), SPDNorm(into)
@@ -120,11 +120,11 @@ class SPDNormBlock(nn.Module):
         self.attention = nn.Sequential(nn.Conv2d(2 * into, into, 3, 1, 1), nn.Sigmoid())
 
     def forward(self, x: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None) -> Tensor:
-        """B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; which of N belongs to which of B (None: its own)."""
+        """Map B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; `rows` gives each sample's picture."""
         step = SIDE // x.shape[2]
-        prior, valid = prior[:, :, ::step, ::step], valid[:, :, ::step, ::step]  # nearest, at whole steps
-        hard, m = (_taken(t.to(x.dtype), rows) for t in (self._hard(valid), valid))
-        soft = self.attention(torch.cat([_taken(self.conv_to_f(prior), rows), x], 1)) * (1 - m) + m
+        prior, valid = prior[:, :, ::step, ::step], valid[:, :, ::step, ::step]  # nearest neighbour, at integer steps
+        hard, m = (_repeat_rows(t.to(x.dtype), rows) for t in (self._hard(valid), valid))
+        soft = self.attention(torch.cat([_repeat_rows(self.conv_to_f(prior), rows), x], 1)) * (1 - m) + m
         y = self.conv_0(F.leaky_relu(self.norm_0(x, prior, hard, rows), 0.2))
         y = self.conv_1(F.leaky_relu(self.norm_1(y, prior, hard, rows), 0.2))
         return cast("Tensor", self.conv_s(self.norm_s(x, prior, soft, rows)) + y)
@@ -139,7 +139,7 @@ class SPDNormBlock(nn.Module):
 
 
 class Unit(nn.Module):
-    """A block and the doubling after it."""
+    """A block and the ×2 upsampling after it."""
 
     def __init__(self, into: int, out: int, dilations: int, kernel: int) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class Unit(nn.Module):
         self.up = nn.ConvTranspose2d(out, out, 4, 2, 1)
 
     def forward(self, x: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None) -> Tensor:
-        """To twice the size."""
+        """Map features to twice their size."""
         return cast("Tensor", self.up(self.block(x, prior, valid, rows)))
 
 
 class SPDNormGenerator(nn.Module):
-    """The diverse generator: from a latent vector, guided by the prior."""
+    """The diverse generator: makes a picture from a latent, guided by the prior."""
 
     def __init__(self, ngf: int, z_dim: int) -> None:
         super().__init__()
@@ -162,9 +162,9 @@ class SPDNormGenerator(nn.Module):
         self.conv_img = nn.Conv2d(ngf, 3, 3, 1, 1)
 
     def forward(self, latent: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None = None) -> Tensor:
-        """B×Z, N×3×256×256 in [-1, 1], N×1×256×256 FP32 to B×3×256×256 in [-1, 1].
+        """Map latent B×Z, prior N×3×256×256 in [-1, 1] and valid N×1×256×256 (FP32) to B×3×256×256 in [-1, 1].
 
-        `rows` tells which of the N pictures belongs to which of the B samples; None: each its own.
+        `rows` gives the picture (of N) of each sample (of B); None if there is one sample per picture.
         """
         x = self.fc(latent).view(-1, self.widest, SMALLEST, SMALLEST)
         for unit in self.generated:
@@ -173,7 +173,7 @@ class SPDNormGenerator(nn.Module):
 
 
 def lowered_generator(generator: SPDNormGenerator) -> SPDNormGenerator:
-    """A copy for the graph: spectral norms folded, dilations by maximum, instance norms FP32."""
+    """Copy the generator for the graph: spectral norms folded, dilations by maximum, instance norms in FP32."""
     lowered = lower_norms(generator)
     for unit in lowered.generated:
         block = cast("SPDNormBlock", unit.block)

@@ -31,7 +31,7 @@ _PARTS = {"EN": ("Encoder_", "middle."), "DE": ("Decoder_",), "PDGAN": ("fc.", "
 
 
 class PDGANOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     prior_width: int = Field(64, ge=1, le=256, description="channels of stage 1's first layer")
     diverse: bool = Field(True, description="with the SPDNorm generator; false: stage 1 alone")
@@ -40,7 +40,7 @@ class PDGANOptions(GeneratorOptions):
 
 
 class PDGANNet(nn.Module):
-    """The nets of one model; each keeps its public layout under its public name."""
+    """The nets of one model, each with its public layout under its public name."""
 
     def __init__(self, options: PDGANOptions) -> None:
         super().__init__()
@@ -48,10 +48,10 @@ class PDGANNet(nn.Module):
         self.PDGAN = SPDNormGenerator(options.ngf, options.z_dim) if options.diverse else None
 
 
-class Diverse(nn.Module):
-    """The nets behind the tensor contract.
+class DiverseContract(nn.Module):
+    """The nets of PD-GAN behind the tensor contract.
 
-    `shares`: what depends on the picture alone is computed once for all its samples; else everything for each.
+    `shares`: whether the part that depends only on the picture is computed once for all its samples.
     """
 
     def __init__(self, prior: nn.Module, generator: nn.Module | None, *, shares: bool) -> None:
@@ -59,7 +59,7 @@ class Diverse(nn.Module):
         self.prior, self.generator, self.shares = prior, generator, shares
 
     def forward(self, image: Tensor, mask: Tensor, latent: Tensor | None = None) -> Tensor:
-        """The tensor contract: see the module."""
+        """Map the tensor contract's inputs to the output; see the module's docstring."""
         kind, valid = compute_type(self), 1 - mask
         picture = self.prior(((image * 2 - 1) * valid).to(kind), valid)
         if self.generator is None or latent is None:
@@ -79,7 +79,7 @@ class PDGAN(Family[PDGANOptions]):
     options = PDGANOptions
 
     def recognise(self, state: State) -> PDGANOptions | None:
-        """EN and DE must be there; the generator is optional. Several files or parts arrive here as one state."""
+        """Recognise EN, DE and the optional generator; several files arrive as one state dict."""
         first, last = state.get("Encoder_1.conv.input_conv.weight"), state.get("Decoder_6.model.1.weight")
         if first is None or last is None:
             return None
@@ -93,7 +93,7 @@ class PDGAN(Family[PDGANOptions]):
         return PDGANNet(options)
 
     def translate(self, state: State, options: PDGANOptions) -> Translation:
-        """Each net's keys under the net's name; whatever else the files hold is left out."""
+        """Put each net's keys under the net's name; other keys are dropped."""
         homes = {"EN": "prior.EN", "DE": "prior.DE", "PDGAN": "PDGAN"}
         if not options.diverse:
             del homes["PDGAN"]
@@ -123,14 +123,14 @@ class PDGAN(Family[PDGANOptions]):
         )
 
     def bars(self, options: PDGANOptions) -> Bars:  # noqa: ARG002 (all nets of the family have them)
-        """Instance norms on flat areas, and a normalisation of every pixel over few channels, amplify rounding."""
+        """Allow more deviation: instance norms on flat areas and pixel norms over few channels amplify rounding."""
         return Bars(fp16_psnr_db=40)
 
     def wrap(self, net: nn.Module, options: PDGANOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
         nets = cast("PDGANNet", net)
-        return Diverse(nets.prior, nets.PDGAN, shares=False)
+        return DiverseContract(nets.prior, nets.PDGAN, shares=False)
 
     def lower(self, net: nn.Module, options: PDGANOptions) -> nn.Module:  # noqa: ARG002 (as above)
         nets = cast("PDGANNet", net)
         generator = None if nets.PDGAN is None else lowered_generator(nets.PDGAN)
-        return Diverse(lowered_prior(nets.prior), generator, shares=True).eval()
+        return DiverseContract(lowered_prior(nets.prior), generator, shares=True).eval()

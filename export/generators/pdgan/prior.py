@@ -17,7 +17,7 @@ _DECODER = ((8, 8), (16, 8), (16, 4), (8, 2), (4, 1), (2, 3))
 
 
 class PriorEncoderLayer(nn.Module):
-    """LeakyReLU, partial convolution, affine instance norm; the first layer has neither, the last no norm."""
+    """LeakyReLU, partial convolution, instance norm; the first layer has only the convolution, the last no norm."""
 
     def __init__(self, level: int, channels: tuple[int, int]) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class PriorEncoderLayer(nn.Module):
         self.norm = nn.InstanceNorm2d(channels[1], affine=True) if 1 < level < 6 else None
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask to half their size."""
+        """Map features and mask to half their size."""
         y, mask = self.conv(F.leaky_relu(x, 0.2) if self.activates else x, mask)
         return y if self.norm is None else self.norm(y), mask
 
 
 class MiddleBlock(nn.Module):
-    """x + partial convolution, instance norm, ReLU, partial convolution, instance norm."""
+    """A residual block: x + partial convolution, instance norm, ReLU, partial convolution, instance norm."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class MiddleBlock(nn.Module):
         self.conv_2 = PartialConv2d((channels, channels), 3, (1, 1), bias=False)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask to the same shapes."""
+        """Map features and mask to the same shapes."""
         y, mask = self.conv_1(x, mask)
         y, mask = self.conv_2(F.relu(F.instance_norm(y)), mask)
         return x + F.instance_norm(y), mask
 
 
 class PriorEncoder(nn.Module):
-    """EN."""
+    """The encoder EN."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class PriorEncoder(nn.Module):
         self.middle = nn.ModuleList(MiddleBlock(8 * width) for _ in range(4))
 
     def forward(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """The features of layers 1 to 5 and of the middle."""
+        """Return the features of layers 1 to 5 and of the middle."""
         features = []
         for level in range(1, 7):
             x, mask = self.get_submodule(f"Encoder_{level}")(x, mask)
@@ -69,7 +69,7 @@ class PriorEncoder(nn.Module):
 
 
 class PriorDecoderLayer(nn.Module):
-    """ReLU, transposed convolution, then an affine instance norm or, last of all, tanh."""
+    """ReLU and a transposed convolution, then an affine instance norm or, in the last layer, tanh."""
 
     def __init__(self, channels: tuple[int, int], *, last: bool) -> None:
         super().__init__()
@@ -77,12 +77,12 @@ class PriorDecoderLayer(nn.Module):
         self.model = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(*channels, 4, 2, 1), end)
 
     def forward(self, x: Tensor) -> Tensor:
-        """To twice the size."""
+        """Map features to twice their size."""
         return cast("Tensor", self.model(x))
 
 
 class PriorDecoder(nn.Module):
-    """DE."""
+    """The decoder DE."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class PriorDecoder(nn.Module):
             self.add_module(f"Decoder_{level}", PriorDecoderLayer(pair, last=level == 6))
 
     def forward(self, features: list[Tensor]) -> Tensor:
-        """What EN gave to N×3×256×256 in [-1, 1]."""
+        """Map the features of EN to N×3×256×256 in [-1, 1]."""
         *skips, x = features
         x = self.get_submodule("Decoder_1")(x)
         for level in range(2, 7):
@@ -100,7 +100,7 @@ class PriorDecoder(nn.Module):
 
 
 class PriorNet(nn.Module):
-    """EN and DE in a row."""
+    """The encoder EN followed by the decoder DE."""
 
     EN: nn.Module
     DE: nn.Module
@@ -110,14 +110,14 @@ class PriorNet(nn.Module):
         self.EN, self.DE = PriorEncoder(width), PriorDecoder(width)
 
     def forward(self, x: Tensor, valid: Tensor) -> Tensor:
-        """N×3×256×256 in [-1, 1], holes 0, and N×1×256×256 with 1 = valid to the prior in [-1, 1]."""
+        """Map N×3×256×256 in [-1, 1] (holes 0) and N×1×256×256 with 1 = valid to the prior in [-1, 1]."""
         return cast("Tensor", self.DE(self.EN(x, valid.expand(-1, 3, -1, -1))))
 
 
 class LoweredPartial(nn.Module):
-    """A partial convolution without bias; its result is FP32 wherever a norm follows.
+    """A partial convolution without bias for the graph; its result is FP32 if a norm follows.
 
-    The file's mask weights can sum to almost nothing, and the quotient then leaves FP16 until the norm brings it back.
+    The stored mask weights can sum to almost 0; the quotient then exceeds FP16 until it is normalised.
     """
 
     def __init__(self, conv: PartialConv2d, *, single: bool, normed: bool) -> None:
@@ -129,14 +129,14 @@ class LoweredPartial(nn.Module):
         self.conv, self.normed = with_weight(source, source.weight / self.ratio.window), normed
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (compute type) and FP32 mask to features (FP32 if normed) and FP32 mask."""
+        """Map features (compute type) and FP32 mask to features (FP32 if normed) and FP32 mask."""
         ratio, valid = self.ratio([mask])
         y = self.conv(masked([x], [mask])).float() * ratio
         return y if self.normed else y.to(x.dtype), valid
 
 
 class LoweredEncoderLayer(nn.Module):
-    """As the public layer."""
+    """`PriorEncoderLayer` for the graph."""
 
     def __init__(self, layer: PriorEncoderLayer, *, single: bool) -> None:
         super().__init__()
@@ -145,13 +145,13 @@ class LoweredEncoderLayer(nn.Module):
         self.norm = None if norm is None else InstanceNorm32(norm.weight.detach(), norm.bias.detach(), norm.eps)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask to half their size."""
+        """Map features and mask to half their size."""
         y, mask = self.conv(F.leaky_relu(x, 0.2) if self.activates else x, mask)
         return y if self.norm is None else self.norm(y).to(x.dtype), mask
 
 
 class LoweredMiddleBlock(nn.Module):
-    """As the public block."""
+    """`MiddleBlock` for the graph."""
 
     def __init__(self, block: MiddleBlock, *, single: bool) -> None:
         super().__init__()
@@ -160,14 +160,14 @@ class LoweredMiddleBlock(nn.Module):
         self.norm = InstanceNorm32()
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and mask to the same shapes."""
+        """Map features and mask to the same shapes."""
         y, mask = self.conv_1(x, mask)
         y, mask = self.conv_2(F.relu(self.norm(y)).to(x.dtype), mask)
         return x + self.norm(y).to(x.dtype), mask
 
 
 class LoweredEncoder(nn.Module):
-    """EN for the graph; one mask channel where that is the same."""
+    """EN for the graph, with one mask channel if all mask channels are equal."""
 
     def __init__(self, encoder: PriorEncoder) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ class LoweredEncoder(nn.Module):
         self.middle = nn.ModuleList(LoweredMiddleBlock(block, single=self.single) for block in blocks)
 
     def forward(self, x: Tensor, mask: Tensor) -> list[Tensor]:
-        """As EN; the mask has 3 channels and is FP32."""
+        """Return the same features as EN; the mask has 3 channels and is FP32."""
         mask = mask[:, :1] if self.single else mask
         features = []
         for layer in self.layers:
@@ -192,7 +192,7 @@ class LoweredEncoder(nn.Module):
 
 
 def lowered_prior(prior: PriorNet) -> PriorNet:
-    """Stage 1 for the graph; `prior` is not changed."""
+    """Copy stage 1 for the graph; `prior` is unchanged."""
     lowered = lower_norms(prior)
     lowered.EN = LoweredEncoder(cast("PriorEncoder", prior.EN))
     return lowered

@@ -1,1 +1,1 @@
-"""pix2pixHD."""
+"""The pix2pixHD family."""

@@ -1,4 +1,4 @@
-"""pix2pixHD's feature encoder (netE), layout of NVIDIA/pix2pixHD: what one look of every instance is told by.
+"""pix2pixHD's feature encoder (netE), layout of NVIDIA/pix2pixHD: the features that set the style of each instance.
 
 Wang et al. 2018, section 3.3. Net: a picture N×C×H×W in [-1, 1] to N×F×H×W in [-1, 1], each instance's features
 replaced by their mean; H and W multiples of 2^downsamplings.
@@ -25,7 +25,7 @@ class EncoderShape(NamedTuple):
 
 
 class FeatureEncoder(nn.Module):
-    """netE without its pooling: convolutions down and up again."""
+    """netE without its pooling: convolutions that downsample and upsample again."""
 
     def __init__(self, shape: EncoderShape, norm: type[nn.Module]) -> None:
         super().__init__()
@@ -40,14 +40,14 @@ class FeatureEncoder(nn.Module):
         self.model = nn.Sequential(*layers)
 
     def forward(self, picture: Tensor) -> Tensor:
-        """N×C×H×W in [-1, 1] to N×F×H×W in [-1, 1]."""
+        """Map N×C×H×W in [-1, 1] to N×F×H×W in [-1, 1]."""
         return cast("Tensor", self.model(picture))
 
 
 def instance_means(features: Tensor, ids: Tensor) -> Tensor:
-    """Every value replaced by the mean over its instance, picture by picture.
+    """Replace every value by the mean over its instance, separately for each picture.
 
-    Upstream walks over the ids in Python; here they are summed into a table with a slot for each 16-bit id.
+    Upstream loops over the ids in Python; here they are summed into a table with an entry for each 16-bit id.
 
     Args:
         features: N×F×H×W float32: a half sum over a large instance would overflow or stop growing.

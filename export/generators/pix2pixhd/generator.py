@@ -7,9 +7,9 @@ Net:      N×C×H×W, C = one-hot labels (or a picture in [-1, 1] where label_nc
 Contract: label N×1×H×W uint8 (or image in [0, 1]), instance N×1×H×W int32, reference N×C'×H×W in [0, 1] for nets
           with an encoder, to [0, 1].
 
-One-hot and edges are made in the graph from integers, before anything is half: ids beyond 2048 would merge in FP16.
-A label outside the classes gets no channel, where upstream stops. The features are those of upstream's
-`--use_encoded_image`: the encoder sees a picture, and each instance gets the mean of what it gave there.
+One-hot labels and edges are computed from integers, before FP16: ids beyond 2048 would not be distinct in FP16.
+A label outside the classes gets no channel, where upstream fails. The features are those of upstream's
+`--use_encoded_image`: each instance gets the mean of the encoder's output over it.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ class Pix2PixHDOptions(GeneratorOptions):
 
     @property
     def in_channels(self) -> int:
-        """Channels that the net sees."""
+        """The number of input channels of the net."""
         return (self.label_nc or self.image_channels) + self.edges + self.features
 
     @property
     def multiple_of(self) -> int:
-        """What height and width are multiples of."""
+        """The number that height and width must be multiples of."""
         halvings = self.downsamplings + (self.enhancers if self.net == "local" else 0)
         return int(2 ** max(halvings, self.encoder_downsamplings if self.features else 0))
 
     @property
     def takes_instances(self) -> bool:
-        """Whether instance ids are an input: for edges, or to tell whose features are whose."""
+        """Whether instance ids are an input: for edges, or to average features over instances."""
         return self.edges or (self.features > 0 and self.features_of == "instance")
 
     @property
     def encoder(self) -> EncoderShape:
-        """The encoder's arguments; it sees what the generator gives."""
+        """The encoder's arguments; its input has the generator's output channels."""
         return EncoderShape(self.out_channels, self.features, self.encoder_width, self.encoder_downsamplings)
 
 
@@ -98,7 +98,7 @@ def _norm(options: Pix2PixHDOptions, channels: int) -> nn.Module:
 
 
 class ResnetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm; reflected borders."""
+    """x + conv, norm, ReLU, conv, norm, with reflection padding."""
 
     def __init__(self, options: Pix2PixHDOptions, channels: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class ResnetBlock(nn.Module):
         self.conv_block = nn.Sequential(*first, *second)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape."""
+        """Map N×C×H×W to the same shape."""
         return x + cast("Tensor", self.conv_block(x))
 
 
@@ -129,7 +129,7 @@ def _last(options: Pix2PixHDOptions) -> list[nn.Module]:
 
 
 def _global_layers(options: Pix2PixHDOptions, ngf: int) -> list[nn.Module]:
-    """The global generator without its last convolution."""
+    """Return the layers of the global generator without its last convolution."""
     widths = [ngf * 2**level for level in range(options.downsamplings)]
     layers = _first(options, ngf)
     for width in widths:
@@ -141,19 +141,19 @@ def _global_layers(options: Pix2PixHDOptions, ngf: int) -> list[nn.Module]:
 
 
 class GlobalGenerator(nn.Module):
-    """netG `global`."""
+    """The public netG `global`."""
 
     def __init__(self, options: Pix2PixHDOptions) -> None:
         super().__init__()
         self.model = nn.Sequential(*_global_layers(options, options.ngf), *_last(options))
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        """Map N×C×H×W to N×C'×H×W in [-1, 1]."""
         return cast("Tensor", self.model(x))
 
 
 class LocalEnhancer(nn.Module):
-    """netG `local`: the global net at the smallest size, and an enhancer for every doubling above it."""
+    """The public netG `local`: the global net at the smallest size, and an enhancer for each doubling."""
 
     def __init__(self, options: Pix2PixHDOptions) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class LocalEnhancer(nn.Module):
             self.add_module(f"model{n}_2", nn.Sequential(*after, *_up(options, width), *last))
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to N×C'×H×W in [-1, 1]."""
+        """Map N×C×H×W to N×C'×H×W in [-1, 1]."""
         pyramid = [x]
         for _ in range(self.enhancers):
             pyramid.append(F.avg_pool2d(pyramid[-1], 3, 2, 1, count_include_pad=False))
@@ -179,7 +179,7 @@ class LocalEnhancer(nn.Module):
 
 
 def edge_map(instance: Tensor) -> Tensor:
-    """1.0 on either side of every border between instance ids: N×1×H×W int32 to float32."""
+    """Mark both sides of each border between instance ids with 1.0: N×1×H×W int32 to float32."""
     across = (instance[..., 1:] != instance[..., :-1]).float()
     down = (instance[..., 1:, :] != instance[..., :-1, :]).float()
     beside = torch.maximum(F.pad(across, (1, 0)), F.pad(across, (0, 1)))
@@ -188,7 +188,7 @@ def edge_map(instance: Tensor) -> Tensor:
 
 
 class FromLabels(nn.Module):
-    """A net behind the tensor contract."""
+    """The net behind the tensor contract, which turns label and instance ids into channels."""
 
     classes: Tensor
 
@@ -198,7 +198,7 @@ class FromLabels(nn.Module):
         self.register_buffer("classes", torch.arange(options.label_nc, dtype=torch.int32).view(1, -1, 1, 1))
 
     def forward(self, source: Tensor, *others: Tensor) -> Tensor:
-        """Label ids or picture; instance ids where the net takes them; the picture that the encoder sees."""
+        """Map label ids or a picture, then optional instance ids and the encoder's picture, to the output."""
         kind, labelled, rest = compute_type(self.net), self.options.label_nc > 0, list(others)
         parts = [(source.int() == self.classes).to(kind) if labelled else (source * 2 - 1).to(kind)]
         instance = rest.pop(0) if self.options.takes_instances else source
@@ -219,7 +219,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
     options = Pix2PixHDOptions
 
     def recognise(self, state: State) -> Pix2PixHDOptions | None:
-        """By counting downsamplings, blocks and enhancers; classes from the first convolution's channels."""
+        """Recognise downsamplings, blocks and enhancers by counting, classes by the first convolution."""
         first, blocks = state.get("model.1.weight"), block_indices(state, "model")
         encoder = recognise_encoder(part_of(state, _ENCODER))
         local = "model1_1.1.weight" in state
@@ -239,7 +239,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         return Pix2PixHDOptions.model_validate({**found, **rest})
 
     def join(self, states: Sequence[State]) -> State | None:
-        """Generator and encoder, whose files name their layers alike."""
+        """Join generator and encoder, whose files have equal key names."""
         encoder = next((state for state in states if recognise_encoder(state)), None)
         generator = next((state for state in states if block_indices(state, "model")), None)
         if encoder is None or generator is None:
@@ -254,7 +254,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         return net
 
     def translate(self, state: State, options: Pix2PixHDOptions) -> Translation:
-        """Old files hold running statistics of instance norms, which never used them."""
+        """Drop the running statistics of instance norms in old files, which were never used."""
         return without_statistics(state) if options.norm == "instance" else Translation(state)
 
     def interface(self, options: Pix2PixHDOptions) -> Interface:
@@ -271,7 +271,7 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         )
 
     def bars(self, options: Pix2PixHDOptions) -> Bars:  # noqa: ARG002 (label maps are flat in all of them)
-        """Flat areas are where instance norms amplify a half activation's rounding most."""
+        """Allow more deviation: on flat areas instance norms amplify the rounding of FP16 activations most."""
         return Bars(fp16_psnr_db=40)
 
     def wrap(self, net: nn.Module, options: Pix2PixHDOptions) -> nn.Module:
@@ -282,6 +282,6 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
 
 
 def _is_pix2pix(found: dict[str, object]) -> bool:
-    """The global net with two downsamplings on a picture is pix2pix's ResNet, key for key."""
+    """Return whether it is pix2pix's ResNet: the global net with two downsamplings on a picture has the same keys."""
     picture = found["label_nc"] == 0 and found.get("edges") is False
     return picture and found["downsamplings"] == 2 and found["blocks"] in (6, 9) and found["norm"] == "instance"

@@ -1,4 +1,4 @@
-"""What the keys and shapes of a pix2pixHD file tell: options of the generator and of its encoder."""
+"""Recognises the options of a pix2pixHD generator and its encoder from keys and shapes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from export.generators.pix2pixhd.encoder import EncoderShape
 
 
 def part_of(state: State, prefix: str) -> State:
-    """The keys that begin with `prefix`, without it."""
+    """Return the entries whose keys begin with `prefix`, without the prefix."""
     return {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
 
 
 def block_indices(state: State, model: str) -> list[int]:
-    """Where the residual blocks of a sequence are."""
+    """Return the positions of the residual blocks in a sequence."""
     pattern = re.compile(rf"{model}\.(\d+)\.conv_block\.1\.weight")
     return sorted(int(found[1]) for key in state if (found := pattern.fullmatch(key)))
 
 
 def input_options(channels: int) -> dict[str, object]:
-    """Up to three channels are a picture, a fourth its edges; more are classes and edges."""
+    """Return the input options: up to three channels are a picture, a fourth its edges; more are classes and edges."""
     if channels <= 3:
         return {"label_nc": 0, "image_channels": channels, "edges": False}
     return {"label_nc": 0, "image_channels": 3} if channels == 4 else {"label_nc": channels - 1}
 
 
 def global_options(state: State, last: int) -> dict[str, object] | None:
-    """Of a global net whose last convolution is layer `last`; None where it is not."""
+    """Return the options of a global net whose last convolution is layer `last`; None if it is not one."""
     conv = state.get(f"model.{last}.weight")
     if conv is None or conv.shape[0] > 3:
         return None
@@ -35,7 +35,7 @@ def global_options(state: State, last: int) -> dict[str, object] | None:
 
 
 def local_options(state: State) -> dict[str, object] | None:
-    """Of a net with enhancers; None where the last convolution is missing."""
+    """Return the options of a net with enhancers; None if the last convolution is missing."""
     enhancers = sum(f"model{n}_1.1.weight" in state for n in range(1, 4))
     blocks = len(block_indices(state, f"model{enhancers}_2"))
     conv = state.get(f"model{enhancers}_2.{blocks + 4}.weight")
@@ -46,7 +46,7 @@ def local_options(state: State) -> dict[str, object] | None:
 
 
 def recognise_encoder(state: State) -> EncoderShape | None:
-    """The encoder that has these keys, or None; older files, with a reflected border less, fit no public code."""
+    """Return the arguments of the encoder with these keys, or None; older files fit no public code."""
     first = state.get("model.1.weight")
     if first is None or first.shape[2:] != (7, 7) or any("conv_block" in key for key in state):
         return None
@@ -59,6 +59,6 @@ def recognise_encoder(state: State) -> EncoderShape | None:
 
 
 def encoder_options(encoder: EncoderShape | None) -> dict[str, object]:
-    """The options that make such an encoder."""
+    """Return the options that create such an encoder."""
     names = ("features", "encoder_width", "encoder_downsamplings")
     return {} if encoder is None else dict(zip(names, encoder[1:], strict=True))

@@ -1,1 +1,1 @@
-"""`retouch bench pipeline`: from a picture's bytes to its result's, without HTTP."""
+"""`retouch bench pipeline`: the pipeline measured in this process, without HTTP."""

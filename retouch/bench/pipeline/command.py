@@ -1,4 +1,4 @@
-"""`retouch bench pipeline`: where the time goes between a picture's bytes and its result's, without HTTP."""
+"""`retouch bench pipeline`: measures the pipeline variants from encoded picture to encoded result, without HTTP."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engines.errors import ModelNotFound
-from retouch.filling.plan import pair_images
+from retouch.filling.jobs import pair_images
 
 if TYPE_CHECKING:
-    from retouch.bench.pipeline.run import Job, Row
+    from retouch.bench.pipeline.run import VariantResult, Workload
     from service.core.settings import Settings
 
 
@@ -28,17 +28,17 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
     json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there")] = None,
     plot: Annotated[Path | None, typer.Option(help="write a picture there (.png, .svg, .pdf)")] = None,
 ) -> None:
-    """Measure the pipeline in this process, one variant after another, each with one thing more.
+    """Measure the pipeline in this process in several variants, each with one more optimisation.
 
-    From sequential with saving in line to batches that overlap on a GPU; variants that this host cannot run say why.
+    They range from sequential with saving to overlapping batches on a GPU; variants that cannot run here say why.
     """
-    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` does without
+    from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
     from retouch.bench.pipeline.report import print_rows, save_rows_plot  # noqa: PLC0415 -- loads matplotlib
-    from retouch.bench.report_files import refuse_unwritable, writing  # noqa: PLC0415 -- loads hdrh
+    from retouch.bench.report_files import check_writable, report_write_errors  # noqa: PLC0415 -- loads hdrh
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
-    refuse_unwritable(json_file, plot)
+    check_writable(json_file, plot)
     flags: dict[str, Any] = {
         "max_batch_size": max_batch_size,
         "models_dir": models_dir,
@@ -47,55 +47,59 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
         "log_level": "warning",
     }
     settings = load_settings({name: value for name, value in flags.items() if value is not None})
-    job = _job(settings, images, masks, model, count)
-    title, rows = _measure_all(settings, job, Console(stderr=True))
+    workload = _workload(settings, images, masks, model, count)
+    title, rows = _measure_all(settings, workload, Console(stderr=True))
     print_rows(rows, Console(), title)
     if json_file:
         document = json.dumps({"title": title, "rows": [row.as_json() for row in rows]}, indent=1)
-        with writing(json_file):
+        with report_write_errors(json_file):
             json_file.write_text(document + "\n")
     if plot:
-        with writing(plot):
+        with report_write_errors(plot):
             save_rows_plot(rows, plot, title)
 
 
-def _job(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Job:
-    """Raises PlanInvalid: there are no images, or a mask is missing."""
-    from retouch.bench.pipeline.run import Job  # noqa: PLC0415 -- loads the service
+def _workload(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Workload:
+    """Read the pictures of a workload; raises FilesInvalid if there are no images or a mask is missing."""
+    from retouch.bench.pipeline.run import Workload  # noqa: PLC0415 -- loads the service
 
-    pairs = [pair for _, pair in zip(range(count), _again(pair_images(images, masks)), strict=False)]
+    pairs = [pair for _, pair in zip(range(count), _repeat(pair_images(images, masks)), strict=False)]
     own_masks = [mask.read_bytes() for _, mask in pairs if mask is not None] or None
     default = settings.translate_model if masks is None else settings.inpaint_model
-    return Job(model or default, [image.read_bytes() for image, _ in pairs], own_masks)
+    return Workload(model or default, [image.read_bytes() for image, _ in pairs], own_masks)
 
 
-def _again(pairs: Any) -> Any:
+def _repeat(pairs: Any) -> Any:
     while True:
         yield from pairs
 
 
-def _measure_all(settings: Settings, job: Job, console: Any) -> tuple[str, list[Row]]:
+def _measure_all(settings: Settings, workload: Workload, console: Any) -> tuple[str, list[VariantResult]]:
     from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- loads pydantic
-    from retouch.bench.pipeline.run import Row, measure  # noqa: PLC0415 -- loads the service
+    from retouch.bench.pipeline.run import VariantResult, measure  # noqa: PLC0415 -- loads the service
     from retouch.bench.pipeline.variants import variants_for  # noqa: PLC0415 -- the same
     from service.batching.local_backend import engine_opener  # noqa: PLC0415 -- the same
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- the same
 
     configure_logs(settings)
-    name, _, version = job.model.partition("/")
+    name, _, version = workload.model.partition("/")
     found = list_versions(settings.models_dir)
     keys = sorted(key for key in found if key.name == name and (not version or str(key.version) == version))
     if not keys:
-        raise ModelNotFound(f"no model {job.model} in {settings.models_dir}; export one, or name another with --model")
+        raise ModelNotFound(
+            f"no model {workload.model} in {settings.models_dir}; export one, or name another with --model"
+        )
     directory = found[keys[-1]].directory
     engine = engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
     try:
         variants = variants_for(engine)
-        title = f"{len(job.images)} pictures through {keys[-1]} on {engine.name} {engine.precision} ({engine.device})"
+        title = (
+            f"{len(workload.images)} pictures through {keys[-1]} on {engine.name} {engine.precision} ({engine.device})"
+        )
     finally:
         engine.close()
     rows = []
     for variant, reason in variants:
         with console.status(variant.name):
-            rows.append(Row(variant.name, reason) if reason else measure(settings, job, variant))
+            rows.append(VariantResult(variant.name, reason) if reason else measure(settings, workload, variant))
     return title, rows

@@ -1,4 +1,4 @@
-"""The variants as a table and as a picture."""
+"""Reports of the pipeline variants: a table and a plot."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from engines.terminal.tables import print_table
-from retouch.bench.pipeline.run import Row
+from retouch.bench.pipeline.run import VariantResult
 
 
-def print_rows(rows: Sequence[Row], console: Console, title: str) -> None:
-    """A line a variant; what could not be measured says why."""
+def print_rows(rows: Sequence[VariantResult], console: Console, title: str) -> None:
+    """Print one row for each variant, and the reason for each variant that could not be measured."""
     table = Table(title=title, title_justify="left")
     for column in ("variant", "total ms", "on disk ms", "images/s", "× first", "p50 ms", "batch", "GPU busy"):
         table.add_column(column, justify="left" if column == "variant" else "right", no_wrap=column == "variant")
@@ -40,11 +40,11 @@ def print_rows(rows: Sequence[Row], console: Console, title: str) -> None:
             console.print(f"{row.name}: not available: {row.reason}", highlight=False, markup=False, soft_wrap=True)
 
 
-def save_rows_plot(rows: Sequence[Row], path: Path, title: str) -> None:
-    """Bars of the total time, with images/s written on them.
+def save_rows_plot(rows: Sequence[VariantResult], path: Path, title: str) -> None:
+    """Plot the total time of each variant as a bar, labelled with images/s.
 
     Raises:
-        OSError, ValueError: it cannot be written, or the suffix is of no known format.
+        OSError, ValueError: the file cannot be written, or its suffix is not a known format.
     """
     measured = [row for row in rows if not row.reason]
     figure = Figure(figsize=(9, 1.2 + 0.55 * len(measured)), layout="constrained")

@@ -30,20 +30,20 @@ from service.devices.gpu import GpuDevice, open_gpu_device
 from service.devices.gpu_layout import batch_shape_of
 from service.pipeline import Pipeline
 
-_PATIENCE_S = 600.0
-_AT_ONCE = 4
-"""Full batches that are inside at once, where as many as possible are."""
+_TIMEOUT_S = 600.0
+_BATCHES_IN_PIPELINE = 4
+"""The number of full batches of pictures in the pipeline at once, for variants without a limit of their own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is worked off: pictures (encoded), with their masks for inpainting, by one model."""
+class Workload:
+    """The input of a measurement: encoded pictures, with masks for inpainting, and the model."""
 
     model: str
     images: Sequence[bytes]
     masks: Sequence[bytes] | None
     warm_up: int = 8
-    """Pictures before the clock starts."""
+    """Pictures computed before the measurement starts."""
 
     def order(self, number: int, file_format: ImageFormat, *, save: bool) -> Order:
         """What is asked for the picture of that number."""
@@ -56,20 +56,20 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One variant measured, or why it was not."""
+class VariantResult:
+    """The measurement of one variant, or the reason why there is none."""
 
     name: str
     reason: str = ""
     pictures: int = 0
     total_ms: float = 0.0
-    """From the first request to the last reply."""
+    """Time from the first request to the last reply."""
     durable_ms: float = 0.0
-    """To the last file on the disk."""
+    """Time from the first request until the last file is on the disk."""
     p50_ms: float = 0.0
     batches: int = 0
     gpu_busy: float | None = None
-    """Share of the total in which the engine computed, by CUDA events; None without them."""
+    """Share of the total time in which the GPU computed, by CUDA events; None without them."""
     tile: tuple[int, int] = (0, 0)
 
     @property
@@ -77,21 +77,21 @@ class Row:
         return self.pictures / self.total_ms * 1e3 if self.total_ms else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the JSON object for `--json`."""
         return {**asdict(self), "images_per_s": round(self.images_per_s, 2)}
 
 
 @dataclass(slots=True)
-class Watch:
-    """What a device did; it is the device of one variant."""
+class DeviceRecorder:
+    """Opens the device of one variant and records its batches and GPU time."""
 
     variant: Variant
     batches: list[BatchShape] = field(default_factory=list)
     gpus: list[GpuDevice] = field(default_factory=list)
 
     def open(self, wake: Callable[[], None]) -> Device:
-        """What the variant computes on."""
-        return _Watched(any_device(wake, self._open_gpu), self.batches)
+        """Open the device that the variant computes on."""
+        return _RecordedDevice(any_device(wake, self._open_gpu), self.batches)
 
     @property
     def busy_s(self) -> float:
@@ -105,18 +105,18 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class _Watched(Device):
-    """Notes the shape of every batch."""
+class _RecordedDevice(Device):
+    """A device that records the shape of every batch."""
 
     device: Device
     batches: list[BatchShape]
 
     @property
-    def depth(self) -> int:  # type: ignore[override] # of what is open by now
+    def depth(self) -> int:  # type: ignore[override] # delegates
         return self.device.depth
 
     @property
-    def look_s(self) -> float:  # type: ignore[override] # as above
+    def look_s(self) -> float:  # type: ignore[override] # delegates
         return self.device.look_s
 
     def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
@@ -133,76 +133,82 @@ class _Watched(Device):
         self.device.close()
 
 
-def measure(settings: Settings, job: Job, variant: Variant, now: Callable[[], float] = time.perf_counter) -> Row:
-    """Open a service of its own for the variant, warm it up, and work the job off.
+def measure(
+    settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float] = time.perf_counter
+) -> VariantResult:
+    """Open a pipeline for the variant, warm it up, and process all pictures.
 
     Raises:
         RetouchError: the model cannot be served, or a picture failed.
     """
-    return asyncio.run(_measure(settings, job, variant, now))
+    return asyncio.run(_measure(settings, workload, variant, now))
 
 
-async def _measure(settings: Settings, job: Job, variant: Variant, now: Callable[[], float]) -> Row:
-    watch = Watch(variant)
-    async with _opened(settings, job, watch) as pipeline:
-        together = variant.together or _AT_ONCE * settings.max_batch_size
-        worker = _Worker(pipeline, job, variant, now)
-        for warm_up in range(3 if variant.together == 0 else 1):  # as many as make batches of every size
-            await worker.work(range(warm_up, warm_up + max(job.warm_up, min(together, len(job.images)))), together)
-        await asyncio.to_thread(pipeline.store.flush, _PATIENCE_S)
-        watch.batches.clear()
-        busy_before, started = watch.busy_s, now()
-        latencies = await worker.work(range(len(job.images)), together)
+async def _measure(settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float]) -> VariantResult:
+    recorder = DeviceRecorder(variant)
+    async with _open_variant(settings, workload, recorder) as pipeline:
+        concurrency = variant.concurrency or _BATCHES_IN_PIPELINE * settings.max_batch_size
+        worker = _Client(pipeline, workload, variant, now)
+        # without a limit, three rounds produce batches of every size
+        for warm_up in range(3 if variant.concurrency == 0 else 1):
+            await worker.process(
+                range(warm_up, warm_up + max(workload.warm_up, min(concurrency, len(workload.images)))), concurrency
+            )
+        await asyncio.to_thread(pipeline.store.flush, _TIMEOUT_S)
+        recorder.batches.clear()
+        busy_before, started = recorder.busy_s, now()
+        latencies = await worker.process(range(len(workload.images)), concurrency)
         replied = now()
-        await asyncio.to_thread(pipeline.store.flush, _PATIENCE_S)
-        durable, busy_s = now(), watch.busy_s - busy_before
-    return Row(
+        await asyncio.to_thread(pipeline.store.flush, _TIMEOUT_S)
+        durable, busy_s = now(), recorder.busy_s - busy_before
+    return VariantResult(
         variant.name,
-        pictures=len(job.images),
+        pictures=len(workload.images),
         total_ms=(replied - started) * 1e3,
         durable_ms=(durable - started) * 1e3,
         p50_ms=sorted(latencies)[len(latencies) // 2] * 1e3,
-        batches=len(watch.batches),
-        gpu_busy=busy_s / (replied - started) if watch.gpus else None,
-        tile=(watch.batches[0].height, watch.batches[0].width),
+        batches=len(recorder.batches),
+        gpu_busy=busy_s / (replied - started) if recorder.gpus else None,
+        tile=(recorder.batches[0].height, recorder.batches[0].width),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
+class _Client:
     pipeline: Pipeline
-    job: Job
+    workload: Workload
     variant: Variant
     now: Callable[[], float]
 
-    async def work(self, numbers: Sequence[int], together: int) -> list[float]:
-        """Seconds that each picture took, by its own clock, with at most `together` inside."""
-        room = asyncio.Semaphore(together)
+    async def process(self, numbers: Sequence[int], concurrency: int) -> list[float]:
+        """Process the pictures with these numbers, at most `concurrency` at once; returns the seconds of each."""
+        room = asyncio.Semaphore(concurrency)
 
         async def one(number: int) -> float:
             async with room:
                 started = self.now()
-                await self._ask(number % len(self.job.images))
+                await self._request_one(number % len(self.workload.images))
                 if self.variant.saving == "in line":
-                    await asyncio.to_thread(self.pipeline.store.flush, _PATIENCE_S)
+                    await asyncio.to_thread(self.pipeline.store.flush, _TIMEOUT_S)
                 return self.now() - started
 
         return list(await asyncio.gather(*map(one, numbers)))
 
-    async def _ask(self, number: int) -> Reply:
+    async def _request_one(self, number: int) -> Reply:
         arrived = self.pipeline.clock()
-        call = Call(f"bench-{number}", arrived, arrived + _PATIENCE_S)
+        call = Call(f"bench-{number}", arrived, arrived + _TIMEOUT_S)
         save = self.variant.saving != "none"
-        return await self.pipeline.run(self.job.order(number, "jpeg", save=save), call)
+        return await self.pipeline.run(self.workload.order(number, "jpeg", save=save), call)
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, job: Job, watch: Watch) -> AsyncIterator[Pipeline]:
-    """The pipeline with the job's model alone, results in a folder that is removed."""
-    variant = watch.variant
+async def _open_variant(settings: Settings, workload: Workload, recorder: DeviceRecorder) -> AsyncIterator[Pipeline]:
+    """Open a pipeline with the workload's model alone, and a temporary folder for results."""
+    variant = recorder.variant
     with TemporaryDirectory(prefix="retouch-bench-") as folder:
-        own = _own_settings(settings, job, variant, Path(folder))
-        open_engine = engine_opener(settings)  # with its own batch size: each variant runs the same engine
+        own = _own_settings(settings, workload, variant, Path(folder))
+        # keeps the configured batch size, so that each variant runs the same engine
+        open_engine = engine_opener(settings)
 
         def open_model(directory: Path, manifest: Manifest) -> Engine:
             engine = open_engine(directory, manifest)
@@ -211,23 +217,23 @@ async def _opened(settings: Settings, job: Job, watch: Watch) -> AsyncIterator[P
             return engine
 
         async with open_pipeline(
-            own, partial(open_engine_room, open_model=open_model, open_device=watch.open)
+            own, partial(open_engine_room, open_model=open_model, open_device=recorder.open)
         ) as pipeline:
             refused = [status.reason for status in pipeline.models.statuses() if status.reason]
             if refused:
-                raise RetouchError(f"{job.model} cannot be served: {refused[0]}")
+                raise RetouchError(f"{workload.model} cannot be served: {refused[0]}")
             yield pipeline
 
 
-def _own_settings(settings: Settings, job: Job, variant: Variant, folder: Path) -> Settings:
-    name = job.model.partition("/")[0]
+def _own_settings(settings: Settings, workload: Workload, variant: Variant, folder: Path) -> Settings:
+    name = workload.model.partition("/")[0]
     alone = folder / "models"
     alone.mkdir()
     (alone / name).symlink_to((settings.models_dir / name).absolute())
     changed = {
         "models_dir": alone,
         "results_dir": folder / "results",
-        "spool_max_items": 4 * len(job.images) + 64,
+        "spool_max_items": 4 * len(workload.images) + 64,
         "max_batch_size": settings.max_batch_size if variant.batched else 1,
     }
     return settings.model_copy(update=changed)

@@ -1,4 +1,4 @@
-"""The study's experiment: one way after another to get pictures through the pipeline, each with one thing more."""
+"""The variants of the pipeline that are compared, each with one more optimisation than the one before."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Saving = Literal["in line", "behind", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a folder of pictures is worked off.
+    """A configuration of the pipeline.
 
-    saving: `in line` waits for the disk after each picture, `behind` saves after the reply.
-    together: pictures that are inside at once; 0 is as many as keep the largest batches full.
-    batched: in batches as large as the settings allow, and not one by one.
-    overlap: batches on the GPU at once; 0 computes from host arrays while the worker waits.
-    graphs: each batch is launched as one CUDA graph, where the engine has them.
+    saving: `in line` waits for the disk after each picture, `behind` saves after the reply, `none` does not save.
+    together: pictures in the pipeline at once; 0 means enough to keep the largest batches full.
+    batched: whether batches may be as large as the settings allow, instead of one picture each.
+    overlap: batches on the GPU at once; 0 computes from host arrays, and the device worker waits.
+    graphs: whether each batch is launched as one CUDA graph, if the engine supports it.
     """
 
     name: str
     saving: Saving = "behind"
-    together: int = 1
+    concurrency: int = 1
     batched: bool = False
     overlap: int = 0
     graphs: bool = False
@@ -37,17 +37,17 @@ VARIANTS = (
     Variant("sequential, saving in line", saving="in line"),
     Variant("saving off the path"),
     Variant("CV-CUDA preprocessing", overlap=1),
-    Variant("overlapped streams", overlap=DEPTH, together=0),
-    Variant("batched", overlap=DEPTH, together=0, batched=True),
-    Variant("CUDA graphs", overlap=DEPTH, together=0, batched=True, graphs=True),
+    Variant("overlapped streams", overlap=DEPTH, concurrency=0),
+    Variant("batched", overlap=DEPTH, concurrency=0, batched=True),
+    Variant("CUDA graphs", overlap=DEPTH, concurrency=0, batched=True, graphs=True),
 )
-"""Each keeps what the one before has; the first is what the study began with."""
+"""The variants in order; each adds to the one before, and the first is the baseline."""
 
 
 def variants_for(engine: Engine) -> list[tuple[Variant, str]]:
-    """What can be measured with an engine, and of the rest why not (empty where it can).
+    """Pair each variant with the reason why it cannot be measured with this engine; empty if it can.
 
-    Without streams the batched row computes from host arrays; the last row is there once more without saving.
+    Without CUDA streams the batched variant computes from host arrays. The last variant is repeated without saving.
     """
     overlap = why_no_overlap(engine)
     graphs = overlap or ("" if hasattr(engine, "use_graphs") else f"{engine.name} has no graphs to leave out")
@@ -60,12 +60,12 @@ def variants_for(engine: Engine) -> list[tuple[Variant, str]]:
         else:
             rows.append((variant, overlap if variant.overlap else ""))
     last = next(variant for variant, reason in reversed(rows) if not reason)
-    silent = Variant("the same without saving", "none", last.together, last.batched, last.overlap, last.graphs)
-    return [*rows, (silent, "")]
+    unsaved = Variant("the same without saving", "none", last.concurrency, last.batched, last.overlap, last.graphs)
+    return [*rows, (unsaved, "")]
 
 
 def why_no_overlap(engine: Engine) -> str:
-    """Why the batches of an engine do not overlap on a GPU; empty where they do."""
+    """Return the reason why an engine's batches do not overlap on a GPU; empty if they do."""
     if not engine.device.startswith("cuda"):
         return f"{engine.name} runs on the {engine.device.upper()}"
     if not isinstance(engine, StreamEngine):
@@ -78,4 +78,4 @@ def why_no_overlap(engine: Engine) -> str:
 
 
 def _without_streams(variant: Variant) -> Variant:
-    return Variant(variant.name, variant.saving, variant.together, variant.batched)
+    return Variant(variant.name, variant.saving, variant.concurrency, variant.batched)

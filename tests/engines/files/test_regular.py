@@ -11,7 +11,7 @@ import pytest
 
 from engines.errors import ManifestInvalid, ModelCorrupt
 from engines.files.regular import irregular_entries, open_regular, read_regular
-from engines.load import EngineOptions, choose, verify_onnx
+from engines.load import EngineOptions, choose_engine, verify_onnx
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, read_manifest
 from engines.plan_cache import PlanCache
 
@@ -106,7 +106,7 @@ def test_a_model_with_anything_odd_beside_its_files_is_refused_before_a_runtime_
     directory = publish()
     fifo(directory / name)
     with pytest.raises(ModelCorrupt, match=f"{name}: no regular file"):
-        choose(directory, make_manifest(), EngineOptions(cache_dir=tmp_path / "cache"))
+        choose_engine(directory, make_manifest(), EngineOptions(cache_dir=tmp_path / "cache"))
 
 
 def test_a_plan_that_is_no_regular_file_is_as_good_as_none(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from engines.errors import (
     EngineUnavailable,
 )
 from engines.repository.listing import Key
-from engines.repository.repository import Change, ModelRepository
+from engines.repository.repository import ModelRepository
+from engines.repository.versions import Change
 from tests.engines.repository.workshop import LATER_S, Workshop, leased, states
 from tests.fakes.clock import Clock
 

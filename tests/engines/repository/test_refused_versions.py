@@ -16,7 +16,8 @@ from engines.errors import (
 )
 from engines.manifest import MANIFEST_FILE
 from engines.repository.listing import Key
-from engines.repository.repository import Change, ModelRepository
+from engines.repository.repository import ModelRepository
+from engines.repository.versions import Change
 from tests.engines.repository.workshop import leased, states
 
 

@@ -11,7 +11,8 @@ from engines.errors import (
     ModelNotFound,
 )
 from engines.repository.listing import Key
-from engines.repository.repository import Change, ModelRepository
+from engines.repository.repository import ModelRepository
+from engines.repository.versions import Change
 from tests.engines.repository.workshop import leased, states
 
 

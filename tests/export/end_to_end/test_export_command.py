@@ -17,7 +17,7 @@ from export.errors import OptionInvalid
 from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from retouch.commands.export import SAMPLE_PICTURES, export, name_after, parse_options
+from retouch.commands.export import SAMPLE_PICTURES, export, model_name_from_file, parse_options
 from training.errors import DataMissing
 from training.losses.lpips_distance import Lpips
 
@@ -29,7 +29,7 @@ def run(tmp_path, make_net):
 
 @pytest.fixture
 def run_smallest(tmp_path, make_net):
-    """The same of the family whose programs are written fastest."""
+    """Run the command on the family whose programs are written fastest."""
     return runner(tmp_path, make_net(DCGAN(), DCGANOptions(ngf=2, nz=4)))
 
 
@@ -113,13 +113,13 @@ def test_a_model_without_a_name_is_called_after_its_file(tmp_path, make_net):
     ],
 )
 def test_a_name_made_of_a_files_is_valid(file, name):
-    assert name_after(Path("somewhere") / file) == name
+    assert model_name_from_file(Path("somewhere") / file) == name
     assert TypeAdapter(ModelName).validate_python(name) == name
 
 
 def test_a_file_of_whose_name_none_can_be_made_needs_one(tmp_path):
     with pytest.raises(typer.BadParameter, match="give one with --name"):
-        name_after(tmp_path / "図.pth")
+        model_name_from_file(tmp_path / "図.pth")
 
 
 def test_unknown_options_end_with_the_known_ones(run):

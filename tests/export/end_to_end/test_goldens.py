@@ -1,4 +1,4 @@
-"""The reference checkpoints through the whole export, with nothing stated but the file."""
+"""The reference checkpoints go through the whole export with no option but the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that a fresh clone serves: whole, small enough for git, and finite on every mask."""
+"""The models in the repository are complete, small enough for git, and finite on every mask."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from engines.manifest import read_manifest
 from export.checkpoint import sha256_of
 from export.generators import FAMILIES
 from export.onnx_graph import check_graph
-from export.parity import FP16, FP32, faults, onnx_backend
-from export.samples import find_pictures, make_samples
+from export.parity import FP16, FP32, missed_bars, onnx_backend
+from export.parity_inputs import find_pictures, parity_inputs
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +61,11 @@ def test_graph_keeps_the_tensor_contract_in_opset_17_with_half_weights(directory
 def test_reported_parity_meets_the_bars(manifest, described):
     family, options, _ = described
     assert {case.backend for case in manifest.parity.cases} == {FP16, FP32}
-    assert faults(manifest.parity.cases, family.bars(options)) == []
+    assert missed_bars(manifest.parity.cases, family.bars(options)) == []
 
 
 def test_outputs_are_finite_on_every_sample(directory, described, pictures_dir):
     run = onnx_backend(directory / "model.onnx")
-    for sample in make_samples(described[2], find_pictures(pictures_dir)[:1], np.random.default_rng(1)):
+    for sample in parity_inputs(described[2], find_pictures(pictures_dir)[:1], np.random.default_rng(1)):
         if sample.name != "batch of 3":
             assert np.isfinite(run(sample.feed)).all(), sample.name

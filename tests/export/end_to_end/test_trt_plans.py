@@ -1,4 +1,4 @@
-"""Real TensorRT plans: each family's own test builds its plans; what cannot be built is named here."""
+"""Every family's test builds a real TensorRT plan; graphs that cannot be built are listed here."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import torch
 
 from export.checkpoint import load_strictly, read_checkpoint
 from export.generators.pconv.unet import LoweredUNet, PConv, PConvOptions, PConvUNet
-from export.lowering import halved
+from export.lowering import to_half
+from export.parity_inputs import MASK_KINDS, draw_mask
 from export.partial_conv import PartialConv2d
 from export.recognition import recognise
-from export.samples import MASK_KINDS, draw_mask
 
 FAMILY = PConv()
 TINY = PConvOptions(levels=3, width=4)
@@ -86,7 +86,7 @@ def test_mask_convolutions_left_out_of_the_file_are_ones(make_net):
 def test_half_nets_stay_finite_where_the_naive_ratio_does_not(kind, make_net):
     image = torch.rand(1, 3, 32, 32)
     mask = torch.from_numpy(draw_mask(kind, (32, 32), np.random.default_rng(1)))[None, None]
-    output = halved(FAMILY.lower(make_net(FAMILY, TINY), TINY))(image, mask)
+    output = to_half(FAMILY.lower(make_net(FAMILY, TINY), TINY))(image, mask)
     assert output.dtype == torch.float32
     assert output.isfinite().all()
 
@@ -100,12 +100,13 @@ def test_the_naive_ratio_in_half_is_what_breaks_on_a_hole(epsilon):
 
 def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
     options = PConvOptions(levels=4, width=64)
-    block = halved(FAMILY.lower(make_net(FAMILY, options), options)).blocks["dec_4"]
+    block = to_half(FAMILY.lower(make_net(FAMILY, options), options)).blocks["dec_4"]
     assert (block.ratio.window, block.ratio.counts.dtype) == (9 * (512 + 256), torch.float32)
     up, skip = torch.ones(1, 512, 8, 8).half(), torch.ones(1, 256, 8, 8).half()
     masks = [torch.ones(1, 1, 8, 8), torch.ones(1, 1, 8, 8)]
     block.conv.conv.weight.fill_(1 / block.ratio.window)
-    masks[1][..., 3, 3] = 0  # 6,656 of 6,912: FP16 has no such integer steps, the mean over the valid is 1 all the same
+    # 6,656 of 6,912 valid: FP16 has no such integers, but the mean over the valid pixels is still 1
+    masks[1][..., 3, 3] = 0
     block.shift.zero_()
     features, valid = block([up, skip * masks[1].half()], masks)
     assert valid.dtype == torch.float32
@@ -113,7 +114,7 @@ def test_windows_are_counted_in_full_precision_in_a_half_net(make_net):
 
 
 def test_soft_masks_however_small_do_not_overflow_half(make_net):
-    half = halved(FAMILY.lower(make_net(FAMILY, TINY), TINY))
+    half = to_half(FAMILY.lower(make_net(FAMILY, TINY), TINY))
     for valid in (1e-7, 1e-4, 0.3):
         assert half(torch.rand(1, 3, 16, 16), torch.full((1, 1, 16, 16), 1 - valid)).isfinite().all()
 

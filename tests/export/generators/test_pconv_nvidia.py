@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from export.generators.pconv.nvidia import PConvNvidia, PConvNvidiaOptions
-from export.lowering import halved
-from export.samples import MASK_KINDS, draw_mask
+from export.lowering import to_half
+from export.parity_inputs import MASK_KINDS, draw_mask
 
 FAMILY = PConvNvidia()
 TINY = PConvNvidiaOptions(levels=3, width=4)
@@ -15,7 +15,8 @@ TINY = PConvNvidiaOptions(levels=3, width=4)
 @pytest.mark.parametrize("options", [TINY, PConvNvidiaOptions(width=2)], ids=str)
 def test_graphs_agree_with_torch_on_every_mask_batch_and_size(options, make_net, check_parity):
     net = make_net(FAMILY, options)
-    net.dec_1.conv.weight.mul_(0.02)  # as trained nets, whose pictures lie near [0, 1]; the ratio is applied twice here
+    # like trained nets, whose pictures lie near [0, 1]; the ratio is applied twice here
+    net.dec_1.conv.weight.mul_(0.02)
     check_parity(FAMILY, options, net)
 
 
@@ -52,7 +53,7 @@ def test_a_valid_picture_is_an_ordinary_convolution_and_the_bias_meets_the_ratio
 @pytest.mark.parametrize("kind", MASK_KINDS)
 def test_half_nets_stay_finite_on_every_mask(kind, make_net):
     mask = torch.from_numpy(draw_mask(kind, (64, 64), np.random.default_rng(1)))[None, None]
-    output = halved(FAMILY.lower(make_net(FAMILY, TINY), TINY))(torch.rand(1, 3, 64, 64), mask)
+    output = to_half(FAMILY.lower(make_net(FAMILY, TINY), TINY))(torch.rand(1, 3, 64, 64), mask)
     assert output.dtype == torch.float32
     assert output.isfinite().all()
 
@@ -61,7 +62,7 @@ def test_the_layer_in_half_is_nan_on_a_hole_where_the_lowered_one_is_not(make_ne
     net = make_net(FAMILY, TINY)
     image, hole = torch.rand(1, 3, 16, 16), torch.zeros(1, 3, 16, 16)
     assert net.half()(image.half(), hole.half()).isnan().any()
-    assert halved(FAMILY.lower(net.float(), TINY))(image, torch.ones(1, 1, 16, 16)).isfinite().all()
+    assert to_half(FAMILY.lower(net.float(), TINY))(image, torch.ones(1, 1, 16, 16)).isfinite().all()
 
 
 def test_tensorrt_plan_is_built(check_plan):

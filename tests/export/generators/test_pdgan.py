@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from export.checkpoint import Part, load_strictly, read_checkpoint
+from export.checkpoint import StateDict, load_strictly, read_checkpoint
 from export.generators.pdgan.diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
 from export.generators.pdgan.generator import PDGAN, PDGANOptions
 from export.generators.pdgan.prior import LoweredPartial, PriorNet
-from export.lowering import halved
+from export.lowering import to_half
+from export.parity_inputs import MASK_KINDS, draw_mask
 from export.partial_conv import PartialConv2d
 from export.recognition import recognise
-from export.samples import MASK_KINDS, draw_mask
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +24,11 @@ FEW = ("sparse mask", "batch of 3")
 @pytest.fixture
 def make_pdgan(make_net):
     def make(options):
-        net = make_net(FAMILY, options, seed=2)  # drawn so that FP32 is within the bars of FP64 on any processor
+        net = make_net(FAMILY, options, seed=2)  # a seed for which FP32 is within the bars of FP64 on any processor
         for module in net.modules():
             if isinstance(module, SpectralConv2d):
                 u, v, matrix = module.weight_u, module.weight_v, module.weight_orig.flatten(1)
-                for _ in range(3):  # as the public hook: towards the largest singular value
+                for _ in range(3):  # as the public hook: converges to the largest singular value
                     v.copy_(torch.nn.functional.normalize(matrix.t() @ u, dim=0))
                     u.copy_(torch.nn.functional.normalize(matrix @ v, dim=0))
         return net
@@ -37,7 +37,7 @@ def make_pdgan(make_net):
 
 
 def _nets(net):
-    """The public files' state dicts."""
+    """Return the state dicts of the public files."""
     states = {"EN": net.prior.EN.state_dict(), "DE": net.prior.DE.state_dict()}
     return states if net.PDGAN is None else {**states, "PDGAN": net.PDGAN.state_dict()}
 
@@ -76,7 +76,7 @@ def test_golden_comes_out_of_torch_and_both_graphs_for_both_latents_at_once(load
 
 def test_goldens_prior_is_the_picture_of_stage_one_alone(load_golden, shared_file):
     _, net, golden = load_golden("pdgan_ones_tiny")
-    found, alone = _reload([Part("net", state) for name, state in _nets(net).items() if name != "PDGAN"])
+    found, alone = _reload([StateDict("net", state) for name, state in _nets(net).items() if name != "PDGAN"])
     assert found.options == PDGANOptions(prior_width=8, diverse=False)
     picture = FAMILY.wrap(alone, found.options)(
         torch.from_numpy(golden["image"]) / 2 + 0.5, torch.from_numpy(golden["hole_mask"])
@@ -150,7 +150,7 @@ def test_every_random_configuration_is_recognised():
         options = PDGANOptions(prior_width=int(rng.integers(1, 65)), **sizes)
         with torch.device("meta"):
             states = _nets(FAMILY.build(options))
-        found = recognise([Part(name, dict(state)) for name, state in states.items()], None, {})
+        found = recognise([StateDict(name, dict(state)) for name, state in states.items()], None, {})
         assert (found.family.name, found.options) == ("pdgan", options)
 
 
@@ -158,7 +158,7 @@ def test_every_random_configuration_is_recognised():
 def test_half_nets_stay_finite_on_every_mask(kind, make_pdgan):
     mask = torch.from_numpy(draw_mask(kind, (256, 256), np.random.default_rng(1)))[None, None]
     image, _, latent = _inputs()
-    assert halved(FAMILY.lower(make_pdgan(TINY), TINY))(image, mask, latent).isfinite().all()
+    assert to_half(FAMILY.lower(make_pdgan(TINY), TINY))(image, mask, latent).isfinite().all()
 
 
 @pytest.mark.parametrize("kernel", [3, 5])
@@ -192,7 +192,7 @@ def test_a_quotient_beyond_half_survives_until_the_norm():
     conv = PartialConv2d((1, 1), 4, (2, 1), bias=False)
     conv.mask_conv.weight.data.fill_(1e-8)
     conv.input_conv.weight.data.fill_(1)
-    y, _ = halved(LoweredPartial(conv, single=False, normed=True))(
+    y, _ = to_half(LoweredPartial(conv, single=False, normed=True))(
         torch.ones(1, 1, 8, 8).half(), torch.ones(1, 1, 8, 8)
     )
     assert y.dtype == torch.float32

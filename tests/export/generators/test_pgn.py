@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from export.generators.pgn import FILL, PGN, HoleInTheCentre, LoweredCell, PGNOptions
-from export.lowering import halved
+from export.generators.pgn import FILL, PGN, CentreHoleContract, LoweredCell, PGNOptions
+from export.lowering import to_half
 
 FAMILY = PGN()
 
@@ -55,11 +55,11 @@ def test_lowered_cell_is_the_lstm_cell():
         state, found = cell(x, state), lowered(x, found)
         assert torch.allclose(found[0], state[0], atol=1e-6)
         assert torch.allclose(found[1], state[1], atol=1e-6)
-    assert halved(nn.Sequential(lowered))[0](x.half(), None)[1].dtype == torch.float32
+    assert to_half(nn.Sequential(lowered))[0](x.half(), None)[1].dtype == torch.float32
 
 
 def test_whatever_is_to_be_filled_is_hidden_from_the_net():
-    seen = HoleInTheCentre(nn.Identity())
+    seen = CentreHoleContract(nn.Identity())
     mask = torch.zeros(1, 1, 128, 128)
     mask[..., 0, 0] = 1
     painted = seen(torch.ones(1, 3, 128, 128), mask)

@@ -8,7 +8,7 @@ from torch import nn
 from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from export.lowering import halved
+from export.lowering import to_half
 from export.recognition import recognise
 
 FAMILY = Pix2Pix()
@@ -126,7 +126,7 @@ def test_instance_norm_keeps_its_statistics_in_full_precision_where_half_overflo
     image = torch.rand(1, 3, 32, 32)
     raw = net.model[1](net.model[0](image * 2 - 1)).half()
     assert not raw.square().isfinite().all()
-    half, single = (make(FAMILY.lower(net, options))(image) for make in (halved, lambda lowered: lowered))
+    half, single = (make(FAMILY.lower(net, options))(image) for make in (to_half, lambda lowered: lowered))
     assert half.isfinite().all()
     assert (half - single).abs().max() < 0.02
 

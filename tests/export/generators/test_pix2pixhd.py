@@ -9,7 +9,7 @@ from export.checkpoint import load_strictly, read_checkpoint
 from export.errors import LayoutMismatch
 from export.generators.pix2pixhd.encoder import EncoderShape, FeatureEncoder, instance_means
 from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions, edge_map
-from export.lowering import halved
+from export.lowering import to_half
 from export.onnx_graph import write_graph
 from export.recognition import recognise
 
@@ -95,7 +95,7 @@ def test_instance_ids_that_half_precision_merges_still_have_an_edge(make_net):
     instance[..., 4:] = 34_002
     assert torch.tensor(34_001.0).half() == torch.tensor(34_002.0).half()
     assert edge_map(instance)[0, 0, 0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
-    half = halved(FAMILY.lower(make_net(FAMILY, options), options))
+    half = to_half(FAMILY.lower(make_net(FAMILY, options), options))
     label = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
     assert not torch.equal(half(label, instance), half(label, torch.zeros_like(instance)))
 
@@ -103,7 +103,7 @@ def test_instance_ids_that_half_precision_merges_still_have_an_edge(make_net):
 def test_labels_and_ids_enter_the_graph_as_integers(make_net, tmp_path):
     options = CONFIGURATIONS[0]
     write_graph(
-        halved(FAMILY.lower(make_net(FAMILY, options), options)), FAMILY.interface(options), tmp_path / "g.onnx"
+        to_half(FAMILY.lower(make_net(FAMILY, options), options)), FAMILY.interface(options), tmp_path / "g.onnx"
     )
     kinds = {value.name: value.type.tensor_type.elem_type for value in onnx.load(tmp_path / "g.onnx").graph.input}
     assert kinds == {"label": onnx.TensorProto.UINT8, "instance": onnx.TensorProto.INT32}

@@ -10,7 +10,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
-from retouch.bench.load import Answer, Observation
+from retouch.bench.load import Observation, ServerReply
 from retouch.bench.progress import show_progress
 
 
@@ -144,11 +144,11 @@ def test_progress_is_shown_on_a_terminal_and_only_there() -> None:
     def shown(*, terminal: bool) -> str:
         console = Console(file=StringIO(), force_terminal=terminal, width=100)
         with show_progress(console) as bar:
-            bar.observed(Observation(0, 0, 0.1, Answer(200)))
-            bar.run_begins("warm-up", 2.0)
-            bar.run_begins("20 req/s", 10.0)
-            bar.observed(Observation(0, 0, 1.0, Answer(200)))
-            bar.observed(Observation(0, 0, 2.0, Answer(503)))
+            bar.on_reply(Observation(0, 0, 0.1, ServerReply(200)))
+            bar.on_run_begin("warm-up", 2.0)
+            bar.on_run_begin("20 req/s", 10.0)
+            bar.on_reply(Observation(0, 0, 1.0, ServerReply(200)))
+            bar.on_reply(Observation(0, 0, 2.0, ServerReply(503)))
         assert isinstance(console.file, StringIO)
         return console.file.getvalue()
 

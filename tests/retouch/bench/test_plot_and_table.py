@@ -6,15 +6,15 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 
-from retouch.bench.load import Answer, Observation
+from retouch.bench.load import Observation, ServerReply
 from retouch.bench.plot import save_plot
 from retouch.bench.report import Mode, RunReport, summarise
 from retouch.bench.table import print_reports
 
 
 def report(mode: Mode, level: float, latency_s: float, *, lag_s: float = 0.0, fails: bool = False) -> RunReport:
-    answer = Answer(503, "overloaded") if fails else Answer(200, server_timing="infer;dur=8", batch_size="2")
-    return summarise(mode, level, [Observation(0.0, lag_s, latency_s, answer)])
+    reply = ServerReply(503, "overloaded") if fails else ServerReply(200, server_timing="infer;dur=8", batch_size="2")
+    return summarise(mode, level, [Observation(0.0, lag_s, latency_s, reply)])
 
 
 def printed(*reports: RunReport) -> str:
@@ -61,8 +61,8 @@ def test_the_plot_has_a_row_for_each_kind_of_loop(tmp_path: Path) -> None:
 
 
 def test_what_was_answered_is_drawn_against_what_was_sent(tmp_path: Path) -> None:
-    answer = Answer(200)
-    run = summarise("open", 10, [Observation(at, at, at + 0.02, answer) for at in (0.1, 0.2, 0.23)])
+    reply = ServerReply(200)
+    run = summarise("open", 10, [Observation(at, at, at + 0.02, reply) for at in (0.1, 0.2, 0.23)])
     assert run.ok_per_s == run.sent_per_s > run.level
     assert summarise("open", 10, []).sent_per_s == 0
     save_plot([run], tmp_path / "sent.svg", "sent")
@@ -70,11 +70,11 @@ def test_what_was_answered_is_drawn_against_what_was_sent(tmp_path: Path) -> Non
 
 
 def test_names_from_the_server_are_shown_as_they_are() -> None:
-    seen = [
-        Observation(0, 0, 0.1, Answer(200, server_timing="pre[b];dur=8")),
-        Observation(0, 0, 0.1, Answer(503, "[i]")),
+    observation = [
+        Observation(0, 0, 0.1, ServerReply(200, server_timing="pre[b];dur=8")),
+        Observation(0, 0, 0.1, ServerReply(503, "[i]")),
     ]
-    text = printed(summarise("open", 5, seen))
+    text = printed(summarise("open", 5, observation))
     assert "pre[b]" in text
     assert "503 [i]: 1" in text
 

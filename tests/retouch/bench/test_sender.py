@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from retouch.bench.load import Answer, Payload
+from retouch.bench.load import Payload, ServerReply
 from retouch.bench.sender import encode, open_sender
 from retouch.client.http_client import ServerUnreachable
 
@@ -13,9 +13,9 @@ from retouch.client.http_client import ServerUnreachable
 async def test_a_picture_comes_back_with_the_servers_own_account(contract) -> None:
     payload = encode("/v1/inpaint", {"image": b"photo", "mask": b"hole"}, {"seed": "1"})
     async with open_sender(f"{contract.url}/") as sender:
-        answer = await sender.send(payload)
+        reply = await sender.send(payload)
         again = await sender.send(payload)
-    assert answer == again == Answer(200, "", "", "decode;dur=1.5, infer;dur=20", "2", "photos/1", "fake")
+    assert reply == again == ServerReply(200, "", "", "decode;dur=1.5, infer;dur=20", "2", "photos/1", "fake")
     assert contract.asked == [{"task": "inpaint", "image": b"photo", "mask": b"hole", "seed": "1"}] * 2
 
 
@@ -23,20 +23,22 @@ async def test_a_problem_is_an_answer_with_its_code(contract) -> None:
     contract.busy = 1
     payload = encode("/v1/translate", {"image": b"photo"}, {})
     async with open_sender(contract.url) as sender:
-        assert await sender.send(payload) == Answer(503, "overloaded", "the house is full")
+        assert await sender.send(payload) == ServerReply(503, "overloaded", "the house is full")
 
 
 async def test_an_error_that_is_no_problem_is_an_answer_with_its_text(contract) -> None:
     async with open_sender(contract.url) as sender:
-        assert await sender.send(encode("/v1/translate", {"image": b"plain"}, {})) == Answer(502, "", "out of order")
+        assert await sender.send(encode("/v1/translate", {"image": b"plain"}, {})) == ServerReply(
+            502, "", "out of order"
+        )
 
 
 async def test_no_server_is_an_answer_without_status() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers here
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         async with open_sender(f"http://127.0.0.1:{taken.getsockname()[1]}") as sender:
-            answer = await sender.send(Payload("/v1/inpaint", "text/plain", b""))
-    assert (answer.status, answer.code) == (0, "ClientConnectorError")
+            reply = await sender.send(Payload("/v1/inpaint", "text/plain", b""))
+    assert (reply.status, reply.code) == (0, "ClientConnectorError")
 
 
 async def test_there_is_no_limit_on_connections(contract) -> None:
@@ -44,7 +46,7 @@ async def test_there_is_no_limit_on_connections(contract) -> None:
     async with open_sender(contract.url) as sender:
         payload = encode("/v1/translate", {"image": b"x"}, {})
         answers = await asyncio.gather(*(sender.send(payload) for _ in range(200)))
-    assert {answer.status for answer in answers} == {200}
+    assert {reply.status for reply in answers} == {200}
     assert contract.most_inside == 200
 
 

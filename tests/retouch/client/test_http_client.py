@@ -4,13 +4,13 @@ import socket
 
 import pytest
 
-from retouch.client.http_client import Filled, RequestRefused, RetryPolicy, ServerUnreachable, open_http_filler
+from retouch.client.http_client import FillResult, RequestRefused, RetryPolicy, ServerUnreachable, open_http_filler
 
 PARTS = {"image": b"image", "mask": b"mask"}
 
 
 class Pauses:
-    """A sleep that remembers instead."""
+    """A sleep that records its durations instead of sleeping."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -25,8 +25,8 @@ def opened(url: str, **options: float):  # type: ignore[no-untyped-def] # an asy
 
 async def test_files_and_options_reach_the_server_and_the_picture_comes_back(contract) -> None:
     async with opened(contract.url) as filler:
-        filled = await filler.fill("inpaint", PARTS, {"seed": "7", "format": "png"})
-    assert filled == Filled((b"filled image",), "photos/1", "fake")
+        result = await filler.fill("inpaint", PARTS, {"seed": "7", "format": "png"})
+    assert result == FillResult((b"filled image",), "photos/1", "fake")
     assert contract.asked == [{"task": "inpaint", "image": b"image", "mask": b"mask", "seed": "7", "format": "png"}]
 
 
@@ -62,7 +62,7 @@ async def test_a_reply_that_is_no_problem_is_quoted(contract) -> None:
 
 async def test_an_absent_server_is_unreachable() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers here
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         async with opened(f"http://127.0.0.1:{taken.getsockname()[1]}") as filler:
             with pytest.raises(ServerUnreachable, match="retouch serve"):
                 await filler.fill("inpaint", PARTS, {})
@@ -101,5 +101,5 @@ def test_pauses(attempt: int, retry_after: str | None, expected_s: float | None)
 async def test_several_pictures_come_back_in_their_order_and_whatever_bytes_they_hold(contract) -> None:
     image = b"\r\n--edg like \x00\r\n\r\n--"
     async with opened(contract.url) as filler:
-        filled = await filler.fill("inpaint", {"image": image, "mask": b"m"}, {"samples": "3"})
-    assert filled.bodies == (b"filled " + image, b"filled " + image + b" 1", b"filled " + image + b" 2")
+        result = await filler.fill("inpaint", {"image": image, "mask": b"m"}, {"samples": "3"})
+    assert result.bodies == (b"filled " + image, b"filled " + image + b" 1", b"filled " + image + b" 2")

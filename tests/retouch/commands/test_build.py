@@ -23,7 +23,7 @@ from tests.retouch.commands.test_doctor import write_model
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """The command silences the logs of its process, which here is pytest's."""
+    """Restore the logging configuration, which the command changes for the whole process."""
     yield
     structlog.reset_defaults()
 

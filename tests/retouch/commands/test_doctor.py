@@ -1,4 +1,4 @@
-"""`retouch doctor` succeeds only where the main job can run, and says what is missing where it cannot."""
+"""`retouch doctor` succeeds only if this host can serve the default models, and names what is missing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import typer
 from typer.testing import CliRunner
 
 from engines.fake import FakeEngine, NotANumber
-from engines.load import Opened
+from engines.load import ChosenEngine
 from retouch.commands.doctor import doctor
 from retouch.doctor import diagnosis
-from retouch.doctor.diagnosis import Check, Host, diagnose
+from retouch.doctor.diagnosis import Check, HostSources, diagnose
 from service.core.settings import Settings
 
 _PIXELS = ["batch", 3, "height", "width"]
 
 
 def write_model(root: Path, name: str, task: str, version: int = 1, **fields: Any) -> Path:
-    """A model for the fake engine: a manifest and nothing else."""
+    """Write a model for the fake engine: a manifest and nothing else."""
     inputs = [{"name": "image", "dtype": "float32", "shape": _PIXELS}]
     if task == "inpaint":
         inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
@@ -54,7 +54,7 @@ def write_model(root: Path, name: str, task: str, version: int = 1, **fields: An
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """The command silences the logs of its process, which here is pytest's."""
+    """Restore the logging configuration, which the command changes for the whole process."""
     yield
     structlog.reset_defaults()
 
@@ -121,7 +121,7 @@ def test_broken_default_model_fails_and_another_only_warns(tmp_path, settings, m
     (models / "photos").rename(tmp_path / "good")
     (tmp_path / "broken" / "photos").rename(models / "photos")
     write_model(models, "extra", "inpaint", max_batch=0)
-    found = diagnose(settings, Host())
+    found = diagnose(settings, HostSources())
     assert not found.ok
     levels = {check.model: check.level for check in found.models}
     assert levels == {"extra/1": "warning", "facades/1": "ok", "photos/1": "failed"}
@@ -130,7 +130,7 @@ def test_broken_default_model_fails_and_another_only_warns(tmp_path, settings, m
 
 def test_broken_version_beside_an_older_one_that_serves_only_warns(settings, models):
     write_model(models, "photos", "inpaint", version=3, max_batch=0)
-    found = diagnose(settings, Host())
+    found = diagnose(settings, HostSources())
     assert found.ok
     assert [(check.model, check.level) for check in found.models] == [
         ("facades/1", "ok"),
@@ -141,19 +141,19 @@ def test_broken_version_beside_an_older_one_that_serves_only_warns(settings, mod
 
 def test_version_that_the_settings_name_is_the_one_that_must_work(settings, models):
     write_model(models, "photos", "inpaint", version=3, max_batch=0)
-    pinned = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    pinned = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), HostSources())
     assert pinned.ok
-    broken = diagnose(settings.model_copy(update={"inpaint_model": "photos/3"}), Host())
+    broken = diagnose(settings.model_copy(update={"inpaint_model": "photos/3"}), HostSources())
     assert not broken.ok
     assert [(check.model, check.level) for check in broken.models[1:]] == [("photos/3", "failed"), ("photos/1", "ok")]
-    missing = diagnose(settings.model_copy(update={"inpaint_model": "photos/2"}), Host())
+    missing = diagnose(settings.model_copy(update={"inpaint_model": "photos/2"}), HostSources())
     assert not missing.ok
     assert check(missing, "inpaint model").detail == f"no photos/2 in {models}; export one"
 
 
 def test_older_version_that_the_settings_name_is_tried_beside_the_newest(settings, models):
     write_model(models, "photos", "inpaint", version=2)
-    found = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), Host())
+    found = diagnose(settings.model_copy(update={"inpaint_model": "photos/1"}), HostSources())
     assert [check.model for check in found.models] == ["facades/1", "photos/2", "photos/1"]
 
 
@@ -167,22 +167,22 @@ def test_words_in_brackets_are_shown_as_they_are(settings, monkeypatch):
 
 
 def test_model_that_computes_nonsense_fails(settings, monkeypatch):
-    def choose(_directory: Path, manifest: Any, _options: Any) -> Opened:
-        return Opened(FakeEngine(manifest, fault=lambda _: NotANumber()), {"better": "its library is missing"})
+    def choose_engine(_directory: Path, manifest: Any, _options: Any) -> ChosenEngine:
+        return ChosenEngine(FakeEngine(manifest, fault=lambda _: NotANumber()), {"better": "its library is missing"})
 
-    monkeypatch.setattr(diagnosis, "choose", choose)
-    found = diagnose(settings, Host())
+    monkeypatch.setattr(diagnosis, "choose_engine", choose_engine)
+    found = diagnose(settings, HostSources())
     assert not found.ok
     assert {check.error for check in found.models} == {"the output has NaN or inf"}
     assert found.models[0].passed_over == {"better": "its library is missing"}
 
 
 def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, monkeypatch):
-    def choose(_directory: Path, manifest: Any, _options: Any) -> Opened:
+    def choose_engine(_directory: Path, manifest: Any, _options: Any) -> ChosenEngine:
         reasons = {"trt": "no NVIDIA GPU here", "inductor": "no NVIDIA GPU here", "openvino": "pip install 'x[gpu]'"}
-        return Opened(FakeEngine(manifest), reasons)
+        return ChosenEngine(FakeEngine(manifest), reasons)
 
-    monkeypatch.setattr(diagnosis, "choose", choose)
+    monkeypatch.setattr(diagnosis, "choose_engine", choose_engine)
     lines = run(*flags(settings)).output.splitlines()
     assert [line for line in lines if line.startswith("photos/1: ")] == [
         "photos/1: not trt, inductor: no NVIDIA GPU here",
@@ -194,28 +194,28 @@ def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, monk
 def test_results_that_cannot_be_written_fail_unless_nothing_is_saved(tmp_path, settings, save, level):
     (tmp_path / "file").write_text("no directory")
     moved = settings.model_copy(update={"results_dir": tmp_path / "file", "save": save})
-    found = diagnose(moved, Host())
+    found = diagnose(moved, HostSources())
     assert check(found, "results").level == ("failed" if save else "warning")
     assert found.ok is (level == "ok")
 
 
 def test_cache_that_cannot_be_written_is_a_warning(tmp_path, settings):
     (tmp_path / "file").write_text("no directory")
-    found = diagnose(settings.model_copy(update={"engine_cache_dir": tmp_path / "file"}), Host())
+    found = diagnose(settings.model_copy(update={"engine_cache_dir": tmp_path / "file"}), HostSources())
     assert check(found, "engine cache").level == "warning"
     assert found.ok
 
 
 def test_folders_are_looked_at_and_not_made(tmp_path, settings):
-    found = diagnose(settings, Host())
+    found = diagnose(settings, HostSources())
     assert check(found, "results").detail.endswith("(will be made)")
     assert not settings.results_dir.exists()
     settings.results_dir.mkdir()
-    assert check(diagnose(settings, Host()), "results").detail.endswith("(writable)")
+    assert check(diagnose(settings, HostSources()), "results").detail.endswith("(writable)")
 
 
 def test_old_python_fails(settings):
-    found = diagnose(settings, Host(python=(3, 9, 18)))
+    found = diagnose(settings, HostSources(python=(3, 9, 18)))
     assert not found.ok
     assert check(found, "Python").detail == "3.9.18; 3.10 or newer is needed"
 
@@ -223,16 +223,16 @@ def test_old_python_fails(settings):
 def test_processor_is_named_with_the_flags_that_matter(tmp_path, settings):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name\t: Big Iron\nflags\t\t: fpu avx2 avx512_bf16\n")
-    detail = check(diagnose(settings, Host(cpuinfo=cpuinfo, cores=2)), "CPU").detail
+    detail = check(diagnose(settings, HostSources(cpuinfo=cpuinfo, cores=2)), "CPU").detail
     assert detail == "Big Iron, 2 cores, avx2, avx512_bf16"
     cpuinfo.write_text("Features\t: asimd\n")
-    assert "none of avx2" in check(diagnose(settings, Host(cpuinfo=cpuinfo)), "CPU").detail
-    assert "4 cores" in check(diagnose(settings, Host(cpuinfo=tmp_path / "none", cores=4)), "CPU").detail
+    assert "none of avx2" in check(diagnose(settings, HostSources(cpuinfo=cpuinfo)), "CPU").detail
+    assert "4 cores" in check(diagnose(settings, HostSources(cpuinfo=tmp_path / "none", cores=4)), "CPU").detail
 
 
 def test_missing_library_is_a_warning_with_the_remedy(settings, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    openvino = check(diagnose(settings, Host()), "OpenVINO")
+    openvino = check(diagnose(settings, HostSources()), "OpenVINO")
     assert (openvino.level, openvino.detail) == ("warning", "not installed; pip install openvino")
 
 

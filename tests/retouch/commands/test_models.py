@@ -1,4 +1,4 @@
-"""`retouch models` lists what is there, the broken ones included."""
+"""`retouch models` lists the models, including broken ones."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from annotated_types import Le
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
-from retouch.commands.serve import flag_of, to_toml
+from retouch.commands.serve import flag_for, to_toml
 from service.core.retired_settings import RETIRED
 from service.core.setting_groups import SETTING_GROUPS
 from service.core.settings import PREFIX, Settings, load_settings
@@ -35,7 +35,7 @@ def resolved(*arguments: str, env: dict[str, str] | None = None) -> dict[str, An
 
 
 def other_value(name: str) -> tuple[str, object]:
-    """A valid value that is not the default: as text, and as it is printed."""
+    """Return a valid value other than the default: as text, and as it is printed."""
     field = Settings.model_fields[name]
     kind: Any = field.annotation
     if kind in (int, float):
@@ -52,13 +52,13 @@ def other_value(name: str) -> tuple[str, object]:
 def test_every_setting_has_a_flag_and_an_environment_twin(name: str) -> None:
     field = Settings.model_fields[name]
     if field.annotation is bool:
-        positive, negative = flag_of(name, field).split("/")
+        positive, negative = flag_for(name, field).split("/")
         assert resolved(positive)[name] is True
         assert resolved(negative)[name] is False
         assert resolved(env={PREFIX + name.upper(): "false"})[name] is False
         return
     text, value = other_value(name)
-    assert resolved(flag_of(name, field), text)[name] == value
+    assert resolved(flag_for(name, field), text)[name] == value
     assert resolved(env={PREFIX + name.upper(): text})[name] == value
 
 
@@ -119,7 +119,7 @@ def test_a_wrong_setting_stops_the_start_with_exit_code_2(
 
 
 def test_the_first_line_of_the_log_comes_before_anything_is_loaded_and_names_the_models_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")  # nothing is served: the results cannot be saved
+    (tmp_path / "file").write_text("")  # results cannot be saved, so nothing is served
     options = ["--models-dir=a-folder", f"--results-dir={tmp_path / 'file/results'}"]
     command = [sys.executable, "-m", "retouch", "serve", *options]
     started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

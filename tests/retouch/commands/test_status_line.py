@@ -1,4 +1,4 @@
-"""Commands that take seconds before their first word say what they do meanwhile, to people and to nobody else."""
+"""Commands that take seconds show a status line on terminals only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_line_is_shown_on_a_terminal_alone(terminal: bool) -> None:
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """All that a command writes to a terminal."""
+    """Run a command on a pseudo-terminal; returns everything that it writes."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "retouch", *arguments]
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
@@ -45,7 +45,7 @@ def on_a_terminal(*arguments: str) -> str:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # Linux says so when the other side is closed
+    except OSError:  # Linux raises an error when the other side is closed
         return b""
 
 
@@ -55,7 +55,7 @@ def test_commands_that_load_models_or_torch_say_so_first(tmp_path: Path) -> None
     assert exported.index("loading torch") < exported.index("not a torch checkpoint")
     picture, mask = (str(ROOT / f"tests/data/{name}") for name in ("dress.jpg", "dress_mask.png"))
     folder = f"--models-dir={tmp_path}"
-    filled = on_a_terminal("inpaint", picture, mask, f"--out={tmp_path / 'filled.png'}", folder)
-    assert filled.index("loading the model") < filled.index("no model photos")
+    result = on_a_terminal("inpaint", picture, mask, f"--out={tmp_path / 'filled.png'}", folder)
+    assert result.index("loading the model") < result.index("no model photos")
     examined = on_a_terminal("doctor", folder, f"--results-dir={tmp_path}", f"--engine-cache-dir={tmp_path}")
     assert examined.index("trying the engines") < examined.index("Host")

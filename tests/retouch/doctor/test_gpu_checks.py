@@ -1,4 +1,4 @@
-"""A host with a GPU is told what it has and what it lacks; one without is told once."""
+"""A host with a GPU gets a line for each part; one without gets a single line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from engines.cuda.api import Device
 from engines.errors import EngineUnavailable
-from retouch.doctor.gpu_checks import GpuFact, GpuHost, gpu_facts
+from retouch.doctor.gpu_checks import GpuFact, GpuSources, gpu_facts
 
 
-def gpu_host(**parts: Any) -> GpuHost:
+def gpu_host(**parts: Any) -> GpuSources:
     device = Device("NVIDIA L4", (8, 9), 12080, 24 << 30)
     whole = {
         "is_here": lambda: True,
@@ -19,7 +19,7 @@ def gpu_host(**parts: Any) -> GpuHost:
         "load_tensorrt": lambda: SimpleNamespace(name="TensorRT 10.9.0"),
         "load_cvcuda": lambda: SimpleNamespace(__version__="0.19.0"),
     }
-    return GpuHost(**{**whole, **parts})
+    return GpuSources(**{**whole, **parts})
 
 
 def missing() -> Any:
@@ -53,6 +53,6 @@ def test_cvcuda_that_is_installed_and_does_not_load_is_a_warning_in_the_servers_
     (tmp_path / "cvcuda.py").write_text("raise ImportError('libnvcv_types.so.0: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "cvcuda", raising=False)
-    fact = gpu_facts(gpu_host(load_cvcuda=GpuHost().load_cvcuda))[-1]
+    fact = gpu_facts(gpu_host(load_cvcuda=GpuSources().load_cvcuda))[-1]
     assert (fact.name, fact.is_fine) == ("CV-CUDA", False)
     assert fact.detail.startswith("CV-CUDA does not load (libnvcv_types.so.0: cannot open shared object file); pip")

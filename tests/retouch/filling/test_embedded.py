@@ -1,4 +1,4 @@
-"""Pictures are made in this process by the one model that is needed, and within the time that was given."""
+"""Pictures are made in this process with only the needed model loaded, and within the time limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engines.base import Feed, Outputs
 from engines.fake import FakeEngine
 from engines.load import Candidate, EngineOptions
 from engines.manifest import Manifest
-from retouch.client.http_client import Filled, Task
+from retouch.client.http_client import FillResult, Task
 from retouch.filling.embedded import open_embedded_filler
 from service.core.errors import DeadlineExceeded, NotFound
 from tests.retouch.commands.test_doctor import write_model
@@ -24,7 +24,7 @@ from tests.retouch.conftest import TEST_DATA
 
 @pytest.fixture(autouse=True)
 def logs_as_before() -> Iterator[None]:
-    """Opening a filler silences the logs of its process, which here is pytest's."""
+    """Restore the logging configuration, which opening a filler changes for the whole process."""
     yield
     structlog.reset_defaults()
 
@@ -38,12 +38,12 @@ def flags(tmp_path: Path) -> dict[str, Any]:
 
 def make(
     flags: dict[str, Any], task: Task, model: str | None = None, timeout_s: float = 60.0
-) -> tuple[Filled, list[str]]:
-    """What comes back, and the models that were there to make it."""
+) -> tuple[FillResult, list[str]]:
+    """Make a picture; returns it and the names of the loaded models."""
     parts = {"image": (TEST_DATA / "dress.jpg").read_bytes(), "mask": (TEST_DATA / "dress_mask.png").read_bytes()}
     options = {"model": model} if model else {}
 
-    async def run() -> tuple[Filled, list[str]]:
+    async def run() -> tuple[FillResult, list[str]]:
         async with open_embedded_filler(flags, task, model, timeout_s=timeout_s) as filler:
             statuses = filler.pipeline.models.statuses()
             return await filler.fill(task, parts, options), [status.name for status in statuses]
@@ -56,8 +56,8 @@ def make(
     [("inpaint", None, "photos"), ("translate", None, "facades"), ("translate", "extra/1", "extra")],
 )
 def test_only_the_model_that_is_needed_is_loaded(flags, task, model, needed):
-    filled, loaded = make(flags, task, model)
-    assert (filled.model, loaded) == (f"{needed}/1", [needed])
+    result, loaded = make(flags, task, model)
+    assert (result.model, loaded) == (f"{needed}/1", [needed])
 
 
 @pytest.mark.parametrize(("device", "warmed"), [("cpu", False), ("cuda:0", True)])

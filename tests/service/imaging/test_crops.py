@@ -16,18 +16,16 @@ from service.core.pictures import Box, Size
 from service.core.samples import Crop
 from service.imaging import crops
 from service.imaging.crops import MAX_CROPS, MAX_TILES, plan, plan_whole
+from tests.service.imaging.hole_shapes import LIMITED, ellipses, ruled
 
 PAD = MultipleSize(multiple_of=128, sides=(256, 512))
-SMALL = MultipleSize(multiple_of=32, sides=(64, 128))
-LIMITED = MultipleSize(multiple_of=128, sides=(256, 512), max_hole_radius=32)
-STRETCH = MultipleSize(multiple_of=4, sides=(256, 512), fit="resize")
 FIXED = FixedSize(height=256, width=256)
 FIXED_CROP = FixedSize(height=128, width=256, fit="crop")
 RULES: dict[str, SizeRule] = {
     "pad": PAD,
-    "small": SMALL,
+    "small": MultipleSize(multiple_of=32, sides=(64, 128)),
     "limited": LIMITED,
-    "stretch": STRETCH,
+    "stretch": MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
     "fixed": FIXED,
     "fixed crop": FIXED_CROP,
     "measured": LIMITED.model_copy(
@@ -43,13 +41,6 @@ RULES: dict[str, SizeRule] = {
     ),
     "tiny": MultipleSize(multiple_of=1, sides=(2,)),
 }
-
-
-def ellipses(size: tuple[int, int], *shapes: tuple[int, int, int, int]) -> NDArray[np.bool_]:
-    mask = np.zeros(size, np.uint8)
-    for x, y, a, b in shapes:
-        cv2.ellipse(mask, (x, y), (a, b), 0, 0, 360, 1, -1)
-    return mask.astype(np.bool_)
 
 
 def painted(mask: NDArray[np.bool_], crops: list[Crop]) -> NDArray[np.intp]:
@@ -251,45 +242,6 @@ def test_a_picture_that_fits_a_tile_is_scaled_down_only_if_crops_are_asked_for()
         assert whole == Crop(Box(0, 0, 500, 500), Size(500, 500), Size(512, 512))
     (crop,) = plan(mask, LIMITED, "crop")
     assert crop.scaled.width == pytest.approx(160, abs=8)
-
-
-def ruled(*rules: FillRule) -> MultipleSize:
-    """LIMITED with measured rules for `auto`."""
-    return LIMITED.model_copy(update={"auto": FillRules(measured="in a test", rules=rules)})
-
-
-THICK_CROPS = FillRule(longest_side=512, strategy="crop", max_hole_radius=50)
-
-
-def test_a_measured_rule_scales_thick_holes_of_small_pictures_down() -> None:
-    rule = ruled(FillRule(longest_side=512, radius=64, strategy="whole"), THICK_CROPS)
-    (thin,) = plan(ellipses((500, 500), (250, 250, 60, 60)), rule, "auto")
-    (thick,) = plan(ellipses((500, 500), (250, 250, 100, 100)), rule, "auto")
-    assert thin.scaled == Size(500, 500)
-    assert thick.box.size.width / thick.scaled.width == pytest.approx(2, rel=0.05)
-
-
-def test_a_measured_rule_takes_larger_pictures_whole() -> None:
-    mask = ellipses((600, 1000), (500, 300, 40, 40))
-    (whole,) = plan(mask, ruled(FillRule(longest_side=1024, strategy="whole")), "auto")
-    assert whole.scaled == Size(307, 512)
-    (crop,) = plan(mask, PAD, "auto")
-    assert crop.scaled == crop.box.size
-
-
-def test_what_is_asked_for_wins_over_measured_rules() -> None:
-    mask, rule = ellipses((500, 500), (250, 250, 10, 10)), ruled(FillRule(strategy="whole"))
-    (crop,) = plan(mask, rule, "crop")
-    assert crop.tile == Size(256, 256)
-    (whole,) = plan(mask, ruled(FillRule(strategy="crop")), "whole")
-    assert whole.tile == Size(512, 512)
-
-
-def test_a_picture_larger_than_any_rule_is_cropped_as_without_rules() -> None:
-    mask = ellipses((3000, 4000), (2000, 1500, 96, 96), (2200, 1500, 10, 10))
-    rule = ruled(FillRule(longest_side=1024, strategy="whole"))
-    (crop,) = plan(mask, rule, "auto")
-    assert crop.scaled == crop.box.size
 
 
 def test_a_fixed_size_is_resized_whole_unless_crops_are_asked_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engines.repository.repository import ModelStatus
+from engines.repository.versions import ModelStatus
 from service.lifecycle.health import Outage, Vitals, unready_reasons, unsaved_reasons
 
 WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])

@@ -1,4 +1,4 @@
-"""Order of pictures and places of cuts."""
+"""The order of pictures and the positions of crops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting decoded pictures on the device."""
+"""Crops are cut from decoded pictures on the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawn holes."""
+"""Holes that are drawn at random."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_holes_cover_what_was_asked_for(masks: Tensor) -> None:
 
 
 def test_holes_are_irregular(masks: Tensor) -> None:
-    """No two alike, not one piece of one kind: edges per covered pixel differ widely."""
+    """Holes are diverse: the number of edge pixels per covered pixel varies widely."""
     edges = (masks[..., 1:] != masks[..., :-1]).float().sum((1, 2, 3))
     thinness = edges / masks.sum((1, 2, 3))
     assert thinness.max() > 5 * thinness.min()

@@ -1,4 +1,4 @@
-"""Holes from files."""
+"""Holes that come from mask files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding and decoding training pictures in every layout."""
+"""Training pictures are found and decoded in every layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RNG = np.random.default_rng(1)
 
 
 def write(path: Path, height: int = 40, width: int = 50, red: int = 0) -> None:
-    """A PNG of one red, so that a picture can be told from others."""
+    """Write a PNG with one value of red, which identifies the picture."""
     path.parent.mkdir(parents=True, exist_ok=True)
     bgr = np.zeros((height, width, 3), np.uint8)
     bgr[..., 2] = red
@@ -82,7 +82,7 @@ def test_pairs_are_split_and_the_direction_says_what_goes_in(tmp_path: Path) -> 
 
 
 class ManifestOfPictures:
-    """As much of a manifest as the service's first stage looks at."""
+    """Make a manifest with the fields that the service's preprocessing reads."""
 
     image_channels = 3
 

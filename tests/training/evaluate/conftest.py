@@ -1,4 +1,4 @@
-"""What the evaluation tests share."""
+"""Fixtures of the evaluation tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class MeanColour(nn.Module):
-    """A feature net: the mean of each channel."""
+    """A feature net that returns the mean of each channel."""
 
     def forward(self, pictures: Tensor, return_features: bool = False) -> Tensor:
         assert return_features
@@ -20,9 +20,9 @@ class MeanColour(nn.Module):
 
 @pytest.fixture(scope="session")
 def feature_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A TorchScript file called as the Inception net of FID is."""
+    """Write a TorchScript file with the interface of FID's Inception net."""
     path = tmp_path_factory.mktemp("nets") / "net.pt"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # newer torch advises against TorchScript, in which the public file comes
+        warnings.simplefilter("ignore")  # newer torch deprecates TorchScript, the format of the public file
         torch.jit.script(MeanColour()).save(str(path))
     return path

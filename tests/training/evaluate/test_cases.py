@@ -9,7 +9,7 @@ from training.evaluate.holes import Band
 
 @pytest.fixture
 def folder(tmp_path):
-    """Five pictures of 80×60 whose red says the column and whose green says the row."""
+    """Write five pictures of 80×60 whose red encodes the column and whose green the row."""
     rows, columns = np.mgrid[0:60, 0:80]
     pixels = np.dstack([columns * 3, rows * 4, np.zeros_like(rows)]).astype(np.uint8)
     (tmp_path / "pictures").mkdir()

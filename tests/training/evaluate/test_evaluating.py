@@ -28,7 +28,7 @@ def write_pictures(smooth_picture):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, save_untrained, write_pictures):
-    """Two untrained models, exported."""
+    """Export two untrained models."""
     root = tmp_path_factory.mktemp("models")
     nets = {
         "holes": PConv().build(PConvOptions(levels=2, width=4)),
@@ -78,7 +78,7 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
     for painter in figures.values():
         assert set(painter["all"]) == {"pictures", "psnr_db", "ssim", "l1", "lpips", "fid"}
         assert all(math.isfinite(value) for value in painter["all"].values())
-    # the pictures are smooth: what continues them is far nearer than an untrained net
+    # the pictures are smooth, so OpenCV's methods are far better than an untrained net
     assert figures["telea"]["all"]["psnr_db"] > figures["model"]["all"]["psnr_db"] + 3
     assert report["gains"]["telea"]["lpips_ratio"] > 1
     assert [0.1 <= picture["coverage"] <= 0.3 for picture in report["pictures"]] == [True] * 5

@@ -12,7 +12,7 @@ from training.evaluate.painters import NetPainter, OpenCvPainter, TorchPainter, 
 
 
 class InvertingPainter(NetPainter):
-    """Its net inverts the tile and goes beyond [0, 1]; it keeps what it was given."""
+    """A painter whose net inverts the tile, exceeds [0, 1] and records its feed."""
 
     def _run(self, feed):
         self.feed = feed

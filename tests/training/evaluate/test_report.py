@@ -1,10 +1,10 @@
 import pytest
 
-from training.evaluate.report import Figures, Measured, gain_lines, gains, summarise
+from training.evaluate.report import CaseFigures, Figures, gain_lines, gains, summarise
 
 
 def _row(band, model, telea):
-    return Measured("x", band, 0.2, {"model": Figures(*model), "telea": Figures(*telea)})
+    return CaseFigures("x", band, 0.2, {"model": Figures(*model), "telea": Figures(*telea)})
 
 
 ROWS = [

@@ -1,4 +1,4 @@
-"""Against the service's own code: what is measured is what is served."""
+"""Tiles equal those of the service's own code, so figures hold for what is served."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ SIZES = [(64, 64), (40, 64), (65, 20), (100, 200), (1, 129), (300, 70), (31, 57)
 
 
 class ManifestOfPictures:
-    """As much of a manifest as the service's stages look at."""
+    """Make a manifest with the fields that the service's stages read."""
 
     image_channels = output_channels = 3
 
@@ -41,19 +41,19 @@ def test_layout_is_that_of_the_service_with_strategy_whole(rule, size):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_net_sees_the_pixels_and_holes_that_the_service_shows_it(rule, size):
     pixels, hole = _case(*size)
-    planned, layout = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
+    planned, placement = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
     served = preprocess.inpaint_sample(Picture(pixels), hole, planned, ManifestOfPictures()).arrays
-    assert (picture_tile(pixels, layout, "inpaint") == served["image"]).all()
-    assert (hole_tile(hole, layout) == served["mask"]).all()
+    assert (picture_tile(pixels, placement, "inpaint") == served["image"]).all()
+    assert (hole_tile(hole, placement) == served["mask"]).all()
     served = preprocess.translate_sample(Picture(pixels), planned, ManifestOfPictures()).arrays
-    assert (picture_tile(pixels, layout, "translate") == served["image"]).all()
+    assert (picture_tile(pixels, placement, "translate") == served["image"]).all()
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_output_is_scaled_back_as_the_service_does_it(rule, size):
     pixels, _ = _case(*size)
-    planned, layout = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
-    tile, _ = _case(*layout.tile)
+    planned, placement = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
+    tile, _ = _case(*placement.tile)
     served = postprocess.translated(Picture(pixels), planned, tile, ManifestOfPictures())
-    assert (picture_of_tile(tile, layout, size) == served.pixels).all()
+    assert (picture_of_tile(tile, placement, size) == served.pixels).all()

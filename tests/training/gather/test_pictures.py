@@ -94,7 +94,7 @@ def test_repository_runs_no_command_that_its_config_names(settings, tmp_path, mo
         ["git", "--git-dir", str(bare), "rev-parse", "HEAD:2.jpg"], check=True, capture_output=True, text=True
     ).stdout.strip()
     (bare / "objects" / blob[:2] / blob[2:]).unlink()
-    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext:file:ssh")  # whatever the user allows for work of their own
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "ext:file:ssh")  # even if the user's environment allows it
     found = {file.path: file.data for file in read_pictures(_source("bare"), tmp_path, 0)}
     assert found == {"1.jpg": b"1.jpg", "2.jpg": b""}
     assert not mark.exists()

@@ -14,7 +14,7 @@ def _recipe(**options):
 
 
 def _scene(height, width, seed=0):
-    """Smooth random shapes: like a photograph, most of it is in the low frequencies."""
+    """Make smooth random shapes, mostly low frequencies as in a photograph."""
     noise = np.random.default_rng(seed).uniform(0, 255, (8, 8, 3)).astype(np.float32)
     return np.clip(cv2.resize(noise, (width, height), interpolation=cv2.INTER_CUBIC), 0, 255).astype(np.uint8)
 
@@ -75,7 +75,7 @@ def test_picture_is_turned_upright_and_keeps_its_colours():
     pixels = np.zeros((64, 96, 3), np.uint8)
     pixels[:, :48, 0] = 255
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter to the right
+    exif[0x0112] = 6  # to be rotated by 90° to the right
     upright = decode(_encoded(pixels, quality=95, exif=exif), wanted=288)
     assert upright.shape == (96, 64, 3)
     assert upright[10, 32, 0] > 240

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, and tied to their config."""
+"""Checkpoints are written atomically and belong to one config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run tells."""
+"""The log of a run."""
 
 from __future__ import annotations
 

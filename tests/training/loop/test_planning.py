@@ -1,4 +1,4 @@
-"""How many steps fit into a given time."""
+"""The number of steps that fit into a given time."""
 
 from __future__ import annotations
 

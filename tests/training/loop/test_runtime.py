@@ -1,4 +1,4 @@
-"""Processes, devices and precisions."""
+"""The processes, devices and precisions of a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_determinism_ends_with_the_run(partial_config: Callable[..., PConvConfig
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
-    """A host that says it has two GPUs; the devices that were set."""
+    """Pretend that the host has two GPUs; returns the devices that were set."""
     chosen: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -15,13 +15,13 @@ FEATURES = ROOT / "../shared/data/features/alexnet_imagenet_features.safetensors
 
 
 def _picture(red, green):
-    """A flat picture whose red and green are these after LPIPS's own scaling; blue is its zero."""
+    """Make a flat picture with these values of red and green after LPIPS's scaling, and 0 for blue."""
     values = [(-0.030 + 0.458 * red), (-0.088 + 0.448 * green), -0.188]
     return torch.tensor(values).view(1, 3, 1, 1).expand(1, 3, 64, 64)
 
 
 def _copying_net(heads):
-    """Its first layer hands on red and green, its second the first's two channels; `heads` weigh both layers alike."""
+    """Make LPIPS whose first layer passes on red and green, and the second both channels; equal `heads`."""
     net = Lpips()
     for convolution in net.features.values():
         torch.nn.init.zeros_(convolution.weight)
@@ -37,7 +37,7 @@ def _copying_net(heads):
 def test_distance_of_two_pure_colours_is_what_one_computes_by_hand():
     net = _copying_net((0.3, 0.2))
     red, green, both = _picture(1, 0), _picture(0, 1), _picture(2, 2)
-    # each layer: unit vectors (1, 0) and (0, 1), squared differences 1 and 1, weighed 0.3 and 0.2
+    # each layer: unit vectors (1, 0) and (0, 1), squared differences 1 and 1, weights 0.3 and 0.2
     assert net(red, green).item() == pytest.approx(2 * 0.5, abs=1e-5)
     half = 1 / math.sqrt(2)
     assert net(red, both).item() == pytest.approx(2 * (0.3 * (1 - half) ** 2 + 0.2 * 0.5), abs=1e-5)
@@ -56,7 +56,7 @@ def test_files_give_the_weights_and_heads_come_with_the_package(tmp_path):
     save_file(state, tmp_path / "alexnet.safetensors")
     loaded = load_lpips(tmp_path / "alexnet.safetensors")
     assert torch.equal(loaded.features["6"].weight, net.features["6"].weight)
-    for head in loaded.heads:  # the authors keep them from being negative
+    for head in loaded.heads:  # the authors constrain them to be positive
         assert head.min() >= 0
         assert head.max() > 0.01
 

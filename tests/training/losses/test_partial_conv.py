@@ -1,4 +1,4 @@
-"""Losses and their half-precision forms; each trap is shown with the naive form beside ours."""
+"""The losses in half precision; where the naive formula fails, a test shows that it does."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_gradient_of_directed_distance_is_finite_where_all_features_are_zero
 
 @pytest.fixture
 def lpips() -> Lpips:
-    """Random features of AlexNet's shape, every channel weighed alike."""
+    """Make LPIPS with random features of AlexNet's shape and equal channel weights."""
     torch.manual_seed(1)
     made = Lpips()
     for head in made.heads:

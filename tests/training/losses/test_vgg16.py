@@ -1,4 +1,4 @@
-"""VGG16's first layers."""
+"""The features of VGG16's first layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The net that is trained is the public net, key for key and value for value."""
+"""The training net equals the public net in keys and outputs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from export.generators.pconv.unet import PConv, PConvOptions
 from training.data.hole_masks import draw_shapes, fill_shapes
-from training.nets.partial_conv import PartialUNet, initialise, own_state, public_state, windows_of
+from training.nets.partial_conv import PartialUNet, initialise, layer_masks, own_state, public_state
 
 OPTIONS = PConvOptions(levels=4, width=6)
 
 
 @pytest.fixture
 def net() -> PartialUNet:
-    """Random weights, and batch norms that do something."""
+    """Set random weights, and batch norms that change their input."""
     made, random = PartialUNet(OPTIONS), torch.Generator().manual_seed(1)
     initialise(made, random)
     for module in made.modules():
@@ -34,7 +34,7 @@ def net() -> PartialUNet:
 
 
 def holes(count: int, side: int = 32) -> Tensor:
-    """The first is empty, the second full, the others irregular."""
+    """Make holes: the first is empty, the second full, the others irregular."""
     drawn = fill_shapes(draw_shapes(count, (0.2, 0.8), torch.Generator().manual_seed(2)), side)
     drawn[0], drawn[1] = 0, 1
     return drawn
@@ -67,12 +67,12 @@ def test_one_over_the_valid_part_is_finite_where_the_naive_ratio_overflows_fp16(
     valid = torch.zeros(1, 1, 32, 32)
     naive = 49 / (valid.sum().half() + torch.tensor(1e-6).half())
     assert (naive * 0).isnan()
-    for window in windows_of(valid, OPTIONS).values():
+    for window in layer_masks(valid, OPTIONS).values():
         assert (window.ratio == 0).all()
 
 
 def test_a_ratio_lies_between_one_and_the_window() -> None:
-    for name, window in windows_of(1 - holes(6), OPTIONS).items():
+    for name, window in layer_masks(1 - holes(6), OPTIONS).items():
         nonzero = window.ratio[window.ratio > 0]
         assert nonzero.min() > 0.999, name
         assert nonzero.max() <= 49.01 * (9 if name.startswith("dec") else 1), name

@@ -21,7 +21,7 @@ def test_flop_and_bytes_of_a_convolution_and_its_backward_are_what_one_computes_
     forward, backward = found["convolution"], found["convolution_backward"]
     products = 2 * 16 * 16 * 5 * 3 * 3 * 3  # output values × values of a window
     assert forward.flop == 2 * products
-    assert backward.flop == 2 * products  # for the weight alone: the image needs no gradient
+    assert backward.flop == 2 * products  # only for the weight: the image needs no gradient
     assert forward.bytes == 4 * (image.numel() + weight.numel() + 2 * 5 * 16 * 16)
     assert forward.shapes == "2×3×16×16 5×3×3×3"
     assert forward.device_s > 0

@@ -2,11 +2,11 @@ import threading
 
 import torch
 
-from training.profiling.sensors import Reading, Watch, nvml_sensor, watched
+from training.profiling.sensors import Reading, SensorReadings, nvml_sensor, read_sensors
 
 
 def test_means_are_over_all_readings_and_the_temperature_is_the_highest():
-    watch = Watch()
+    watch = SensorReadings()
     watch.readings += [Reading(300, 50, 40), Reading(500, 100, 44), Reading(400, 90, 43)]
     assert watch.means() == {"mean_power_w": 400, "mean_utilisation_percent": 80, "highest_temperature_c": 44}
 
@@ -21,7 +21,7 @@ def test_sensor_is_read_while_the_block_runs_and_no_longer():
             enough.set()
         return Reading(100 * count, 50, 40)
 
-    with watched(read) as watch:
+    with read_sensors(read) as watch:
         assert enough.wait(timeout=30)
     after = len(watch.readings)
     assert after == count >= 3
@@ -31,6 +31,6 @@ def test_sensor_is_read_while_the_block_runs_and_no_longer():
 
 def test_without_a_gpu_there_is_nothing_to_read():
     assert nvml_sensor(torch.device("cpu")) is None
-    with watched(None) as watch:
+    with read_sensors(None) as watch:
         pass
     assert watch.means() == {}

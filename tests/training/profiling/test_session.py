@@ -46,11 +46,11 @@ def test_command_takes_a_step_apart_in_each_precision_and_draws_the_roofline(con
         assert {"convolution", "convolution_backward"} <= {calls["name"] for calls in figures["calls"]}
         assert any(row["name"].startswith("aten::") for row in figures["operators"])
     fp32, bf16 = report["precisions"].values()
-    assert fp32["gflop_per_step"] == bf16["gflop_per_step"] > 0  # precision changes no count
+    assert fp32["gflop_per_step"] == bf16["gflop_per_step"] > 0  # precision does not change the count
     assert "fp32: operators by their own device time" in done.output
     with Image.open(tmp_path / "found/roofline.png") as plot:
         assert plot.size[0] > 1000
-    assert not (tmp_path / "run").exists()  # profiling leaves no run behind
+    assert not (tmp_path / "run").exists()  # profiling leaves no run directory
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def held_out(tmp_path, smooth_picture):
 
 
 def _ship(checkpoint, held_out, output, *more):
-    story = ["--trained-on", "1,290 photographs.", "--run", "Seven steps of 2.", "--licence", "CC0"]
-    story += ["--failures", "It paints noise."]
+    facts = ["--trained-on", "1,290 photographs.", "--run", "Seven steps of 2.", "--licence", "CC0"]
+    facts += ["--failures", "It paints noise."]
     arguments = [checkpoint, "--name", "tiny", "--data", held_out, "--images", held_out, "--output", output]
-    return CliRunner().invoke(app, ["ship", *map(str, arguments), *story, "--engine", "onnxrt", *map(str, more)])
+    return CliRunner().invoke(app, ["ship", *map(str, arguments), *facts, "--engine", "onnxrt", *map(str, more)])
 
 
 def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, held_out, tmp_path):

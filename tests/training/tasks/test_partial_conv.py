@@ -1,4 +1,4 @@
-"""Batches and losses of a partial-convolution run."""
+"""The batches and losses of a partial-convolution run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.config import PConvConfig
 from training.errors import CheckpointMismatch
 from training.loop.runtime import Runtime
 from training.loop.schedule import place_of
-from training.losses.hole_judge import HoleJudge
+from training.losses.hole_discriminator import HoleDiscriminator
 from training.losses.lpips_distance import Lpips
 from training.losses.vgg16 import VGG16Features
 from training.tasks.partial_conv import PartialLosses, PartialTrainee
@@ -36,7 +36,7 @@ def mask_folder(tmp_path: Path) -> Path:
 
 
 def weighing_alike() -> Lpips:
-    """LPIPS with random features and every channel of the same weight."""
+    """Make LPIPS with random features and equal channel weights."""
     made = Lpips()
     for head in made.heads:
         torch.nn.init.ones_(head)
@@ -70,7 +70,7 @@ def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Co
     config = partial_config(phase=[phase], features="unused.safetensors", lpips_features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
     image, hole = trainee.batch(0, place_of(0, partial_config().phase))
-    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleJudge(4, 2), weighing_alike())
+    losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleDiscriminator(4, 2), weighing_alike())
     composite, terms = losses(image, hole)
     assert torch.equal(composite * (1 - hole), image * (1 - hole))
     assert terms.keys() == weights.keys() | {"loss"}

@@ -1,4 +1,4 @@
-"""Batches, nets and losses of a pix2pix run."""
+"""The batches, nets and losses of a pix2pix run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights between two generators."""
+"""Weights are interpolated between two generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exported graph, unfolded: the same function, with batch norms that training can go on with."""
+"""An exported graph becomes a net with the same outputs and batch norms that can be trained."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batch() -> Batch:
 
 @pytest.fixture
 def model(partial_config: Config, photographs: Path, batch: Batch, tmp_path: Path) -> Path:
-    """A net with batch norms that have seen pictures, shifts and a bias that do something, exported in FP32."""
+    """Export in FP32 a net whose batch norms, shifts and bias all matter."""
     net, random = PartialUNet(partial_config().generator), torch.Generator().manual_seed(5)
     initialise(net, random)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The pipeline's experiment: every variant is measured or says why not, and what is measured is what was done."""
+"""Every pipeline variant is measured or says why not, and what is measured is what was done."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engines.manifest import MANIFEST_FILE, Manifest
 from retouch.__main__ import app
 from retouch.bench.pipeline import run
 from retouch.bench.pipeline.report import print_rows, save_rows_plot
-from retouch.bench.pipeline.run import Job, Row, measure
+from retouch.bench.pipeline.run import VariantResult, Workload, measure
 from retouch.bench.pipeline.variants import VARIANTS, Variant, variants_for
 from service.core.settings import Settings
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
@@ -94,9 +94,9 @@ def mask(tmp_path: Path) -> Path:
     return tmp_path / "mask.png"
 
 
-def job(pictures: Path, count: int = 6, **options: Any) -> Job:
+def workload(pictures: Path, count: int = 6, **options: Any) -> Workload:
     files = [path.read_bytes() for path in sorted(pictures.iterdir())]
-    return Job("facades", [files[index % 3] for index in range(count)], None, warm_up=1, **options)
+    return Workload("facades", [files[index % 3] for index in range(count)], None, warm_up=1, **options)
 
 
 def graphs_engine(engine: Engine) -> Engine:
@@ -113,7 +113,7 @@ def test_on_a_cpu_three_rows_can_be_measured_and_the_others_say_why() -> None:
         "the same without saving",
     ]
     assert {reason for _, reason in rows if reason} == {"fake runs on the CPU"}
-    assert rows[-1][0] == Variant("the same without saving", "none", together=0, batched=True)
+    assert rows[-1][0] == Variant("the same without saving", "none", concurrency=0, batched=True)
 
 
 def test_on_a_gpu_every_row_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +136,13 @@ def test_without_cvcuda_or_streams_the_rows_that_need_them_say_so(monkeypatch: p
     assert variants_for(plain)[3][1] == "fake computes from host arrays"
 
 
-@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[1], Variant("batched", together=0, batched=True)])
+@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[1], Variant("batched", concurrency=0, batched=True)])
 def test_a_variant_works_off_the_job_one_by_one_or_in_batches(
     settings: Settings, pictures: Path, variant: Variant
 ) -> None:
-    slow = settings.model_copy(update={"fake_batch_ms": 50.0})  # time for others to come while one is computed
-    row = measure(slow if variant.batched else settings, job(pictures, 12), variant)
+    # slow enough for other requests to arrive while one is computed
+    slow = settings.model_copy(update={"fake_batch_ms": 50.0})
+    row = measure(slow if variant.batched else settings, workload(pictures, 12), variant)
     assert row.pictures == 12
     assert 0 < row.total_ms <= row.durable_ms
     assert 0 < row.p50_ms <= row.total_ms
@@ -168,11 +169,11 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
         return open_model
 
     monkeypatch.setattr(run, "engine_opener", opener)
-    row = measure(settings, job(pictures), VARIANTS[-1])
+    row = measure(settings, workload(pictures), VARIANTS[-1])
     assert row.gpu_busy is not None
     assert row.gpu_busy == pytest.approx(row.batches * 0.0015 / row.total_ms * 1e3)
     assert switched == [True]
-    measure(settings, job(pictures), VARIANTS[1])
+    measure(settings, workload(pictures), VARIANTS[1])
     assert switched == [True, False]
 
 
@@ -186,16 +187,17 @@ def test_a_model_that_cannot_be_served_is_an_error_and_no_row(
         return open_model
 
     monkeypatch.setattr(run, "engine_opener", opener)
-    os.utime(settings.models_dir / "facades" / "1" / MANIFEST_FILE, (1e9, 1e9))  # settled: it is not half-written
+    # old enough not to count as half-written
+    os.utime(settings.models_dir / "facades" / "1" / MANIFEST_FILE, (1e9, 1e9))
     with pytest.raises(RetouchError, match=r"facades cannot be served: .*no GPU"):
-        measure(settings, job(pictures), VARIANTS[0])
+        measure(settings, workload(pictures), VARIANTS[0])
 
 
 def test_rows_are_a_table_and_a_picture(tmp_path: Path) -> None:
     rows = [
-        Row("sequential", "", 50, 2889.0, 2889.0, 57.0, 50),
-        Row("batched", "", 50, 164.0, 300.0, 100.0, 7, 0.93, (256, 256)),
-        Row("graphs", "no GPU"),
+        VariantResult("sequential", "", 50, 2889.0, 2889.0, 57.0, 50),
+        VariantResult("batched", "", 50, 164.0, 300.0, 100.0, 7, 0.93, (256, 256)),
+        VariantResult("graphs", "no GPU"),
     ]
     text = StringIO()
     print_rows(rows, Console(file=text, width=120), "50 pictures")

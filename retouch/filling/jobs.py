@@ -1,4 +1,4 @@
-"""Which file becomes which: pairs images with masks and outputs, and refuses before any work what cannot be done."""
+"""Pairs images with masks and output files, and refuses impossible combinations before any work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORMAT_OF_SUFFIX: dict[str, Format] = {".png": "png", ".jpg": "jpeg", ".jpeg": 
 _SUFFIX_OF_FORMAT: dict[Format, str] = {"png": ".png", "jpeg": ".jpg", "webp": ".webp"}
 
 
-class PlanInvalid(RetouchError):
-    """The files that were named do not fit together; nothing was read or written."""
+class FilesInvalid(RetouchError):
+    """The named files do not fit together; nothing was read or written."""
 
 
 @dataclass(frozen=True, slots=True)
 class FillJob:
-    """One picture to make, or several samples of it; without an image where it is made from nothing."""
+    """One picture to make, or several samples of it; `image` is None for generation."""
 
     image: Path | None
     mask: Path | None
@@ -33,29 +33,29 @@ class FillJob:
 
     @property
     def outs(self) -> list[Path]:
-        """The files to write: `out`, or out-1, out-2, … for several samples."""
+        """Return the files to write: `out`, or out-1, out-2, … for several samples."""
         if self.samples == 1:
             return [self.out]
         return [self.out.with_stem(f"{self.out.stem}-{number}") for number in range(1, self.samples + 1)]
 
 
-def plan_fills(image: Path, mask: Path | None, out: Path, wanted: Format | None, *, overwrite: bool) -> list[FillJob]:
-    """The pictures to make, in the order of their names.
+def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, *, overwrite: bool) -> list[FillJob]:
+    """List the pictures to make, in the order of their names.
 
     Args:
         image: a file, or a folder of them.
         mask: a file for all images, a folder (matched by file stem), or None for a task without masks.
         out: a file, or a folder (existing, or needed because `image` is one).
-        wanted: format of the output; by the suffix of `out`, else png, when None.
+        wanted: format of the output; None for that of `out`'s suffix, or png.
         overwrite: whether files that exist may be replaced.
 
     Raises:
-        PlanInvalid: something is missing, ambiguous, in the way, or of an unknown format; all of it is named.
+        PlanInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
     """
     pairs = pair_images(image, mask)
     into_folder = image.is_dir() or out.is_dir()
     if into_folder and out.exists() and not out.is_dir():
-        raise PlanInvalid(f"{image} is a folder and {out} is a file; name a folder with -o")
+        raise FilesInvalid(f"{image} is a folder and {out} is a file; name a folder with -o")
     output_format = (wanted or "png") if into_folder else _format_of(out, wanted)
     jobs = [
         FillJob(one, its_mask, _out_path(out, one, output_format, into_folder), output_format)
@@ -68,20 +68,20 @@ def plan_fills(image: Path, mask: Path | None, out: Path, wanted: Format | None,
     return jobs
 
 
-def plan_generation(out: Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
-    """Pictures made from nothing: one job.
+def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: bool) -> list[FillJob]:
+    """List the one job that generates pictures.
 
     Raises:
-        PlanInvalid: the output is of an unknown format, or in the way.
+        PlanInvalid: the output has an unknown format, or exists already.
     """
-    return sampled([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
+    return with_samples([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
 
 
-def sampled(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJob]:
-    """The jobs with that many samples each.
+def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJob]:
+    """Set the number of samples of each job.
 
     Raises:
-        PlanInvalid: a file is in the way.
+        PlanInvalid: an output file exists already.
     """
     jobs = [replace(job, samples=samples) for job in jobs]
     if not overwrite:
@@ -89,13 +89,13 @@ def sampled(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[FillJ
     return jobs
 
 
-def with_others(
+def with_instances_and_references(
     jobs: list[FillJob], image: Path, instance: Path | None, reference: Path | None = None
 ) -> list[FillJob]:
-    """The jobs with their instance maps and references: one for all, or a folder of the same file names.
+    """Add instance maps and references to the jobs: one for all, or a folder with the same file names.
 
     Raises:
-        PlanInvalid: one is missing or ambiguous.
+        PlanInvalid: a file is missing or ambiguous.
     """
     maps, references = pair_images(image, instance, "instance map"), pair_images(image, reference, "reference")
     return [
@@ -105,7 +105,7 @@ def with_others(
 
 
 def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tuple[Path, Path | None]]:
-    """Each image with its mask, or `what` else goes with it; arguments as of `plan_fills`.
+    """Pair each image with its mask (or other file, named by `what`); arguments as for `fill_jobs`.
 
     Raises:
         PlanInvalid: there are no images, or a mask is missing or ambiguous.
@@ -119,16 +119,16 @@ def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tupl
 
 def _images(image: Path) -> list[Path]:
     if not image.exists():
-        raise PlanInvalid(f"{image} does not exist")
+        raise FilesInvalid(f"{image} does not exist")
     images = _pictures_in(image) if image.is_dir() else [image]
     if not images:
-        raise PlanInvalid(f"no images in {image}; files that end in {', '.join(_FORMAT_OF_SUFFIX)} count")
+        raise FilesInvalid(f"no images in {image}; files that end in {', '.join(_FORMAT_OF_SUFFIX)} count")
     return images
 
 
 def _masks(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
     if not mask.exists():
-        raise PlanInvalid(f"{mask} does not exist")
+        raise FilesInvalid(f"{mask} does not exist")
     if not mask.is_dir():
         return {image.stem: mask for image in images}
     found = _pictures_in(mask)
@@ -145,9 +145,9 @@ def _pictures_in(folder: Path) -> list[Path]:
 def _format_of(out: Path, wanted: Format | None) -> Format:
     by_suffix = _FORMAT_OF_SUFFIX.get(out.suffix.lower())
     if by_suffix is None and wanted is None:
-        raise PlanInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format {get_args(Format)}")
+        raise FilesInvalid(f"{out} does not end in {', '.join(_FORMAT_OF_SUFFIX)}; add --format {get_args(Format)}")
     if by_suffix and wanted and by_suffix != wanted:
-        raise PlanInvalid(f"{out} ends in {out.suffix} and --format is {wanted}; make them agree")
+        raise FilesInvalid(f"{out} ends in {out.suffix} and --format is {wanted}; make them agree")
     return wanted or by_suffix or "png"
 
 
@@ -167,4 +167,4 @@ def _repeated(names: Iterable[str]) -> list[str]:
 def _refuse(what: str, names: list[str]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        raise PlanInvalid(f"{what}: {', '.join(names[:5])}{more}")
+        raise FilesInvalid(f"{what}: {', '.join(names[:5])}{more}")

@@ -1,15 +1,15 @@
-"""The discriminator that looks for holes."""
+"""The discriminator that detects filled holes."""
 
 from __future__ import annotations
 
 import torch
 
-from training.losses.hole_judge import HoleJudge
+from training.losses.hole_discriminator import HoleDiscriminator
 
 
 def test_a_judge_learns_to_find_what_was_filled_with_noise() -> None:
     torch.manual_seed(0)
-    judge = HoleJudge(8, 2)
+    judge = HoleDiscriminator(8, 2)
     optimiser = torch.optim.Adam(judge.parameters(), lr=2e-3)
     image = torch.linspace(0, 1, 32).expand(4, 3, 32, 32).clone()
     hole = torch.zeros(4, 1, 32, 32)
@@ -25,11 +25,11 @@ def test_a_judge_learns_to_find_what_was_filled_with_noise() -> None:
     assert last < first / 4
     scores = judge.scores(composite, hole)
     assert scores[..., :3].mean() < 0.5 < scores[..., -3:].mean()
-    assert judge.doubt(composite, hole) > judge.doubt(image, hole)
+    assert judge.generator_loss(composite, hole) > judge.generator_loss(image, hole)
 
 
 def test_only_patches_in_the_hole_count_for_the_net() -> None:
     torch.manual_seed(0)
-    judge, picture = HoleJudge(4, 2).eval(), torch.rand(1, 3, 32, 32)
-    assert judge.doubt(picture, torch.zeros(1, 1, 32, 32)) == 0
-    assert judge.doubt(picture, torch.ones(1, 1, 32, 32)) > 0
+    judge, picture = HoleDiscriminator(4, 2).eval(), torch.rand(1, 3, 32, 32)
+    assert judge.generator_loss(picture, torch.zeros(1, 1, 32, 32)) == 0
+    assert judge.generator_loss(picture, torch.ones(1, 1, 32, 32)) > 0

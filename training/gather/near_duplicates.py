@@ -1,4 +1,4 @@
-"""Which pictures have been seen before, by their fingerprints."""
+"""Finds near-duplicates of pictures by their fingerprints."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 _ONES = np.array([bin(byte).count("1") for byte in range(256)], np.uint8)
 
 
-class SeenBefore:
-    """A growing set of 64-bit fingerprints that answers whether a near one is in it."""
+class NearDuplicateSet:
+    """A growing set of 64-bit fingerprints; `in` tells whether it has one within `max_bits` differing bits."""
 
-    def __init__(self, most_bits: int) -> None:
-        self._most_bits = most_bits
+    def __init__(self, max_bits: int) -> None:
+        self._most_bits = max_bits
         self._seen: NDArray[np.uint64] = np.empty(1024, np.uint64)
         self._count = 0
 

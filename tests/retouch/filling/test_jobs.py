@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from retouch.commands import fill
-from retouch.filling.plan import FillJob, Format, PlanInvalid, pair_images, plan_fills
+from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, pair_images
 from service.core.pictures import ImageFormat, MaskMode
 from service.core.samples import Strategy
 
@@ -31,18 +31,18 @@ def test_the_format_follows_the_suffix_of_the_output(
     pictures: Path, out: str, wanted: Format | None, expected: Format
 ) -> None:
     image, mask = pictures / "images/a.png", pictures / "masks/a.png"
-    jobs = plan_fills(image, mask, pictures / out, wanted, overwrite=False)
+    jobs = fill_jobs(image, mask, pictures / out, wanted, overwrite=False)
     assert jobs == [FillJob(image, mask, pictures / out, expected)]
 
 
 def test_an_output_folder_names_the_file_after_the_image(pictures: Path) -> None:
     (pictures / "out").mkdir()
-    [job] = plan_fills(pictures / "images/b.jpg", None, pictures / "out", None, overwrite=False)
+    [job] = fill_jobs(pictures / "images/b.jpg", None, pictures / "out", None, overwrite=False)
     assert (job.out, job.format, job.mask) == (pictures / "out/b.png", "png", None)
 
 
 def test_folders_are_matched_by_file_stem(pictures: Path) -> None:
-    jobs = plan_fills(pictures / "images", pictures / "masks", pictures / "out", "jpeg", overwrite=False)
+    jobs = fill_jobs(pictures / "images", pictures / "masks", pictures / "out", "jpeg", overwrite=False)
     names = [(job.image.name, job.mask and job.mask.name, job.out.name) for job in jobs]
     assert names == [("a.png", "a.png", "a.jpg"), ("b.jpg", "b.png", "b.jpg"), ("c.webp", "c.png", "c.jpg")]
 
@@ -58,9 +58,9 @@ def test_one_mask_serves_a_whole_folder_and_one_image_finds_its_mask_in_a_folder
 def test_a_file_that_exists_is_not_overwritten_unless_asked(pictures: Path) -> None:
     (pictures / "out").mkdir()
     (pictures / "out/b.png").write_bytes(b"precious")
-    with pytest.raises(PlanInvalid, match=r"b\.png.*|--overwrite"):
-        plan_fills(pictures / "images", None, pictures / "out", None, overwrite=False)
-    assert len(plan_fills(pictures / "images", None, pictures / "out", None, overwrite=True)) == 3
+    with pytest.raises(FilesInvalid, match=r"b\.png.*|--overwrite"):
+        fill_jobs(pictures / "images", None, pictures / "out", None, overwrite=False)
+    assert len(fill_jobs(pictures / "images", None, pictures / "out", None, overwrite=True)) == 3
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_what_does_not_fit_is_refused_before_any_work(
     (pictures / "twins").mkdir()
     (pictures / "twins/a.png").write_bytes(b"")
     (pictures / "twins/a.webp").write_bytes(b"")
-    with pytest.raises(PlanInvalid, match=message):
-        plan_fills(pictures / image, pictures / mask if mask else None, pictures / out, wanted, overwrite=False)
+    with pytest.raises(FilesInvalid, match=message):
+        fill_jobs(pictures / image, pictures / mask if mask else None, pictures / out, wanted, overwrite=False)
 
 
 def test_a_long_list_is_cut(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ def test_a_long_list_is_cut(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     for number in range(12):
         (tmp_path / "images" / f"{number:02}.png").write_bytes(b"")
-    with pytest.raises(PlanInvalid, match=r"04\.png and 7 more$"):
+    with pytest.raises(FilesInvalid, match=r"04\.png and 7 more$"):
         pair_images(tmp_path / "images", tmp_path / "masks")

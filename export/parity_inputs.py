@@ -1,4 +1,4 @@
-"""What graphs are compared on: real pictures; empty, full, thin and ordinary masks; several sizes and batches."""
+"""The inputs that graphs are compared on: pictures, kinds of masks (empty, full, thin, …), sizes and batches."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from export.generators.family import Interface
 Array = NDArray[Any]
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 _MOST_PICTURES = 3
-_SAMPLES = 2
+_SAMPLES_PER_ROW = 2
 MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One batch of inputs and what it is called in the report."""
+class ParityInput:
+    """One batch of inputs and its name in the report."""
 
     name: str
     feed: dict[str, Array]
 
 
 def find_pictures(directory: Path) -> list[Image.Image]:
-    """A few pictures of a folder in RGB, spread over its names, masks (`*_mask.*`) passed over; only they are opened.
+    """Open a few pictures of a folder in RGB, spread over its file names; masks (`*_mask.*`) are skipped.
 
     Raises:
-        SamplesMissing: the folder is missing or holds no picture, or one that was taken is none.
+        SamplesMissing: the folder is missing or has no picture, or a chosen file is not a picture.
     """
     paths = sorted(directory.glob("*")) if directory.is_dir() else []
     named = [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask")]
@@ -58,19 +58,21 @@ def _read(path: Path) -> Image.Image:
         raise SamplesMissing(f"{path}: not a picture that can be decoded ({error}); take it out of there") from error
 
 
-def make_samples(interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator) -> Iterator[Sample]:
-    """Every batch that a graph has to get right: each picture, each kind of mask, a batch of three, a second size."""
+def parity_inputs(
+    interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator
+) -> Iterator[ParityInput]:
+    """Yield every batch to compare: each picture, each kind of mask, a batch of three, and a second size."""
     sizes = list(dict.fromkeys(interface.size.buckets()))
     masked = any(spec.name == "mask" for spec in interface.inputs)
     first = sizes[0]
     for index, picture in enumerate(pictures):
-        yield Sample(f"ordinary {index + 1}", _feed(interface, [picture], first, "ordinary", rng))
+        yield ParityInput(f"ordinary {index + 1}", _feed(interface, [picture], first, "ordinary", rng))
     for kind in MASK_KINDS[1:] if masked else ():
-        yield Sample(f"{kind} mask", _feed(interface, pictures[:1], first, kind, rng))
-    yield Sample("batch of 3", _feed(interface, list(islice(cycle(pictures), 3)), first, "ordinary", rng))
+        yield ParityInput(f"{kind} mask", _feed(interface, pictures[:1], first, kind, rng))
+    yield ParityInput("batch of 3", _feed(interface, list(islice(cycle(pictures), 3)), first, "ordinary", rng))
     if len(sizes) > 1:
         height, width = sizes[1]
-        yield Sample(f"{height}×{width}", _feed(interface, pictures[-1:], sizes[1], "ordinary", rng))
+        yield ParityInput(f"{height}×{width}", _feed(interface, pictures[-1:], sizes[1], "ordinary", rng))
 
 
 def _feed(
@@ -86,16 +88,17 @@ def _feed(
 
 def _value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator) -> Array:
     if spec.name == "latent":
-        return rng.standard_normal([d if isinstance(d, int) else _SAMPLES for d in spec.shape[1:]], np.float32)
+        return rng.standard_normal([d if isinstance(d, int) else _SAMPLES_PER_ROW for d in spec.shape[1:]], np.float32)
     if spec.name == "label":
         return _regions(picture, size, spec.classes or 1).astype(np.uint8)
     if spec.name == "instance":
-        return _regions(picture, size, 40).astype(np.int32) * 1000 + 3  # beyond what FP16 tells apart
+        # larger than the integers that FP16 can represent
+        return _regions(picture, size, 40).astype(np.int32) * 1000 + 3
     return _pixels(picture, int(spec.shape[1]), size)
 
 
 def _regions(picture: Image.Image, size: tuple[int, int], count: int) -> Array:
-    """A 1×H×W map of areas of like brightness, numbered from 0 to count - 1."""
+    """Return a 1×H×W map of areas of similar brightness, numbered from 0 to count - 1."""
     return (_pixels(picture, 1, size) * (count - 1e-3)).astype(np.int64)
 
 
@@ -108,7 +111,7 @@ def _pixels(picture: Image.Image, channels: int, size: tuple[int, int]) -> Array
 
 
 def draw_mask(kind: str, size: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
-    """An H×W mask, 1 = fill: `ordinary` strokes, `thin` lines, `sparse` (all but thin lines), `empty` or `full`."""
+    """Draw an H×W mask, 1 = fill: `ordinary` strokes, `thin` lines, `sparse` gaps, `empty` or `full`."""
     height, width = size
     if kind in ("empty", "full"):
         return np.full(size, kind == "full", np.float32)

@@ -7,7 +7,7 @@ from PIL import Image
 from engines.manifest import FixedSize, MultipleSize
 from export.errors import SamplesMissing
 from export.generators.family import Interface, image_tensor
-from export.samples import MASK_KINDS, draw_mask, find_pictures, make_samples
+from export.parity_inputs import MASK_KINDS, draw_mask, find_pictures, parity_inputs
 
 IMAGE, MASK, OUTPUT = image_tensor("image", 3), image_tensor("mask", 1), image_tensor("output", 3)
 DYNAMIC = MultipleSize(multiple_of=8, sides=(16, 32))
@@ -18,7 +18,7 @@ def _rng():
 
 
 def _samples(interface, pictures_dir):
-    return list(make_samples(interface, find_pictures(pictures_dir), _rng()))
+    return list(parity_inputs(interface, find_pictures(pictures_dir), _rng()))
 
 
 def test_inpainting_is_compared_on_every_mask_batch_and_size(pictures_dir):
