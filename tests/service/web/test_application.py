@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from retouch.bench.load import allow_open_files
+from retouch.bench.load import raise_open_file_limit
 from service.web import application
 from service.web.application import MAX_HEADER_BYTES
 
@@ -203,7 +203,7 @@ def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve, monkey
 
 
 def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[str, tuple[str, bytes, str]]) -> None:
-    allow_open_files()
+    raise_open_file_limit()
     running = serve()
     parts = urlsplit(running.url)
     with ExitStack() as stack:
