@@ -2,11 +2,12 @@
 
     PYTHONPATH=. python3 -m benchmarks.gpu_engines.families --json results/families.json --plot results/families.png
 
-Nets have random weights, are lowered and converted to FP16 by the export's own code, and run (a) eager, (b) eager under
-a CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose own CUDA graph is replayed. Inputs lie on the GPU;
-medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public net in FP32 on
-the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib. Programs are written
-by other processes while the GPU is measured, so that eager rows, which the CPU bounds, are an upper bound of their ms.
+Nets have random weights, are lowered and converted to FP16 by the export's own code, and run (a) eager, (b) eager
+under a CUDA graph, (c) as `program.pt2` in the `inductor` engine, whose own CUDA graph is replayed. Inputs lie on the
+GPU already; medians of `--runs` calls between CUDA events. The first output of each batch is compared with the public
+net in FP32 on the same GPU. It needs torch, onnx, numpy, pydantic and structlog, and for the picture matplotlib.
+Programs are written by other processes while the GPU is measured, so that eager rows, which the CPU bounds, are an
+upper bound of their ms.
 
 Every row is a line of FILE.jsonl as soon as it is measured; what `--seconds` leaves no time for is named. The last rows
 repeat those with reference figures under `torch.backends.cudnn.benchmark`, which the engine leaves off.

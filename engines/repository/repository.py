@@ -146,9 +146,7 @@ class ModelRepository:
                 return {}
             before = {key: entry.version_files for key, entry in self._entries.items()}
         there = list_versions(self._root)
-        found = {
-            key: version_files for key, version_files in there.items() if self._only is None or key.name in self._only
-        }
+        found = {key: files for key, files in there.items() if self._only is None or key.name in self._only}
         kept = unreadable_versions(self._root, found, before)
         for key in sorted(set(kept) - self._unreadable):
             _log.warning("model cannot be read, what is loaded of it serves on", model=str(key), root=str(self._root))
@@ -258,16 +256,10 @@ class ModelRepository:
         return Change("removed", key)
 
     def _older_ready(self, key: Key) -> list[Key]:
-        return [
-            k
-            for k, state in self._version_states().items()
-            if k.name == key.name and k < key and state.state == "ready"
-        ]
+        return [k for k, v in self._version_states().items() if k.name == key.name and k < key and v.state == "ready"]
 
     def _has_newer_ready(self, key: Key) -> bool:
-        return any(
-            k.name == key.name and k > key and state.state == "ready" for k, state in self._version_states().items()
-        )
+        return any(k.name == key.name and k > key and v.state == "ready" for k, v in self._version_states().items())
 
     def _acquire(self, name: str, version: int | None) -> LeaseCounter:
         while True:

@@ -45,16 +45,16 @@ class SensorReadings:
 @contextmanager
 def read_sensors(read: Sensor | None) -> Iterator[SensorReadings]:
     """Read a sensor every 20 ms in a separate thread while the block runs; None reads nothing."""
-    watch, done = SensorReadings(), threading.Event()
+    recorded, done = SensorReadings(), threading.Event()
 
     def look() -> None:
         while read is not None and not done.wait(_INTERVAL_S):
-            watch.readings.append(read())
+            recorded.readings.append(read())
 
     thread = threading.Thread(target=look, name="sensors", daemon=True)
     thread.start()
     try:
-        yield watch
+        yield recorded
     finally:
         done.set()
         thread.join()

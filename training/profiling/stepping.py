@@ -69,7 +69,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         synchronise(runtime.device)
         if runtime.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(runtime.device)
-        with read_sensors(nvml_sensor(runtime.device)) as watch:
+        with read_sensors(nvml_sensor(runtime.device)) as recorded:
             began = time.perf_counter()
             for _ in range(steps):
                 step()
@@ -78,7 +78,7 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else None
         operators = top_operators(step, runtime.device, _TAKEN_APART)
         calls = [] if own.compile else trace_calls(step, runtime.device)  # compiled code has no operators to count
-        return StepFigures(precision, step_s, own.phase[phase].batch / step_s, peak, watch.means(), operators, calls)
+        return StepFigures(precision, step_s, own.phase[phase].batch / step_s, peak, recorded.means(), operators, calls)
 
 
 def _stepper(step: Callable[[int, Place[Any]], object], config: AnyConfig, phase: int) -> Callable[[], None]:
