@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from engines.fill_rules import FillRule, FillRules
+from engines.fill_rules import FillRule
 from engines.manifest import FixedSize, MultipleSize, SizeRule
 from service.core.pictures import Box, Size
 from service.core.samples import Crop
@@ -28,16 +28,9 @@ RULES: dict[str, SizeRule] = {
     "stretch": MultipleSize(multiple_of=4, sides=(256, 512), fit="resize"),
     "fixed": FIXED,
     "fixed crop": FIXED_CROP,
-    "measured": LIMITED.model_copy(
-        update={
-            "auto": FillRules(
-                measured="in a test",
-                rules=(
-                    FillRule(longest_side=256, radius=24, strategy="whole"),
-                    FillRule(longest_side=1024, strategy="crop", max_hole_radius=32),
-                ),
-            )
-        }
+    "measured": ruled(
+        FillRule(longest_side=256, radius=24, strategy="whole"),
+        FillRule(longest_side=1024, strategy="crop", max_hole_radius=32),
     ),
     "tiny": MultipleSize(multiple_of=1, sides=(2,)),
 }
