@@ -22,8 +22,8 @@ from service.admission.memory_budget import Budget
 from service.admission.retry_after import Appointments
 from service.admission.service_rate import Pace
 from service.auth.clients import Clients
-from service.batching.backend import Models, OpenRoom, Room
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import Backend, Models, OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.items import Call, Reply
 from service.core.order import Order
 from service.core.settings import Settings
@@ -66,7 +66,7 @@ class Service:
     settings: Settings
     pipeline: Pipeline
     fulfil: Fulfil
-    room: Room
+    backend: Backend
     jobs: Jobs
     idempotency: Idempotency
     results: ResultReader
@@ -83,7 +83,7 @@ class Service:
 
     @property
     def models(self) -> Models:
-        return self.room.models
+        return self.backend.models
 
     @property
     def metrics(self) -> Metrics:
@@ -128,7 +128,7 @@ class Service:
         """The drain's time is over: answer everyone who still waits for the engine with 503."""
         self.drain.cut = self.admission.inside
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
-        self.room.batcher.close()
+        self.backend.batcher.close()
 
     async def watch_outage(self) -> None:
         """Learn how long it takes to become ready, and say when it is and when it is no more."""
@@ -144,45 +144,45 @@ class Service:
 
     async def end_without_device(self) -> None:
         """Once the device is lost to this process: answer everyone who waits for it with 503 and drain."""
-        await self.room.lost.wait()
+        await self.backend.lost.wait()
         self.begin_draining()
         self.cut_short()
 
     def _reasons(self, *, draining: bool) -> list[str]:
-        loaded = self.room.loaded.is_set()
-        return unready_reasons(Vitals(draining, loaded, self.room.ready, self.models.statuses()))
+        loaded = self.backend.loaded.is_set()
+        return unready_reasons(Vitals(draining, loaded, self.backend.ready, self.models.statuses()))
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, open_room: OpenRoom = open_engine_room) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Service]:
     """A running service without HTTP; models are loading when it is handed out.
 
     Args:
         settings: all knobs.
-        open_room: what computes; by default in this process.
+        open_backend: what computes; by default in this process.
 
     Raises:
         KeysInvalid: the key file cannot be read.
     """
     async with AsyncExitStack() as stack:
-        yield await _build(settings, open_room, stack)
+        yield await _build(settings, open_backend, stack)
 
 
 @asynccontextmanager
-async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_room) -> AsyncIterator[Pipeline]:
+async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Pipeline]:
     """The pipeline with its models loaded, to be used without a server.
 
     Raises:
         DeviceLost: while they were loaded.
     """
-    async with open_service(settings, open_room) as service:
-        await first_of(service.room.loaded, service.room.lost)
-        if service.room.lost.is_set():
+    async with open_service(settings, open_backend) as service:
+        await first_of(service.backend.loaded, service.backend.lost)
+        if service.backend.lost.is_set():
             raise DeviceLost("the GPU was lost while models were loaded; start the process again")
         yield service.pipeline
 
 
-async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
+async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExitStack) -> Service:
     keep_freed_memory()
     switch_often()
     clock, metrics = time.monotonic, Metrics()
@@ -199,11 +199,11 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
     results = ResultReader(store)
     stack.callback(results.close)
-    room = await stack.enter_async_context(open_room(settings, metrics))
+    backend = await stack.enter_async_context(open_backend(settings, metrics))
     pipeline = Pipeline(
         settings=settings,
-        models=room.models,
-        batcher=room.batcher,
+        models=backend.models,
+        batcher=backend.batcher,
         store=store,
         admission=Admission(
             settings.max_queue_size,
@@ -211,9 +211,9 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
             lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
             Pace(settings.max_batch_size),
-            appointments=Appointments(written=room.house.book),
+            appointments=Appointments(written=backend.house.book),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
-            house=room.house,
+            house=backend.house,
         ),
         metrics=metrics,
         codec_work=CodecWork(codec_threads),
@@ -226,12 +226,12 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     fulfil: Fulfil = cache.fulfil if settings.cache_entries else pipeline.run
     names = Names()
-    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, room.loaded, names))
+    jobs = await stack.enter_async_context(open_jobs(pipeline, fulfil, ledger, owner, backend.loaded, names))
     service = Service(
         settings,
         pipeline,
         fulfil,
-        room,
+        backend,
         jobs,
         idempotency,
         results,

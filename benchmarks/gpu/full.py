@@ -17,8 +17,8 @@ from engines.cuda.api import open_cuda
 from retouch.bench.pipeline.run import Job, Watch
 from retouch.bench.pipeline.variants import DEPTH, Variant
 from service.app import open_pipeline
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.items import Call
 from service.core.schemas import InpaintOptions, TranslateOptions
 from service.core.settings import Settings
@@ -42,7 +42,7 @@ def full(bench: Bench) -> None:
 
 async def _ask_twice(bench: Bench, work: Job, watch: Watch) -> dict[str, Any]:
     """Once with memory for small batches only, before the device has taken any, and once with enough."""
-    room = partial(open_engine_room, open_device=watch.open)
+    room = partial(open_local_backend, open_device=watch.open)
     with TemporaryDirectory(prefix="retouch-full-") as folder:
         model = bench.arguments.model.absolute().parent
         (Path(folder) / model.name).symlink_to(model)
@@ -54,7 +54,7 @@ async def _ask_twice(bench: Bench, work: Job, watch: Watch) -> dict[str, Any]:
         return await _ask_in(settings, room, work, watch, min(_MOST_ROOM, needed // 3))
 
 
-async def _ask_in(settings: Settings, room: OpenRoom, work: Job, watch: Watch, room_bytes: int) -> dict[str, Any]:
+async def _ask_in(settings: Settings, room: OpenBackend, work: Job, watch: Watch, room_bytes: int) -> dict[str, Any]:
     async with open_pipeline(settings, room) as pipeline:
         cuda = open_cuda()
         free, _ = cuda.call("cudaMemGetInfo")

@@ -39,7 +39,7 @@ from benchmarks.harness.inputs import photo_and_mask, write_fake_models
 from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
-from service.batching.local_backend import open_engine_room
+from service.batching.local_backend import open_local_backend
 from service.core.items import Call, Picture, Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
@@ -202,7 +202,7 @@ async def served(upload: Upload, folder: Path, options: argparse.Namespace, prob
             "log_level": "warning",
         }
     )
-    async with open_pipeline(settings, partial(open_engine_room, open_device=lambda _: FreeDevice())) as pipeline:
+    async with open_pipeline(settings, partial(open_local_backend, open_device=lambda _: FreeDevice())) as pipeline:
         await ask_all(pipeline, upload, 2 * BATCH, save=save)
         await asyncio.to_thread(pipeline.store.flush, 600.0)
         pictures = options.pictures

@@ -3,5 +3,5 @@
     launcher ─ starts, restarts, ends ─▶ front_end ×N ◀─ channel: messages ─▶ engine_process ×devices
                                              └──────────── slots: pixels ──────────┘
 
-A front end runs the same app as a single process; its room is `remote_room`.
+A front end runs the same app as a single process; its room is `remote_backend`.
 """

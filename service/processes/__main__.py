@@ -30,11 +30,11 @@ def main() -> int:
 
 
 def _front_end(assignment: Assignment) -> int:
-    from service.processes.front_end.backend import open_remote_room  # noqa: PLC0415 -- each role loads its own
+    from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415 -- each role loads its own
     from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
-    return run(assignment.settings, partial(open_remote_room, assignment), listener)
+    return run(assignment.settings, partial(open_remote_backend, assignment), listener)
 
 
 def _engine(assignment: Assignment) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import Service
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import first_of
 from service.preflight import prepare
@@ -29,17 +29,17 @@ class Replica:
 
     Args:
         settings: all knobs; those of sockets and front ends are not used.
-        open_room: what computes; by default in this process.
+        open_backend: what computes; by default in this process.
 
     Raises:
         SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
         KeysInvalid: the key file cannot be read.
     """
 
-    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
+    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
         prepare(settings)
         self._settings = settings
-        self._app = App(settings, open_room, version("retouch"))
+        self._app = App(settings, open_backend, version("retouch"))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +64,7 @@ class Replica:
             DeviceGone: it cannot.
         """
         service = self._app.service
-        if service is not None and service.room.lost.is_set():
+        if service is not None and service.backend.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
     def _after_drain(self, receive: Receive) -> Receive:
@@ -85,7 +85,7 @@ class Replica:
         async def sent(message: Message) -> None:
             service = self._app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
-                await first_of(service.room.loaded, service.room.lost)
+                await first_of(service.backend.loaded, service.backend.lost)
             await send(message)
 
         return sent

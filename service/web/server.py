@@ -16,8 +16,8 @@ import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
 from service.app import Service
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.hangup import handling_hangups, is_hangup
@@ -34,12 +34,14 @@ _KEEP_ALIVE_S = 75
 """Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
 
 
-def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: socket.socket | None = None) -> int:
+def run(
+    settings: Settings, open_backend: OpenBackend = open_local_backend, listener: socket.socket | None = None
+) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
     Args:
         settings: all knobs.
-        open_room: what computes; by default in this process.
+        open_backend: what computes; by default in this process.
         listener: a socket that is bound; by default one is made for the settings' address.
 
     Returns:
@@ -51,10 +53,10 @@ def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: so
     """
     prepare(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_room)
+    server = DrainingServer(settings, open_backend)
     server.run(None if listener is None else [listener])
     service = server.app.service
-    if service is not None and service.room.lost.is_set():
+    if service is not None and service.backend.lost.is_set():
         return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
     return 0 if server.started and clean and not server.force_exit else 1
@@ -68,8 +70,8 @@ class DrainingServer(uvicorn.Server):
     A second signal ends at once; SIGHUP (hangup.py) is neither a first nor a second one.
     """
 
-    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
-        self.app = App(settings, open_room, version("retouch"))
+    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
+        self.app = App(settings, open_backend, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = self._asked = False

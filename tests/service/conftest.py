@@ -117,7 +117,7 @@ Serve = Callable[..., Running]
 
 @contextmanager
 def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: bool) -> Iterator[Running]:
-    from service.batching.local_backend import open_engine_room  # noqa: PLC0415 -- see above
+    from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
     from service.web.server import DrainingServer  # noqa: PLC0415
 
     engines: list[FakeEngine] = []
@@ -126,7 +126,7 @@ def _running(settings: Settings, fake: Callable[[Manifest], FakeEngine], wait: b
         engines.append(fake(manifest))
         return engines[-1]
 
-    server = DrainingServer(settings, partial(open_engine_room, open_model=open_model))
+    server = DrainingServer(settings, partial(open_local_backend, open_model=open_model))
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

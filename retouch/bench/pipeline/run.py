@@ -17,7 +17,7 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
-from service.batching.local_backend import any_device, engine_opener, open_engine_room
+from service.batching.local_backend import any_device, engine_opener, open_local_backend
 from service.core.items import Call, Reply, Sample
 from service.core.schemas import InpaintOptions, TranslateOptions
 from service.core.settings import Settings
@@ -103,11 +103,11 @@ class _Watched(Device):
         return self.device.depth
 
     @property
-    def look_s(self) -> float:  # type: ignore[override] # as above
-        return self.device.look_s
+    def poll_s(self) -> float:  # type: ignore[override] # as above
+        return self.device.poll_s
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        return self.device.rows(engine, first, most, waiting)
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        return self.device.batch_rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         self.batches.append(batch_shape_of(samples))
@@ -203,7 +203,7 @@ async def _opened(settings: Settings, job: Job, watch: Watch) -> AsyncIterator[P
             return engine
 
         async with open_pipeline(
-            own, partial(open_engine_room, open_model=open_model, open_device=watch.open)
+            own, partial(open_local_backend, open_model=open_model, open_device=watch.open)
         ) as pipeline:
             refused = [status.reason for status in pipeline.models.statuses() if status.reason]
             if refused:

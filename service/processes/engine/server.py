@@ -19,7 +19,7 @@ from functools import partial
 import structlog
 
 from engines.errors import RetouchError
-from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.lifecycle.background import cancelled
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.hangup import hangup_signals
@@ -42,17 +42,17 @@ _LOOK_EVERY_S = 0.05
 class EngineDesk:
     """Takes in front ends and tells them of models and worker. Used on the event loop only."""
 
-    def __init__(self, room: EngineRoom, row: Row, page_locks: PageLocks) -> None:
-        self._room = room
+    def __init__(self, backend: LocalBackend, row: Row, page_locks: PageLocks) -> None:
+        self._backend = backend
         self._row = row
         self._page_locks = page_locks
-        self._offers = Offers(room.models)
+        self._offers = Offers(backend.models)
         self._sessions: set[Session] = set()
         self._count = 0
         self._known: object = None
         self._ready = False
         self._renewing = asyncio.Lock()
-        room.metrics.watch(room.metrics.ready, lambda: self._ready)
+        backend.metrics.watch(backend.metrics.ready, lambda: self._ready)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,12 +74,12 @@ class EngineDesk:
     async def look(self) -> None:
         """Tell front ends what changed, show life, end when the device hangs; until cancelled."""
         while True:
-            loaded = self._room.loaded.is_set()  # what is offered below is all of it only if it was so before
+            loaded = self._backend.loaded.is_set()  # what is offered below is all of it only if it was so before
             await self._renew()
-            ready = loaded and self._room.ready
+            ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.beat_at = ready, time.monotonic()
-            self._room.metrics.refresh()
+            self._backend.metrics.refresh()
             if news:  # written down before any front end can say it
                 for session in self._sessions:
                     session.channel.send(Vitals(ready))
@@ -97,12 +97,14 @@ class EngineDesk:
             memory = Memory(descriptor, hello.slots_bytes)
         finally:
             os.close(descriptor)
-        await self._room.loaded.wait()  # pages are locked when no model is being loaded, and nothing is served before
+        await (
+            self._backend.loaded.wait()
+        )  # pages are locked when no model is being loaded, and nothing is served before
         locked = await asyncio.to_thread(self._page_locks.lock, memory)
         self._count += 1
-        room, offers = self._room, self._offers
+        backend, offers = self._backend, self._offers
         session = Session(
-            self._count, room.batcher, offers, memory, locked, self._row, want=self._want, done=self._forget
+            self._count, backend.batcher, offers, memory, locked, self._row, want=self._want, done=self._forget
         )
         self._sessions.add(session)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
@@ -113,7 +115,7 @@ class EngineDesk:
 
     async def _renew(self) -> None:
         async with self._renewing:
-            known = (self._room.models.statuses(), self._room.supervisor.restarts)
+            known = (self._backend.models.statuses(), self._backend.supervisor.restarts)
             if known == self._known:
                 return
             self._offers.renew(await asyncio.to_thread(self._offers.lease_ready))
@@ -130,7 +132,7 @@ class EngineDesk:
     async def _find(self, session: Session, wanted: Wanted) -> None:
         """Load a version that is not the newest; it stays loaded as the repository sees fit, and offered with it."""
         with ExitStack() as stack:
-            lease = self._room.models.lease(wanted.name, wanted.version)
+            lease = self._backend.models.lease(wanted.name, wanted.version)
             try:
                 await asyncio.to_thread(stack.enter_context, lease)
             except RetouchError as error:
@@ -152,8 +154,8 @@ async def serve(assignment: Assignment) -> int:
     metrics = Metrics(device=assignment.device)
     if replaces:  # counted here, as one that hangs or is killed can count nothing any more
         metrics.worker_restarts.inc()
-    open_room = partial(open_engine_room, settings, metrics, own_process=True)
-    async with open_room() as room, _desk(room, row, open_page_locks(settings.engine)) as desk:
+    open_backend = partial(open_local_backend, settings, metrics, own_process=True)
+    async with open_backend() as backend, _desk(backend, row, open_page_locks(settings.engine)) as desk:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, *hangup_signals()):
             loop.add_signal_handler(number, ending.set)
@@ -163,18 +165,18 @@ async def serve(assignment: Assignment) -> int:
             stack.callback(listener.close)
             for work in (desk.accept(listener), desk.look()):
                 stack.push_async_callback(cancelled, asyncio.create_task(work))
-            while not (ending.is_set() and desk.deserted) and not room.lost.is_set():  # noqa: ASYNC110 -- three events
+            while not (ending.is_set() and desk.deserted) and not backend.lost.is_set():  # noqa: ASYNC110 -- three events
                 await asyncio.sleep(_LOOK_EVERY_S)
         row.clear()
-        if room.lost.is_set():
+        if backend.lost.is_set():
             _log.error("the device is lost or hangs; this process ends")
             os._exit(EXIT_DEVICE_LOST)  # nothing can be freed on it, and a thread that hangs cannot be joined
     return 0
 
 
 @asynccontextmanager
-async def _desk(room: EngineRoom, row: Row, page_locks: PageLocks) -> AsyncIterator[EngineDesk]:
-    desk = EngineDesk(room, row, page_locks)
+async def _desk(backend: LocalBackend, row: Row, page_locks: PageLocks) -> AsyncIterator[EngineDesk]:
+    desk = EngineDesk(backend, row, page_locks)
     try:
         yield desk
     finally:

@@ -233,7 +233,7 @@ class SharedHouse:
         self.board.front_end(self.index).inside = inside
 
 
-class RemoteRoom:
+class RemoteBackend:
     """Computes in other processes.
 
     Args:
@@ -283,12 +283,14 @@ class RemoteRoom:
 
 
 @asynccontextmanager
-async def open_remote_room(assignment: Assignment, settings: Settings, metrics: Metrics) -> AsyncIterator[RemoteRoom]:
+async def open_remote_backend(
+    assignment: Assignment, settings: Settings, metrics: Metrics
+) -> AsyncIterator[RemoteBackend]:
     """A room whose engines are in other processes; it connects to them for as long as it is open."""
-    room = RemoteRoom(assignment, settings, metrics)
+    backend = RemoteBackend(assignment, settings, metrics)
     async with AsyncExitStack() as stack:
-        stack.callback(room.row.clear)
-        for work in (room.beat(), *(link.keep() for link in room.links)):
+        stack.callback(backend.row.clear)
+        for work in (backend.beat(), *(link.keep() for link in backend.links)):
             stack.push_async_callback(cancelled, asyncio.create_task(work))
-        stack.callback(room.batcher.close)
-        yield room
+        stack.callback(backend.batcher.close)
+        yield backend

@@ -27,7 +27,7 @@ from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.errors import ServiceError
 from service.core.items import Sample, Size
-from service.devices.memory_layout import Part, Placing
+from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 PAGE = 4096
 
@@ -36,8 +36,8 @@ PAGE = 4096
 class SlotLayout:
     """Where the arrays of one sample and its tile lie in a slot."""
 
-    inputs: tuple[Part, ...]
-    output: Part
+    inputs: tuple[ArrayRegion, ...]
+    output: ArrayRegion
     nbytes: int
 
 
@@ -50,7 +50,7 @@ class SlotLayouts:
         """Of a sample of that height, width and number of samples."""
 
     def _lay_out(self, height: int, width: int, samples: int) -> SlotLayout:
-        placing, inputs = Placing(), []
+        placing, inputs = LayoutBuilder(), []
         shape = BatchShape(1, height, width, samples)
         for spec in self._manifest.inputs:
             if spec.name == "image":
@@ -118,7 +118,7 @@ class Slot:
         for part in layout.inputs:
             np.copyto(self._arena.memory.array(self.offset, part), arrays[part.name], casting="same_kind")
 
-    def read(self, part: Part) -> NDArray[np.uint8]:
+    def read(self, part: ArrayRegion) -> NDArray[np.uint8]:
         """What lies there, not copied; the slot stays taken as long as the array, or a view of it, is there."""
         array: NDArray[np.uint8] = np.asarray(_Held(self, self._arena.memory.array(self.offset, part)))
         return array
@@ -149,7 +149,7 @@ class Memory:
         """Where it begins in this process."""
         return int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
 
-    def array(self, offset: int, part: Part) -> NDArray[Any]:
+    def array(self, offset: int, part: ArrayRegion) -> NDArray[Any]:
         """A part of a slot; the memory stays mapped as long as it, or a view of it, is there."""
         array: NDArray[Any] = np.ndarray(part.shape, part.dtype, self._map, offset + part.offset)
         return array

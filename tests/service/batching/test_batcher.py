@@ -14,7 +14,7 @@ from engines.base import Engine
 from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.admission.fairness import Turn
-from service.batching.batcher import Batcher, BatchPolicy, Entry, Waiting, answer_all, fail
+from service.batching.batcher import Batcher, BatchPolicy, Entry, QueueHead, answer_all, fail
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from service.core.flow import Flow
 from service.core.items import Computed, Sample, Size
@@ -56,12 +56,14 @@ async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float])
     [
         pytest.param([], [], id="nothing waits"),
         pytest.param(
-            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], ["b", "a"], id="the next turn is first"
+            [QueueHead("a", Turn(2.0, -5, 1)), QueueHead("b", Turn(1.0, -5, 2))],
+            ["b", "a"],
+            id="the next turn is first",
         ),
-        pytest.param([Waiting("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
+        pytest.param([QueueHead("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
     ],
 )
-def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[Waiting], expected: list[str]) -> None:
+def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[QueueHead], expected: list[str]) -> None:
     assert BatchPolicy(8).order(waiting) == expected
 
 
@@ -310,7 +312,7 @@ async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_
 
 async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
     batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
-    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
+    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, interrupted=news.is_set))
     await asyncio.sleep(0.02)
     batcher.wake()
     await asyncio.sleep(0.02)

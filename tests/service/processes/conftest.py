@@ -16,12 +16,12 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
 from service.processes.engine.page_locks import NoLocks
 from service.processes.engine.server import EngineDesk
-from service.processes.front_end.backend import RemoteRoom, open_remote_room
+from service.processes.front_end.backend import RemoteBackend, open_remote_backend
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.status_board import Board, Places, make_board
 from service.telemetry.metrics import Metrics
@@ -31,7 +31,7 @@ from service.telemetry.metrics import Metrics
 class Engine:
     """The engine's side, as long as it runs."""
 
-    room: EngineRoom
+    backend: LocalBackend
     desk: EngineDesk
     fakes: list[FakeEngine]
 
@@ -40,7 +40,7 @@ class Engine:
 class Pair:
     """Both sides; `engine(index)` starts an engine's."""
 
-    front: RemoteRoom
+    front: RemoteBackend
     board: Board
     engine: Callable[..., Any]
 
@@ -92,10 +92,10 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
                 fakes.append(fake(manifest))
                 return fakes[-1]
 
-            async with open_engine_room(settings, Metrics(), open_model, own_process=True) as room:
-                desk = EngineDesk(room, board.engine(index), NoLocks())
+            async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
+                desk = EngineDesk(backend, board.engine(index), NoLocks())
                 tasks = [asyncio.create_task(work) for work in (desk.accept(listeners[index]), desk.look())]
-                yield Engine(room, desk, fakes)
+                yield Engine(backend, desk, fakes)
                 for task in tasks:
                     await cancelled(task)
                 desk.close()
@@ -104,7 +104,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             for listener in listeners:
                 stack.callback(listener.close)
             stack.callback(os.close, descriptor)
-            front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics()))
+            front = await stack.enter_async_context(open_remote_backend(assignment, settings, Metrics()))
             yield Pair(front, board, engine)
 
     return make

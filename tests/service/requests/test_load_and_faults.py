@@ -143,7 +143,7 @@ async def test_an_engine_that_dies_takes_its_own_batch_with_it_and_not_the_queue
         answers = Counter([reply.status_code for reply in await asyncio.gather(blocker, *waiting)])
     assert answers == {200: 23, 503: 2}
     assert len(running.engines) == opened + 1
-    assert running.service.room.supervisor.restarts == 1
+    assert running.service.backend.supervisor.restarts == 1
 
 
 async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replaced(serve: Serve, files: Files) -> None:
