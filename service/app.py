@@ -18,9 +18,9 @@ import structlog
 from engines.errors import DeviceLost
 from service.admission.admission import Admission
 from service.admission.loop_lag import LoopLag
-from service.admission.memory_budget import Budget
-from service.admission.retry_after import Appointments
-from service.admission.service_rate import Pace
+from service.admission.memory_budget import MemoryBudget
+from service.admission.retry_after import Reservations
+from service.admission.service_rate import ServiceRate
 from service.auth.clients import Clients
 from service.batching.backend import Backend, Models, OpenBackend
 from service.batching.local_backend import open_local_backend
@@ -126,7 +126,7 @@ class Service:
 
     def cut_short(self) -> None:
         """The drain's time is over: answer everyone who still waits for the engine with 503."""
-        self.drain.cut = self.admission.inside
+        self.drain.cut = self.admission.in_flight
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
         self.backend.batcher.close()
 
@@ -210,14 +210,14 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
             settings.max_uploads,
             lambda: codec_threads.predicted_wait_s + lag.wait_s,
             clock,
-            Pace(settings.max_batch_size),
-            appointments=Appointments(written=backend.house.book),
+            ServiceRate(settings.max_batch_size),
+            reservations=Reservations(book=backend.server_load.retry_book),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
-            house=backend.house,
+            server_load=backend.server_load,
         ),
         metrics=metrics,
         codec_work=CodecWork(codec_threads),
-        decoded=DecodedMemory(Budget(int(settings.max_decoded_mb * 2**20), clock), metrics, clock),
+        decoded=DecodedMemory(MemoryBudget(int(settings.max_decoded_mb * 2**20), clock), metrics, clock),
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
@@ -252,7 +252,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
 def _watch(service: Service) -> None:
     """Gauges read the state when they are scraped."""
     metrics = service.metrics
-    metrics.watch(metrics.in_flight, lambda: service.admission.inside)
+    metrics.watch(metrics.in_flight, lambda: service.admission.in_flight)
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)

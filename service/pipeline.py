@@ -286,8 +286,8 @@ class Pipeline:
 
     def _observe(self, computed: list[Computed], timings: Timings, weight: Weight) -> None:
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
-        own_s = None if weight.large else sum(timings.stages.values()) - waited_s
-        self.admission.pace.learn(((done.batch_size, done.device_s) for done in computed), own_s)
+        unloaded_s = None if weight.large else sum(timings.stages.values()) - waited_s
+        self.admission.service_rate.learn(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
 
 

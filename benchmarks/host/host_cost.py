@@ -43,7 +43,7 @@ from service.batching.local_backend import open_local_backend
 from service.core.items import Call, Picture, Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
-from service.devices.contract import Computed, Device, Ticket, Tiles
+from service.devices.contract import Device, FinishedBatch, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
 from service.imaging.files.header import read_header
@@ -173,15 +173,15 @@ class FreeDevice(Device):
 
     _staged: dict[Any, np.ndarray] = field(default_factory=dict)
 
-    def launch(self, _engine: Engine, samples: Sequence[Sample]) -> Computed:
+    def launch(self, _engine: Engine, samples: Sequence[Sample]) -> FinishedBatch:
         shape = samples[0].arrays["image"].shape
         staged = self._staged.setdefault(shape, np.empty((BATCH, *shape), np.uint8))
         for row, sample in zip(staged, samples, strict=False):
             np.copyto(row, sample.arrays["image"])
-        return Computed(list(staged[: len(samples)].copy()))
+        return FinishedBatch(list(staged[: len(samples)].copy()))
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, Computed)
+        assert isinstance(ticket, FinishedBatch)
         return ticket.tiles
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.admission import House
+from service.admission.admission import ServerLoad
 from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
 from service.core.settings import Settings
@@ -75,7 +75,7 @@ class Backend(Protocol):
         """Set when the models have been loaded for the first time."""
 
     @property
-    def house(self) -> House:
+    def server_load(self) -> ServerLoad:
         """Requests of other front ends that use the same backend."""
 
     @property

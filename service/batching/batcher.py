@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from engines.base import Engine
 from engines.repository.repository import ServedModel
-from service.admission.fairness import FIRST, FairOrder, Turn
+from service.admission.fairness import FIRST_POSITION, FairScheduler, QueuePosition
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
@@ -49,10 +49,10 @@ class Entry:
     on_begun: Callable[[], None] | None = None
     traced: bool = False
     """Whether its batch gets a trace span."""
-    turn: Turn = FIRST
+    position: QueuePosition = FIRST_POSITION
 
     def __lt__(self, other: Entry) -> bool:
-        return self.turn < other.turn
+        return self.position < other.position
 
     @property
     def key(self) -> QueueKey:
@@ -65,7 +65,7 @@ class QueueHead:
     """A queue as `BatchPolicy` sees it."""
 
     key: QueueKey
-    turn: Turn
+    position: QueuePosition
     """Position of the queue's first entry."""
 
 
@@ -77,7 +77,7 @@ class BatchPolicy:
 
     def order(self, waiting: Sequence[QueueHead]) -> list[QueueKey]:
         """Sort the queues by the positions of their first entries, so that no tile size starves another."""
-        return [queue.key for queue in sorted(waiting, key=lambda queue: queue.turn)]
+        return [queue.key for queue in sorted(waiting, key=lambda queue: queue.position)]
 
     def size(self, model_max_batch: int, samples: int = 1) -> int:
         """Largest number of rows in one batch; a row that gives `samples` results takes the memory of so many rows."""
@@ -90,7 +90,7 @@ class Batcher:
     def __init__(self, policy: BatchPolicy, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
-        self._order = FairOrder()
+        self._scheduler = FairScheduler()
         self._queues: dict[QueueKey, list[Entry]] = {}
         """Heaps, ordered by position."""
         self._changed = threading.Condition()
@@ -155,7 +155,7 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")
-            entry.turn = self._order.next(flow)
+            entry.position = self._scheduler.assign(flow)
             heapq.heappush(self._queues.setdefault(entry.key, []), entry)
             self._changed.notify()
         return entry
@@ -231,7 +231,7 @@ class Batcher:
                 break
             if not batch and not model.retain():  # the client left just now, and its lease was the model's last
                 continue
-            self._order.begin(entry.turn)
+            self._scheduler.start(entry.position)
             entry.model = model
             batch.append(entry)
             if entry.on_begun is not None:
@@ -247,7 +247,7 @@ class Batcher:
         """
         waited_for: set[str] = set()
         waiting = sum(map(len, self._queues.values()))
-        for key in self._policy.order([QueueHead(key, queue[0].turn) for key, queue in self._queues.items()]):
+        for key in self._policy.order([QueueHead(key, queue[0].position) for key, queue in self._queues.items()]):
             first = self._queues[key][0]
             engine = first.model.current.engine
             if engine.device in waited_for:

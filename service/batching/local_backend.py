@@ -23,7 +23,7 @@ from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository.listing import why_empty
 from engines.repository.repository import ModelRepository
-from service.admission.admission import House, OwnHouse
+from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.worker import BatchTraces, DeviceWorker, Supervisor
 from service.core.settings import Settings
@@ -60,7 +60,7 @@ class LocalBackend:
     """Whether this is an engine process: it ends when its worker hangs, instead of starting another thread."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    house: House = field(default_factory=OwnHouse)
+    server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
 
     @property
     def ready(self) -> bool:

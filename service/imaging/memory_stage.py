@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from service.admission.memory_budget import Budget
+from service.admission.memory_budget import MemoryBudget
 from service.admission.memory_shares import Claim
 from service.core.items import Call, Timings
 from service.imaging.tasks import Weight
@@ -17,7 +17,7 @@ from service.telemetry.metrics import Metrics
 class DecodedMemory:
     """Used on the event loop."""
 
-    budget: Budget
+    budget: MemoryBudget
     metrics: Metrics
     clock: Callable[[], float]
 

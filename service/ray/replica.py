@@ -92,7 +92,7 @@ class Replica:
 
     async def _drain(self, service: Service) -> None:
         service.begin_draining()
-        while service.admission.inside and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
+        while service.admission.in_flight and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
             await asyncio.sleep(_LOOK_EVERY_S)
-        if service.admission.inside:
+        if service.admission.in_flight:
             service.cut_short()

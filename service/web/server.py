@@ -113,7 +113,7 @@ class DrainingServer(uvicorn.Server):
 
     def _drain(self, service: Service, name: str) -> None:
         """On the loop: the handler may have interrupted the very line that holds the log's lock."""
-        log.info("draining", signal=name, in_flight=service.admission.inside)
+        log.info("draining", signal=name, in_flight=service.admission.in_flight)
         service.announce_end()
         if self._settings.drain_delay_s and self._loop is not None:
             self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
@@ -128,7 +128,7 @@ class DrainingServer(uvicorn.Server):
         service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
-        if service.admission.inside == 0:
+        if service.admission.in_flight == 0:
             return True
         waited_s = service.drain.waited_s
         if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:

@@ -17,7 +17,7 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.retry_book import Book
+from service.admission.retry_book import RetryBook
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.items import Computed, Sample
@@ -214,23 +214,23 @@ def _shutting_down() -> ShuttingDown:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedHouse:
-    """The house of several front ends: see `service.admission.House`."""
+class StatusBoardLoad:
+    """The house of several front ends: see `service.admission.ServerLoad`."""
 
     board: Board
     index: int
-    book: Book
+    retry_book: RetryBook
 
     @property
-    def others(self) -> int:
+    def in_flight_elsewhere(self) -> int:
         return self.board.inside_elsewhere(self.index)
 
     @property
     def engines(self) -> int:
         return max(1, self.board.engines_ready)
 
-    def tell(self, inside: int) -> None:
-        self.board.front_end(self.index).inside = inside
+    def publish(self, in_flight: int) -> None:
+        self.board.front_end(self.index).in_flight = in_flight
 
 
 class RemoteBackend:
@@ -251,7 +251,7 @@ class RemoteBackend:
         ]
         self.models = RemoteModels(self.links)
         self.batcher = RemoteBatcher(self.models, board, self.links, time.monotonic)
-        self.house = SharedHouse(board, assignment.index, board.book(assignment.index))
+        self.server_load = StatusBoardLoad(board, assignment.index, board.book(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()
         """Never set: another engine process takes the place of one that is lost."""

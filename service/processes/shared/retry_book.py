@@ -1,11 +1,11 @@
-"""The appointments of all front ends in memory that they share: who was refused by one is known to each of them.
+"""The appointments of all front ends in memory that they share: key was refused by one is known to each of them.
 
 A front end adds to pages of its own and all strike out on all, without locks: cells of eight bytes are aligned, and are
 written and read whole. Two that strike out the same at once both believe that they did, and two let in where one was
 promised; an entry that finds no cell free takes the place of the soonest. What a front end wrote outlives it.
 
 Pages of one front end, in cells: for each second when it was, how many are still to come; for each second when it was,
-how many came here who had been told so elsewhere; and entries, by the hash of who is meant, with when.
+how many came here key had been told so elsewhere; and entries, by the hash of key is meant, with when.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def nbytes(front_ends: int) -> int:
 
 
 class SharedBook:
-    """See `service.appointment_book.Book`. Used on the event loop of one front end.
+    """See `service.appointment_book.RetryBook`. Used on the event loop of one front end.
 
     Args:
         memory: `nbytes(front_ends)` of it, zeros at first, the same in all of them.
@@ -48,49 +48,49 @@ class SharedBook:
         self._added: dict[Hashable, int] = {}
         """By this front end, and not struck out by it."""
 
-    def add(self, who: Hashable, due: int) -> None:
-        """As `Book.add`."""
-        self._added[who] = due
+    def add(self, key: Hashable, due: int) -> None:
+        """As `RetryBook.add`."""
+        self._added[key] = due
         self._to_come[self._index].add(due, 1)
-        entries, mark = self._entries[self._index], _mark(who)
+        entries, mark = self._entries[self._index], _mark(key)
         cell = min(_cells_of(mark), key=lambda cell: entries[cell + 1])
         entries[cell + 1], entries[cell] = due, mark
 
-    def due(self, who: Hashable) -> int | None:
-        """As `Book.due`."""
-        return None if (place := self._find(who)) is None else place[0][place[1] + 1]
+    def due(self, key: Hashable) -> int | None:
+        """As `RetryBook.due`."""
+        return None if (place := self._find(key)) is None else place[0][place[1] + 1]
 
-    def take(self, who: Hashable) -> None:
-        """As `Book.take`."""
-        if (place := self._find(who)) is None:  # somebody else was quicker
+    def remove(self, key: Hashable) -> None:
+        """As `RetryBook.take`."""
+        if (place := self._find(key)) is None:  # somebody else was quicker
             return
         entries, cell = place
         due = entries[cell + 1]
         entries[cell] = entries[cell + 1] = 0
-        if self._added.pop(who, None) is not None:
+        if self._added.pop(key, None) is not None:
             self._to_come[self._index].add(due, -1)
         else:
             self._came[self._index].add(due, 1)
 
     def expected(self, second: int) -> int:
-        """As `Book.expected`."""
+        """As `RetryBook.expected`."""
         to_come = sum(counts.at(second) for counts in self._to_come)
         return max(0, to_come - sum(counts.at(second) for counts in self._came))
 
-    def forget(self, before: int) -> int:
-        """As `Book.forget`, of those that this front end added."""
-        late = [who for who, due in self._added.items() if due < before]
+    def expire(self, before: int) -> int:
+        """As `RetryBook.forget`, of those that this front end added."""
+        late = [key for key, due in self._added.items() if due < before]
         missed = 0
-        for who in late:
-            del self._added[who]
-            if (place := self._find(who)) is not None:
+        for key in late:
+            del self._added[key]
+            if (place := self._find(key)) is not None:
                 entries, cell = place
                 entries[cell] = entries[cell + 1] = 0
                 missed += 1
         return missed
 
-    def _find(self, who: Hashable) -> Place | None:
-        mark = _mark(who)
+    def _find(self, key: Hashable) -> Place | None:
+        mark = _mark(key)
         for entries in self._entries:
             for cell in _cells_of(mark):
                 if entries[cell] == mark:
@@ -115,9 +115,9 @@ class _Counts:
         self._cells[cell] = second
 
 
-def _mark(who: Hashable) -> int:
+def _mark(key: Hashable) -> int:
     """Of 64 bits, the same in every process; never 0, which means that an entry is free."""
-    return int.from_bytes(blake2b(repr(who).encode(), digest_size=8).digest(), "little") or 1
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") or 1
 
 
 def _cells_of(mark: int) -> range:

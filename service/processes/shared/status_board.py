@@ -84,12 +84,12 @@ class Row:
         self._cells = cells
 
     @property
-    def inside(self) -> int:
+    def in_flight(self) -> int:
         """Of a front end: requests in its house."""
         return int(self._cells[_INSIDE])
 
-    @inside.setter
-    def inside(self, count: int) -> None:
+    @in_flight.setter
+    def in_flight(self, count: int) -> None:
         self._cells[_INSIDE] = count
 
     @property

@@ -13,7 +13,7 @@ import pytest
 from engines.base import Engine
 from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
-from service.admission.fairness import Turn
+from service.admission.fairness import QueuePosition
 from service.batching.batcher import Batcher, BatchPolicy, Entry, QueueHead, answer_all, fail
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from service.core.flow import Flow
@@ -56,11 +56,11 @@ async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float])
     [
         pytest.param([], [], id="nothing waits"),
         pytest.param(
-            [QueueHead("a", Turn(2.0, -5, 1)), QueueHead("b", Turn(1.0, -5, 2))],
+            [QueueHead("a", QueuePosition(2.0, -5, 1)), QueueHead("b", QueuePosition(1.0, -5, 2))],
             ["b", "a"],
             id="the next turn is first",
         ),
-        pytest.param([QueueHead("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
+        pytest.param([QueueHead("a", QueuePosition(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
     ],
 )
 def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[QueueHead], expected: list[str]) -> None:

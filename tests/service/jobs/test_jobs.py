@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from service.admission.admission import Admission, Ask
+from service.admission.admission import Admission, AdmissionRequest
 from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded, ShuttingDown
 from service.core.flow import Flow
 from service.core.items import Call
@@ -54,9 +54,9 @@ class Desk:
     async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
         flow = Flow("someone", 7)
         with ExitStack() as house:
-            place = house.enter_context(self.admission.admit(Ask(allowed_s, flow=flow)))
-            self.admission.arrive(place)
-            on_large = partial(self.admission.set_apart, place)
+            place = house.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
+            self.admission.count_in_flight(place)
+            on_large = partial(self.admission.mark_large, place)
             call = Call("request1", self.clock(), self.clock() + allowed_s, flow, on_large=on_large)
             return await self.jobs.start(ORDER, call, {}, house, job_id)
 
@@ -182,13 +182,13 @@ async def test_a_job_of_large_pictures_leaves_its_place_to_others(tmp_path: Path
     async with process(tmp_path, hang) as desk:
         job = await desk.start()
         await until(lambda: bool(desk.asked))
-        assert (desk.admission.inside, desk.admission.apart) == (1, 0)
+        assert (desk.admission.in_flight, desk.admission.apart) == (1, 0)
         on_large = desk.asked[0][1].on_large
         assert on_large is not None
         on_large()
-        assert (desk.admission.inside, desk.admission.apart) == (1, 1)
+        assert (desk.admission.in_flight, desk.admission.apart) == (1, 1)
         await desk.jobs.cancel(job.id)
-        await until(lambda: not desk.admission.inside)
+        await until(lambda: not desk.admission.in_flight)
         assert desk.admission.apart == 0
 
 
@@ -305,7 +305,7 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
         order, call = heir.asked[0]
         assert order == ORDER
         assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
-        await until(lambda: not heir.admission.inside)
+        await until(lambda: not heir.admission.in_flight)
 
 
 async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_there(tmp_path: Path) -> None:

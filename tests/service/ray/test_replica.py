@@ -68,8 +68,8 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
         assert job.status_code == 202
         service = replica._app.service
         assert service is not None
-        assert service.admission.inside == 1
-    assert (service.admission.inside, service.drain.clean) == (0, True)
+        assert service.admission.in_flight == 1
+    assert (service.admission.in_flight, service.drain.clean) == (0, True)
     assert len(list(service.settings.results_dir.rglob("*.png"))) == 1
 
 
@@ -104,13 +104,13 @@ async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, file
         service = replica._app.service
         assert service is not None
         asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
-        while not service.admission.inside:  # noqa: ASYNC110 -- as above
+        while not service.admission.in_flight:  # noqa: ASYNC110 -- as above
             await asyncio.sleep(0.005)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert "retouch_cancelled_total 1.0" in (await client.get("/metrics")).text
-        assert service.admission.inside == 0
+        assert service.admission.in_flight == 0
 
 
 async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:

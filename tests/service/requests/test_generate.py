@@ -114,7 +114,7 @@ def test_a_client_that_announces_a_body_and_leaves_is_counted_as_gone(serve: Ser
         end = time.monotonic() + 10
         while "retouch_cancelled_total 1.0" not in client.get("/metrics").text:
             assert time.monotonic() < end
-    assert running.service.admission.inside == 0
+    assert running.service.admission.in_flight == 0
 
 
 def test_a_job_makes_pictures_too(serve: Serve) -> None:

@@ -232,9 +232,9 @@ def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Fi
         assert client.delete(accepted.headers["location"]).status_code == 200
         assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
     end = time.monotonic() + 5
-    while running.service.admission.inside and time.monotonic() < end:
+    while running.service.admission.in_flight and time.monotonic() < end:
         time.sleep(0.01)
-    assert running.service.admission.inside == 0
+    assert running.service.admission.in_flight == 0
 
 
 def test_a_job_without_saving_would_have_no_result(serve: Serve, files: Files) -> None:
