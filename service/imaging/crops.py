@@ -1,7 +1,7 @@
-"""Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
+"""Plan of the crops that become tiles: the whole picture, or a crop around each group of holes. Pure.
 
-Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
-model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the model can fill
+Every masked pixel is filled by exactly one crop. A crop keeps the picture's resolution if the hole and its context fit
+the model's largest tile. It is scaled down if they do not, or if a hole is thicker than the model can fill
 (`max_hole_radius` of the manifest). docs/images.md shows the rules.
 """
 
@@ -22,18 +22,18 @@ from service.imaging.fixed_hole import crop_onto
 from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
 
 MIN_CONTEXT = 32
-"""Known pixels wanted on every side of a hole (of small tiles an eighth); with less there is little to continue."""
+"""Known pixels wanted on every side of a hole; an eighth of the tile if that is less."""
 WORTHWHILE = 2
-"""A small picture is cropped only if that computes this many times fewer pixels: crops know less of the picture."""
+"""A small picture is cropped only if crops have this many times fewer pixels, because a crop sees less context."""
 MAX_CROPS = 128
 MAX_TILES = 32
-"""Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
+"""Limit of the crops' total area, in largest tiles, so that speckles all over a large picture stay affordable."""
 
 
 class _Sides(NamedTuple):
-    """The tiles of a rule: any of these heights with any of these widths, both ascending.
+    """The tile sizes of a model: any of these heights with any of these widths, both ascending.
 
-    largest: the last of both. context: known pixels wanted on every side of a hole at least.
+    largest: largest height and width. context: known pixels wanted on every side of a hole at least.
     """
 
     heights: tuple[int, ...]
@@ -42,13 +42,13 @@ class _Sides(NamedTuple):
     context: int
 
     def holding(self, size: Size) -> Size:
-        """The smallest tile that holds the size, or as much of it as the largest does."""
+        """The smallest tile that holds the size; on an axis where none does, the largest."""
         return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Holes for one crop: their numbers, the box round them, and the known pixels wanted round that box."""
+    """Holes that share a crop: their numbers, the box around them, and the context wanted around that box."""
 
     members: tuple[int, ...]
     hole: Box
@@ -57,16 +57,16 @@ class _Group:
 
 
 def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
-    """The crops that fill a mask.
+    """Plan the crops that fill a mask.
 
-    `auto` takes the whole picture where the rule is to resize it, or where it fits the largest tile, no hole is too
-    thick and crops would not cost `WORTHWHILE` times less; and crops otherwise. A model with a fixed hole always gets
-    crops, placed on it.
+    `auto` takes the whole picture if the model resizes pictures; or if the picture fits the largest tile, no hole is
+    too thick, and crops would not cost `WORTHWHILE` times less. Otherwise it takes crops. A model with a fixed hole
+    always gets crops that put a hole there.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
-        rule: the model's.
-        strategy: the request's.
+        rule: the model's tile sizes and how pictures fit them.
+        strategy: the request's option: auto, whole or crops.
     """
     picture, sides = Size(*mask.shape), _sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
@@ -75,7 +75,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         return [plan_whole(picture, rule)]
     whole = plan_whole(picture, rule) if target is None and strategy == "auto" and _fits(picture, sides) else None
     most = rule.max_hole_radius or math.inf
-    cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # whatever the holes are
+    cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # no crops can be worthwhile
     depths = find_depths(mask) if cheap and rule.max_hole_radius is not None else None
     if whole is not None and cheap and thickest(depths) <= most:
         return [whole]
@@ -103,7 +103,7 @@ def _fits(picture: Size, sides: _Sides) -> bool:
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
-    """The whole picture as one crop: resized into the tile, or padded, and scaled down where no tile holds it."""
+    """The whole picture as one crop: resized to the tile, or padded; scaled down if no tile holds it."""
     sides = _sides(rule)
     scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
     scaled = _scaled(picture, scale)
@@ -116,9 +116,10 @@ _GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
 
 
 def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of: _GroupOf) -> list[_Group]:
-    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few.
+    """Group holes into windows, enlarging the windows until the crops are few and small enough to afford.
 
-    A hole that must be scaled down takes no others with it, unless the window is scaled as much anyway.
+    Windows start at the smallest tile, and beyond the largest tile they are scaled down. A hole that must be scaled
+    down gets a group of its own, unless its window is scaled as much anyway.
     """
     budget = MAX_TILES * sides.largest.height * sides.largest.width
     for step in count():
@@ -136,7 +137,7 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
 
 
 def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
-    """Merges crops that overlap, where one tile costs no more than the two and shows the holes no smaller."""
+    """Merge crops that overlap, if one tile costs no more than both and scales the holes down by at most 10 % more."""
     done: list[_Group] = []
     waiting = list(groups)
     while waiting:
@@ -157,14 +158,14 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
 
 
 def _context(extent: Size, sides: _Sides) -> Size:
-    """Half the extent of the largest hole, on every side."""
+    """The context wanted on every side: half the extent of the largest hole, or the minimum."""
     return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
-    """A box with its context, less of that if it then fits a tile, more of it where the tile has room.
+    """The crop around a hole: with less context if it then fits a tile, with more where the tile has space.
 
-    scale: how much it is to be scaled down at least; more if hole and context do not fit the largest tile.
+    scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.
     """
     least = _scaled(_with_context(hole, Size(sides.context, sides.context), picture), scale)
     wanted = _with_context(hole, context, picture)
@@ -183,7 +184,7 @@ def _with_context(hole: Box, context: Size, picture: Size) -> Size:
 
 
 def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
-    """A stretch of `length` with first..last in its middle, moved and cut to lie in 0..limit; never less than that."""
+    """An interval of `length` with first..last in its middle, moved and cut to lie in 0..limit; holds first..last."""
     length = min(max(length, last - first), limit)
     start = min(max(0, (first + last - length) // 2), limit - length)
     return start, start + length
@@ -236,5 +237,5 @@ def _cost(crop: Crop) -> int:
 
 
 def _least_cost(sides: _Sides) -> int:
-    """Of any crop."""
+    """The cost of the smallest possible crop."""
     return sides.heights[0] * sides.widths[0]

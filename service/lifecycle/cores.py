@@ -1,4 +1,4 @@
-"""How many processor cores this process may use."""
+"""The number of CPU cores that this process may use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def usable_cores() -> int:
-    """Those that it is allowed to run on, as `taskset` and a container's cpuset say; all of the machine elsewhere."""
+    """Number of cores in the process's CPU affinity (`taskset`, a container's cpuset); all cores if it is unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,14 +1,14 @@
-"""How the process's threads share Python's interpreter."""
+"""Switch interval of Python's interpreter lock (GIL)."""
 
 from __future__ import annotations
 
 import sys
 
 SWITCH_S = 0.0005
-"""CPython lets a thread that computes keep the interpreter for 5 ms while others ask for it. A batch asks a few times
-on its way through the device worker: beside a busy event loop, a batch of 8 ms took 20 and more."""
+"""CPython's default is 5 ms for which a computing thread keeps the lock while others wait. The device worker needs the
+lock several times for each batch: beside a busy event loop, a batch of 8 ms took 20 ms and more."""
 
 
 def switch_often() -> None:
-    """Let threads that wait for the interpreter have it ten times sooner; of the whole process."""
+    """Set a switch interval ten times shorter than the default, for the whole process."""
     sys.setswitchinterval(SWITCH_S)

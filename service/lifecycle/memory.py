@@ -1,6 +1,6 @@
-"""Memory that the C library keeps for the next picture, where it would give it back to the system and ask again.
+"""Makes the C library keep freed memory for the next picture, instead of returning it to the system.
 
-Every fresh page costs a fault, 200 for each array of a 512² picture: half the time of pasting.
+Each new page costs a page fault, 200 for each array of a 512² picture, which took half the time of pasting.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import ctypes
 import platform
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""malloc.h; see mallopt(3)."""
+"""Parameter numbers of malloc.h; see mallopt(3)."""
 _KEPT_BYTES = 128 << 20
-"""At the end of the heap."""
+"""Free memory to keep at the end of the heap."""
 _MAPPED_FROM_BYTES = 32 << 20
-"""The most that glibc allows on 64 bits; larger arrays are mapped, and go back to the system at once."""
+"""Size from which on arrays are mapped and returned to the system when freed; the most that glibc allows on 64 bits."""
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc's allocator, for the whole process; False where there is another one. Twice is allowed."""
+    """Configure glibc's allocator for the whole process; False with another C library. May be called twice."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

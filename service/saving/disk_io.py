@@ -1,4 +1,4 @@
-"""The effects on the disk that saving has; a test hands in one that records them, or fails as a disk does."""
+"""All disk operations of saving, in one class that tests replace by one that records calls or fails."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from service.saving.storage.syncfs import Changes, write_all, write_file
 
 
 class Disk:
-    """A real one. All methods block, and raise OSError where the disk does not do what it is asked for."""
+    """Operations on a real disk. All methods block, and raise OSError if the disk is full or failing."""
 
     def create(self, path: Path) -> int:
-        """A descriptor of a new file, to read and to write."""
+        """Create a file, and return its descriptor for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def append(self, descriptor: int, pieces: Sequence[bytes], at: int) -> None:
-        """Write these pieces to that place of an open file, and wait for nothing; of a failure a part may be left."""
+        """Write pieces at an offset of an open file, without a sync; a failure may leave a part."""
         write_all(descriptor, pieces, at)
 
     def sync(self, descriptor: int) -> None:
-        """Wait until the file's bytes are on the device. After a failure, trust nothing that was written to it before.
+        """Wait until the file's bytes are on the device. After a failure, anything written to it may be lost.
 
-        Linux tells of a lost write once and calls the pages clean then: the next sync would succeed.
+        Linux reports a lost write only once and marks the pages clean, so the next sync would succeed.
         """
         os.fsync(descriptor)
 
@@ -35,11 +35,11 @@ class Disk:
             self.sync(file.fileno())
 
     def write_soon(self, path: Path, data: bytes) -> None:
-        """Write a whole file and wait for nothing."""
+        """Write a whole file without a sync."""
         write_file(path, [data])
 
     def sync_all(self, changes: Changes) -> None:
-        """Wait until all that changed in the file system is on the device."""
+        """Wait until all changes in the file system are on the device."""
         changes.sync()
 
     def rename(self, source: Path, target: Path) -> None:

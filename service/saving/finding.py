@@ -1,4 +1,4 @@
-"""A result by its id, wherever it is: durable already, or still on its way there."""
+"""Finds a result by its id, in memory, in the spool, or in the storage."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from service.saving.write_queue import Waiting
 
 @dataclass(frozen=True, slots=True)
 class ResultFinder:
-    """Thread-safe; its methods block.
+    """Lookup of results. Thread-safe; its methods block.
 
-    waiting: the results of this process that are not durable yet; others change it meanwhile.
+    waiting: this process's results that are not durable yet; other threads change it at the same time.
     """
 
     waiting: Mapping[str, Waiting]
@@ -24,29 +24,29 @@ class ResultFinder:
     storage: Storage
 
     def image(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, or None where there is no such result. Raises as `Storage.read`."""
+        """The image and its media type; None if there is no such result. Raises the errors of `Storage.read`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """What is known of a result, or None where there is no such result. Raises as `Storage.read_sidecar`."""
+        """The sidecar of a result; None if there is no such result. Raises the errors of `Storage.read_sidecar`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
     def to_save(self, group: Sequence[Waiting]) -> tuple[list[Spooled], list[str]]:
-        """What is to be saved of them, and the ids of those that are nowhere any more. Raises OSError, as `sidecar`."""
+        """The results of a group that must still be saved, and the ids of those that are lost. Raises OSError."""
         found = {waiting.id: waiting.remembered or self.spool_files.read(waiting.id) for waiting in group}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         return [spooled for spooled in found.values() if spooled], lost
 
     def _in_spool(self, result_id: str) -> Spooled | None:
-        """Before a look into the storage: a result leaves the spool only when it is there."""
-        waiting = self.waiting.get(result_id)  # one look needs no lock
+        """Look in memory and the spool, before the storage: a result leaves the spool only when it is stored."""
+        waiting = self.waiting.get(result_id)  # a single read needs no lock
         if waiting and (remembered := waiting.remembered):
             return remembered
         try:

@@ -1,4 +1,4 @@
-"""What is handed to the store of results, and what it hands out."""
+"""Data types of the result store: results, reservations, its observer and clock."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from service.saving.storage.contract import SUFFIXES, is_result_id
 
 
 class SaveObserver(Protocol):
-    """Told about every save, from the writer threads; must not block."""
+    """Receives every save, on the writer threads; must not block."""
 
     def saved(self, lag_s: float) -> None:
         """A result became durable `lag_s` seconds after `put`."""
 
     def save_failed(self) -> None:
-        """One try failed; the result is kept and tried again."""
+        """An attempt to save failed; the result is kept and retried."""
 
 
 class Unobserved:
-    """A SaveObserver for whom it may concern: nobody."""
+    """A SaveObserver that ignores all saves."""
 
     def saved(self, lag_s: float) -> None:
-        """Nothing is done."""
+        """Ignore it."""
 
     def save_failed(self) -> None:
-        """Nothing is done."""
+        """Ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where time comes from."""
+    """The clocks of the store, which tests replace."""
 
     now: Callable[[], float] = time.monotonic
-    """Seconds, for lags and rates."""
+    """Monotonic seconds, for delays and rates."""
     wall: Callable[[], datetime] = field(default=lambda: datetime.now(timezone.utc))
-    """For the sidecar's `created`."""
+    """Wall-clock time, for the sidecar's `created`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A finished reply.
+    """A finished result to be stored.
 
     id: 32 hexadecimal digits (uuid4().hex).
     sidecar: JSON values; the store adds id, created, media_type, bytes and sha256.
-    on_saved: told, on the writer's thread, that it became durable, and how many seconds after `put`.
+    on_saved: called on a writer thread when the result is durable, with the seconds since `put`.
     """
 
     id: str
@@ -59,11 +59,11 @@ class StoredResult:
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
     def whole_sidecar(self, created: datetime) -> dict[str, Any]:
-        """With what the store knows but the digest; a copy, which nobody changes later.
+        """A copy of the sidecar with the store's fields, except the digest.
 
         Raises:
             ValueError: a bad id or media type.
-            TypeError: it is not JSON.
+            TypeError: a value is not JSON.
         """
         if not is_result_id(self.id) or self.media_type not in SUFFIXES:
             raise ValueError(f"cannot store {self.id!r} of type {self.media_type!r}")
@@ -74,16 +74,16 @@ class StoredResult:
 
 
 class Reservation:
-    """Room promised in the spool; `put` uses it, `release` or leaving its `with` block gives an unused one back."""
+    """Reserved space in the spool for one result; used by `put`, or given back by `release` or at the end of `with`."""
 
     def __init__(self, estimate: int, release: Callable[[Reservation], None]) -> None:
         self.estimate = estimate
         self.open = True
-        """Neither used nor given back; changed under the store's lock only."""
+        """Whether it is neither used nor given back; changed only under the store's lock."""
         self._release = release
 
     def release(self) -> None:
-        """Give the room back; does nothing when it was used or given back already."""
+        """Give the space back; does nothing if it was used or given back already."""
         self._release(self)
 
     def __enter__(self) -> Reservation:

@@ -1,6 +1,6 @@
-"""Which of the waiting results go to the storage together, and when: as many as wait, in order of arrival.
+"""Groups waiting results for the storage: which are written together, and when; in order of arrival.
 
-`WriteQueue` decides and does nothing else: no locks, no threads. service/saving/store.py guards it.
+`WriteQueue` only decides: it has no locks and no threads. service/saving/store.py calls it under its lock.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from service.saving.spool.segment import Spooled
 
 MOST_BYTES = 64 * 2**20
-"""Of those that are written at once: they are in memory at once."""
+"""Limit of a group's size, because the whole group is in memory."""
 GATHER_S = 0.1
-"""So long a result waits at most for others that are on their way: saved together they cost less, and meanwhile no
-saving thread takes the interpreter from those who compute replies."""
+"""Seconds that a result waits at most for others to join its group, because a group costs less than single writes."""
 
 
 @dataclass(slots=True)
@@ -26,15 +25,16 @@ class Waiting:
     size: int
     """Bytes of its image."""
     since: float
+    """When it was accepted."""
     remembered: Spooled | None = None
-    """Itself, where the spool cannot be relied on (trust.py)."""
+    """A copy in memory, if its spool file may be damaged (trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
-    """It, or one that it was written with, was not taken: it goes by itself from now on, and holds up nobody."""
+    """Whether its group could not be written; it is then written alone, so that it delays no others."""
 
 
 class WriteQueue:
-    """Results that no thread is writing."""
+    """Results that wait and that no thread is writing."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -44,22 +44,22 @@ class WriteQueue:
         return len(self._queue)
 
     def append(self, waiting: Waiting) -> None:
-        """It waits its turn."""
+        """Add a result at the end."""
         self._queue.append(waiting)
 
     def ripe_in_s(self, now: float, coming: int) -> float:
-        """Seconds until the next group should go: 0 where it is full, or nothing is coming that could join it.
+        """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
         Args:
-            now: in seconds, of the clock that `Waiting.since` was read from.
-            coming: promised results that are not here yet.
+            now: seconds on the clock of `Waiting.since`.
+            coming: number of reserved results that have not arrived.
         """
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._most:
             return 0.0
         return max(0.0, self._queue[0].since + GATHER_S - now)
 
     def take(self) -> list[Waiting]:
-        """The next that go together; at least one, unless there is none."""
+        """Remove and return the next group; empty only if the queue is."""
         group: list[Waiting] = []
         size = 0
         while self._queue and len(group) < self._most:

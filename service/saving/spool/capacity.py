@@ -1,6 +1,6 @@
-"""The waiting room of results that are not on disk yet: how much it holds, and when a refused client should return.
+"""Capacity of the spool: how many results may wait to be saved, and when a refused client should retry.
 
-`Spool` decides and does nothing else: no locks, no threads, no clock. service/saving/store.py guards it.
+`Spool` only decides: it has no locks, threads or clock. service/saving/store.py calls it under its lock.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from service.core.errors import Overloaded
 
 DRAIN_WINDOW_S = 30.0
-"""Saves older than this say nothing about how fast the disk is now."""
+"""Age up to which saves count for the measured speed of the storage."""
 UNKNOWN_DRAIN_RETRY_S = 5.0
-"""Asked for when nothing was saved lately: the disk fails, or has only just been given work."""
+"""Retry-After if nothing was saved within the window, so that the speed is unknown."""
 LONGEST_RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """How many results, and how many bytes of them, may wait for the disk."""
+    """Limits of the results that wait to be saved, in number and bytes."""
 
     max_items: int
     max_bytes: int
@@ -28,7 +28,7 @@ class SpoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between the tries of a failing disk: doubling from `first_s` up to `longest_s`."""
+    """Pauses between attempts to save to a failing storage: doubling from `first_s` up to `longest_s`."""
 
     first_s: float = 0.1
     longest_s: float = 5.0
@@ -44,7 +44,7 @@ class _Saved(NamedTuple):
 
 
 class Spool:
-    """Counts what is promised (reserved) and what waits (filled); refuses what does not fit."""
+    """Counts reserved and waiting results, and refuses those that do not fit."""
 
     def __init__(self, limits: SpoolLimits) -> None:
         self._limits = limits
@@ -56,21 +56,21 @@ class Spool:
 
     @property
     def items(self) -> int:
-        """Results promised or waiting."""
+        """Number of results reserved or waiting."""
         return self.reserved_items + self.waiting_items
 
     @property
     def bytes(self) -> int:
-        """Bytes promised or waiting; a promise counts with its estimate."""
+        """Bytes reserved or waiting; a reservation counts with its estimate."""
         return self.reserved_bytes + self.waiting_bytes
 
     def reserve(self, estimate: int, now: float) -> None:
-        """Promise room for a result of about `estimate` bytes.
+        """Reserve space for a result of about `estimate` bytes.
 
-        A result larger than the whole spool gets in when the spool is empty: it could never be saved otherwise.
+        A result larger than the whole spool is accepted if the spool is empty, because it could never be saved otherwise.
 
         Raises:
-            Overloaded: code `spool_full`, with the seconds until there should be room; nothing was promised.
+            Overloaded: code `spool_full`, with the seconds until there should be space.
         """
         items_over = self.items + 1 - self._limits.max_items
         bytes_over = self.bytes + estimate - self._limits.max_bytes if self.items else 0
@@ -85,28 +85,28 @@ class Spool:
         self.reserved_bytes += estimate
 
     def release(self, estimate: int) -> None:
-        """Take a promise back."""
+        """Cancel a reservation."""
         self.reserved_items -= 1
         self.reserved_bytes -= estimate
 
     def fill(self, estimate: int, size: int) -> None:
-        """Turn a promise into a waiting result of `size` bytes, which may exceed the estimate: it was accepted."""
+        """Turn a reservation into a waiting result of `size` bytes, which may exceed the estimate."""
         self.release(estimate)
         self.inherit(size)
 
     def inherit(self, size: int) -> None:
-        """A waiting result of a dead process, which was promised room there."""
+        """Count a waiting result that was taken over from a dead process."""
         self.waiting_items += 1
         self.waiting_bytes += size
 
     def drain(self, size: int, now: float) -> None:
-        """A waiting result is durable."""
+        """Remove a waiting result that has become durable."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
         self._saved.append(_Saved(now, size))
 
     def _retry_after_s(self, items_over: int, bytes_over: int, now: float) -> float:
-        """Seconds until the disk, as fast as lately, has made room for the excess."""
+        """Seconds until enough is saved for the excess, at the recent speed."""
         recent = [saved for saved in self._saved if now - saved.at <= DRAIN_WINDOW_S]
         if not recent:
             return UNKNOWN_DRAIN_RETRY_S

@@ -1,7 +1,7 @@
-"""How far the spool on disk can be relied on for what waits in it, when the disk fails.
+"""Keeps results safe when a sync of the spool fails.
 
-A sync that fails says that something written before is lost, once, and no later sync can be believed for that file: its
-results are kept in memory from then on, beside what is left of them, until they are durable or spooled anew.
+A failed sync means that earlier writes to that file may be lost, and Linux reports it only once. The file's results are
+then kept in memory, too, until they are durable or spooled again in another file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from service.saving.write_queue import Waiting
 
 
 class Left(NamedTuple):
-    """Promised results that are not durable when the process ends."""
+    """Numbers of accepted results that are not durable when the process ends."""
 
     spooled: int = 0
-    """In the spool, for the next start."""
+    """In the spool, from which the next start saves them."""
     unsure: int = 0
-    """There too, but the disk failed to sync them: the next start may find them damaged."""
+    """In the spool, but not synced, so that the next start may find them damaged."""
     lost: int = 0
-    """Nowhere."""
+    """Neither in the spool nor in the storage."""
 
     @property
     def total(self) -> int:
@@ -35,18 +35,18 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpoolTrust:
-    """Thread-safe; its methods block."""
+    """Syncs spooled results, and keeps those in memory that cannot be synced. Thread-safe; its methods block."""
 
     spool_files: SpoolFiles
     storage: Storage
     disk: DiskState
 
     def secure(self, group: Iterable[Waiting], everyone: Collection[Waiting]) -> None:
-        """Make results that could not be saved outlive the machine, each synced in the spool.
+        """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
-            group: the caller's own: nobody else saves them meanwhile.
-            everyone: all that wait; those in a file that cannot be relied on any more are kept in memory.
+            group: the results that could not be saved; no other thread writes them now.
+            everyone: all waiting results; those in a file whose sync failed are copied to memory.
         """
         for waiting in group:
             if waiting.remembered and self.disk.why:
@@ -61,7 +61,7 @@ class SpoolTrust:
                 self._remember(everyone)
 
     def left(self, everyone: Iterable[Waiting], lost: int) -> Left:
-        """What becomes of those that wait if the process ends now, beside those that are lost already; reads each."""
+        """Count where the waiting results would be if the process ended now; `lost` are lost already. Reads each."""
         spooled = unsure = 0
         for waiting in everyone:
             if not self._is_there(waiting):
@@ -79,7 +79,7 @@ class SpoolTrust:
             if waiting.remembered:
                 self.spool_files.write(waiting.id, *waiting.remembered)
                 return True
-            return self.storage.read_sidecar(waiting.id) is not None  # it has just been saved
+            return self.storage.read_sidecar(waiting.id) is not None  # saved just now
         return False
 
     def _remember(self, everyone: Iterable[Waiting]) -> None:

@@ -1,9 +1,8 @@
-"""Files written with few calls; and one wait for all that has changed in a file system: syncfs(2).
+"""One sync of a whole file system, syncfs(2), instead of one for each file; and writing files with few calls.
 
-Thirty files that are synced one by one are as many waits for the device; this is one. It also waits for what others
-have written there. From Linux 5.8 on it fails if a write to the device has failed since the descriptor was opened;
-before, and elsewhere, nobody would be told, so there it is not used. Nor on a file system that is not known to do all
-at syncfs that it does at fsync: one in user space (FUSE) is not even asked.
+Thirty files that are synced one by one wait for the device thirty times. syncfs also waits for the writes of others.
+Since Linux 5.8 it reports writes that failed after the descriptor was opened; older systems do not, so it is not used
+there. Nor is it used on file systems that are not known to do the same in syncfs as in fsync, such as FUSE.
 """
 
 from __future__ import annotations
@@ -18,23 +17,22 @@ from pathlib import Path
 
 _TELLS_ERRORS_SINCE = (5, 8)
 _SYNCED_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
-"""Kinds (statfs(2)): ext4, XFS, Btrfs, F2FS, tmpfs; overlayfs, a container's own layer, syncs the one below it but may
-keep an error to itself."""
+"""Types of statfs(2): ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs (which syncs the layer below, but may hide an error)."""
 _STATFS_BYTES = 512
-"""More than any system writes; the kind comes first."""
+"""Buffer for statfs(2), larger than any system needs; the type comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Of a file system, from when this was opened."""
+    """The changes of a file system since `descriptor` was opened."""
 
     descriptor: int
 
     def sync(self) -> None:
-        """Wait until they are on the device.
+        """Wait until all changes are on the device.
 
         Raises:
-            OSError: some are not and will not be; whose they are is not told.
+            OSError: some are lost; it is unknown of which file.
         """
         if ctypes.CDLL(None, use_errno=True).syncfs(self.descriptor):
             code = ctypes.get_errno()
@@ -43,7 +41,7 @@ class Changes:
 
 @contextmanager
 def changes_of(folder: Path) -> Iterator[Changes]:
-    """Watch the file system that holds `folder`.
+    """Open the file system of `folder`, to sync the changes from now on.
 
     Raises:
         OSError: there is no such folder.
@@ -56,7 +54,7 @@ def changes_of(folder: Path) -> Iterator[Changes]:
 
 
 def write_file(path: Path, pieces: Sequence[bytes]) -> None:
-    """Write these pieces, one behind the other, as a whole file, and wait for nothing.
+    """Write a whole file from pieces, without a sync.
 
     Raises:
         OSError: the disk is full or failing; a part of the file may be there.
@@ -69,10 +67,10 @@ def write_file(path: Path, pieces: Sequence[bytes]) -> None:
 
 
 def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
-    """Write these pieces to that place of an open file: in one call as a rule.
+    """Write pieces at an offset of an open file, usually in one call.
 
     Raises:
-        OSError: as `write_file`; a full disk takes a part and fails on the rest.
+        OSError: the disk is full or failing; a part may be written.
     """
     views = [memoryview(piece) for piece in pieces if piece]
     while views:
@@ -85,7 +83,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
 
 
 def kind_of(folder: Path) -> int:
-    """The number that Linux has for the kind of file system that holds `folder`; 0 where it does not say."""
+    """Linux's number for the type of `folder`'s file system, from statfs(2); 0 if it is unknown."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
     if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
         return 0
@@ -93,11 +91,11 @@ def kind_of(folder: Path) -> int:
 
 
 def is_synced_whole(kind: int) -> bool:
-    """Whether the sync of a file system of that kind makes durable what the syncs of its files would."""
+    """Whether a syncfs of that type of file system is equivalent to an fsync of each file."""
     return kind in _SYNCED_WHOLE
 
 
 def syncs_tell_errors(system: str, release: str) -> bool:
-    """Whether the sync of a file system fails when a write did, on a system as `uname -s` and `uname -r` name it."""
+    """Whether syncfs reports failed writes on a system with this `uname -s` and `uname -r`."""
     number = re.match(r"(\d+)\.(\d+)", release)
     return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _TELLS_ERRORS_SINCE
