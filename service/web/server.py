@@ -1,4 +1,4 @@
-"""Runs the service under uvicorn, and ends it well: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
+"""Runs the service under uvicorn with a graceful shutdown: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _REPLY_GRACE_S = 2
-"""For replies to be sent after the drain was cut short."""
+"""Time to send replies after the drain was cut short."""
 _KEEP_ALIVE_S = 75
-"""Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
+"""Longer than in common proxies (nginx: 60 s), so that they close idle connections and not the server."""
 
 
 def run(
@@ -40,16 +40,16 @@ def run(
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
     Args:
-        settings: all knobs.
-        open_backend: what computes; by default in this process.
-        listener: a socket that is bound; by default one is made for the settings' address.
+        settings: the server's settings.
+        open_backend: opens the backend; by default one in this process.
+        listener: a bound socket; by default one is made for the settings' address.
 
     Returns:
-        The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
-        started again because it has lost its GPU, else 1.
+        The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
+        restarted, else 1.
 
     Raises:
-        SettingsInvalid, KeysInvalid: as `prepare` says.
+        SettingsInvalid, KeysInvalid: raised by `prepare`.
     """
     prepare(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -63,11 +63,11 @@ def run(
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn, but a first signal drains before the socket closes: /readyz 503, new work refused, the rest finished.
+    """uvicorn server that drains on the first signal: /readyz answers 503, new work is refused, the rest is finished.
 
-    Work is still taken for `drain_delay_s` after /readyz has turned; `drain_timeout_s` runs from there on.
+    Work is still accepted for `drain_delay_s` after /readyz has changed; `drain_timeout_s` begins after that.
 
-    A second signal ends at once; SIGHUP (hangup.py) is neither a first nor a second one.
+    A second signal ends the server at once; SIGHUP drains, but does not count as a signal (hangup.py).
     """
 
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
@@ -94,15 +94,15 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGHUP, too, which uvicorn leaves to end the process at once."""
-        if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+        """Handle SIGHUP, too, which would otherwise end the process at once."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
         with super().capture_signals(), handling_hangups(self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
-        """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
+        """Drain on the first signal, exit at once on the second. uvicorn's own handler would raise it again later."""
         service = self.app.service
         if service is None or self._loop is None or (self._asked and not is_hangup(sig)):
             self.should_exit, self.force_exit = True, self._asked
@@ -112,7 +112,7 @@ class DrainingServer(uvicorn.Server):
         self._signalled, self._asked = True, self._asked or not is_hangup(sig)
 
     def _drain(self, service: Service, name: str) -> None:
-        """On the loop: the handler may have interrupted the very line that holds the log's lock."""
+        """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""
         log.info("draining", signal=name, in_flight=service.admission.in_flight)
         service.announce_end()
         if self._settings.drain_delay_s and self._loop is not None:
@@ -121,7 +121,7 @@ class DrainingServer(uvicorn.Server):
             service.begin_draining()
 
     async def on_tick(self, counter: int) -> bool:
-        """Leave the main loop once everything inside is answered, or the drain took too long."""
+        """Leave the main loop when all requests in flight are answered, or the drain timed out."""
         return await super().on_tick(counter) or self._drained()
 
     def _drained(self) -> bool:
@@ -137,7 +137,7 @@ class DrainingServer(uvicorn.Server):
         return self._cut_at_s is not None and waited_s >= self._cut_at_s + _REPLY_GRACE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say where to look."""
+        """Start, and log the server's URL."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         service = self.app.service

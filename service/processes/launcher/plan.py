@@ -1,4 +1,4 @@
-"""What the launcher decides: which processes there are, what each gets, and when one is started again."""
+"""Decisions of the launcher: the engine processes' GPUs, each front end's share of the limits, and pauses. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from service.core.settings import Settings
 
 _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 _DIVIDED = ("max_uploads", "max_bodies_mb", "max_decoded_mb", "spool_max_items", "spool_max_mb")
-"""Limits of what is held in memory. The limit of requests in the house is one for all: the board counts them."""
+"""Limits that are divided among front ends. The limit of requests in flight is not: the status board counts them."""
 _LIVED_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
 
 def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
-    """The GPU of each engine process, as CUDA_VISIBLE_DEVICES names it; empty for one that computes on the CPU."""
+    """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
     gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
 
 def divided(settings: Settings, cores: int) -> Settings:
-    """A front end's share of the settings, rounded up."""
+    """The settings of one front end, with its share of the divided limits, rounded up."""
     whole = settings.model_dump()
     share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}
     threads = settings.codec_threads or max(1, math.ceil(cores / settings.workers))
@@ -34,11 +34,11 @@ def divided(settings: Settings, cores: int) -> Settings:
 
 @dataclass(slots=True)
 class Restarts:
-    """Pauses before a process is started again: none after a good life, else doubling."""
+    """Pauses before a process is restarted: none if it ran long enough, else doubling."""
 
     failures: int = 0
 
     def pause_s(self, lived_s: float) -> float:
-        """The pause after one that lived that long."""
+        """The pause after a process that ran for `lived_s` seconds."""
         self.failures = 0 if lived_s >= _LIVED_WELL_S else self.failures + 1
         return 0.0 if self.failures <= 1 else min(_LONGEST_PAUSE_S, 0.25 * 2.0 ** (self.failures - 1))

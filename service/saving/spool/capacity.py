@@ -67,7 +67,7 @@ class Spool:
     def reserve(self, estimate: int, now: float) -> None:
         """Reserve space for a result of about `estimate` bytes.
 
-        A result larger than the whole spool is accepted if the spool is empty, because it could never be saved otherwise.
+        A result larger than the whole spool is accepted if the spool is empty, or it could never be saved.
 
         Raises:
             Overloaded: code `spool_full`, with the seconds until there should be space.

@@ -313,10 +313,10 @@ def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them(
             admission.count_in_flight(admitted)
             admission.mark_large(admitted)
             admission.mark_large(admitted)
-        assert (admission.in_flight, admission.apart, admission.waiting, inside) == (4, 4, {}, [0, 0])
+        assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (4, 4, {}, [0, 0])
         assert admission.predicted_wait_s(Flow("quiet")) == 0
         assert is_let_in(admission, AdmissionRequest(0.1, flow=Flow("quiet")))
-    assert (admission.in_flight, admission.apart, admission.waiting, inside) == (0, 0, {}, [0, 0])
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (0, 0, {}, [0, 0])
 
 
 def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> None:
@@ -339,8 +339,8 @@ def test_beyond_a_whole_house_of_large_pictures_they_take_places_like_others() -
             admitted = stack.enter_context(admission.admit(PATIENT))
             admission.count_in_flight(admitted)
             admission.mark_large(admitted)
-        assert (admission.in_flight, admission.apart, admission.ordinary) == (3, 2, 1)
-    assert (admission.in_flight, admission.apart, admission.waiting) == (0, 0, {})
+        assert (admission.in_flight, admission.large_in_flight, admission.ordinary) == (3, 2, 1)
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})
 
 
 def test_a_request_that_left_is_not_set_apart_any_more() -> None:
@@ -348,4 +348,4 @@ def test_a_request_that_left_is_not_set_apart_any_more() -> None:
     with admission.admit(PATIENT) as admitted:
         admission.count_in_flight(admitted)
     admission.mark_large(admitted)
-    assert (admission.in_flight, admission.apart, admission.waiting) == (0, 0, {})
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.admission.memory_shares import KEPT_FOR_SMALL
+from service.admission.memory_shares import SMALL_DIVISOR
 from service.core.items import Size
 from service.imaging.files.decode_cost import decoded_bytes, effort, is_large
 from service.imaging.files.header import Header, read_header
@@ -136,4 +136,4 @@ def test_a_picture_is_large_from_4_megapixels_on_or_when_it_takes_as_long(
 
 def test_any_small_picture_with_any_mask_fits_what_is_kept_for_small_ones() -> None:
     worst = decoded_bytes(Header("png", Size(1999, 2000), bits=16, alpha=True), 10**6)
-    assert 2 * worst <= 2048 * 2**20 // KEPT_FOR_SMALL
+    assert 2 * worst <= 2048 * 2**20 // SMALL_DIVISOR

@@ -8,12 +8,12 @@ import pytest
 
 from service.admission.retry_after import Reservations
 from service.admission.retry_book import RetryBook
-from service.processes.shared.retry_book import SharedBook, nbytes
+from service.processes.shared.retry_book import SharedRetryBook, nbytes
 
 FRONT_ENDS = 3
 REQUEST_S = 0.05
 
-Books = list[SharedBook]
+Books = list[SharedRetryBook]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def memory() -> memoryview:
 
 @pytest.fixture
 def books(memory: memoryview) -> Books:
-    return [SharedBook(memory, index) for index in range(FRONT_ENDS)]
+    return [SharedRetryBook(memory, index) for index in range(FRONT_ENDS)]
 
 
 def test_who_was_told_by_one_is_known_to_all(books: Books) -> None:
@@ -64,8 +64,8 @@ def test_taking_what_another_has_just_taken_changes_nothing(books: Books) -> Non
 
 
 def test_a_front_end_that_is_started_again_knows_what_its_predecessor_promised(memory: memoryview) -> None:
-    SharedBook(memory, 0).add("a", 107)
-    successor = SharedBook(memory, 0)
+    SharedRetryBook(memory, 0).add("a", 107)
+    successor = SharedRetryBook(memory, 0)
     assert successor.due("a") == 107
     successor.remove("a")
     assert successor.expected(107) == 0
