@@ -36,8 +36,8 @@ from service.jobs.name_lookup import Names
 from service.lifecycle.background import cancelled, first_of
 from service.lifecycle.cores import usable_cores
 from service.lifecycle.drain import Drain
-from service.lifecycle.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
-from service.lifecycle.interpreter import switch_often
+from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
+from service.lifecycle.interpreter import shorten_switch_interval
 from service.lifecycle.memory import keep_freed_memory
 from service.pipeline import Pipeline
 from service.repeats.assembly import open_idempotency
@@ -150,7 +150,7 @@ class Service:
 
     def _reasons(self, *, draining: bool) -> list[str]:
         loaded = self.backend.loaded.is_set()
-        return unready_reasons(Vitals(draining, loaded, self.backend.ready, self.models.statuses()))
+        return unready_reasons(ReadinessState(draining, loaded, self.backend.ready, self.models.statuses()))
 
 
 @asynccontextmanager
@@ -184,7 +184,7 @@ async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_loc
 
 async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExitStack) -> Service:
     keep_freed_memory()
-    switch_often()
+    shorten_switch_interval()
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
@@ -195,7 +195,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(shared_ledger(settings, store.disk.doubt))
+    ledger = stack.enter_context(shared_ledger(settings, store.disk.suspect))
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
     results = ResultReader(store)
     stack.callback(results.close)

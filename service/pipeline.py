@@ -181,7 +181,7 @@ class Pipeline:
             self._save(reply, room, order, call, trace)
             return reply
 
-        samples = latents.by_sample([done.tile for done in computed], model.manifest, order.count)
+        samples = latents.tiles_by_result([done.tile for done in computed], model.manifest, order.count)
         reply = await self._finish(prepared, order, samples, timings, finished)
         self._observe(computed, timings, order.weight)
         return reply

@@ -24,23 +24,23 @@ async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None
         DeadlineExceeded: the deadline came first.
         Cancelled: the client disconnected first.
     """
-    watch = _Watch()
-    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), watch.expire)
+    canceller = _Canceller()
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), canceller.expire)
     if gone is not None:
-        gone.add_done_callback(watch.leave)
+        gone.add_done_callback(canceller.leave)
     try:
         return await work
     except asyncio.CancelledError:
-        if watch.reason is None or watch.is_cancelled_by_others():
+        if canceller.reason is None or canceller.is_cancelled_by_others():
             raise
-        raise watch.reason from None
+        raise canceller.reason from None
     finally:
         timer.cancel()
         if gone is not None:
-            gone.remove_done_callback(watch.leave)
+            gone.remove_done_callback(canceller.leave)
 
 
-class _Watch:
+class _Canceller:
     """Cancels the current task, at most once, and records the reason."""
 
     def __init__(self) -> None:

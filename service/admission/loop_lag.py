@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-LOOK_EVERY_S = 0.01
-HOPS = 2
+MEASURE_EVERY_S = 0.01
+LOOP_PASSES = 2
 """A request waits for the loop twice: when it arrives, and when it has been computed."""
 
 
@@ -23,14 +23,14 @@ class LoopLag:
     @property
     def wait_s(self) -> float:
         """Seconds that a request arriving now will wait for the event loop in total."""
-        return HOPS * max(self._late_s, self.clock() - self._due)
+        return LOOP_PASSES * max(self._late_s, self.clock() - self._due)
 
     async def watch(self) -> None:
         """Measure until cancelled."""
         try:
             while True:
-                self._due = self.clock() + LOOK_EVERY_S
-                await asyncio.sleep(LOOK_EVERY_S)
+                self._due = self.clock() + MEASURE_EVERY_S
+                await asyncio.sleep(MEASURE_EVERY_S)
                 self._late_s = max(0.0, self.clock() - self._due)
         finally:
             self._due, self._late_s = float("inf"), 0.0

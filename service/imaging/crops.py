@@ -19,7 +19,7 @@ import numpy as np
 from engines.manifest import FixedSize, SizeRule
 from service.core.items import Bool2D, Box, Crop, Size, Strategy
 from service.imaging.fixed_hole import crop_onto
-from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
+from service.imaging.holes import Holes, find_depths, find_holes, group_boxes, groups_of, largest_radius
 
 MIN_CONTEXT = 32
 """Known pixels wanted on every side of a hole; an eighth of the tile if that is less."""
@@ -77,7 +77,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     most = rule.max_hole_radius or math.inf
     cheap = whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides)  # no crops can be worthwhile
     depths = find_depths(mask) if cheap and rule.max_hole_radius is not None else None
-    if whole is not None and cheap and thickest(depths) <= most:
+    if whole is not None and cheap and largest_radius(depths) <= most:
         return [whole]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), depths)
 
@@ -95,7 +95,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     worthwhile = WORTHWHILE * sum(_cost(group.crop) for group in groups)
     if whole is not None and float(holes.radii.max()) <= most and _cost(whole) < worthwhile:
         return [whole]
-    return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
+    return [replace(group.crop, hole=_own_mask(holes, group)) for group in groups]
 
 
 def _fits(picture: Size, sides: _Sides) -> bool:
@@ -125,7 +125,7 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
     for step in count():
         factor = 2.0 ** (step / 2)
         height, width = (int(least * factor) - 2 * sides.context for least in (sides.heights[0], sides.widths[0]))
-        numbers = gather(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
+        numbers = group_boxes(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
         if numbers.max() >= MAX_CROPS:
             continue
         groups = [
@@ -194,7 +194,7 @@ def _stretched(crop: Crop, rule: SizeRule) -> Crop:
     return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
 
 
-def _owned(holes: Holes, group: _Group) -> Bool2D:
+def _own_mask(holes: Holes, group: _Group) -> Bool2D:
     """The masked pixels of the crop's box that belong to the group's holes."""
     chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
     chosen[np.array(group.members) + 1] = True

@@ -56,7 +56,7 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
         window: side of a window in pixels.
         depths: result of `find_depths`, if it is known already.
     """
-    inside, (top, left) = _cut_out(mask)
+    inside, (top, left) = _bounding_part(mask)
     joined = cv2.dilate(inside.view(np.uint8), _JOINS)
     _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
@@ -65,7 +65,7 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
     radii = _radii(_depths(inside) if depths is None else depths, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
-        cut = _cut(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
+        cut = _cut_into_pieces(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
         boxes[hole] = cut[0]
         pieces.append(cut[1:])
     if len(pieces) > 1:
@@ -77,16 +77,16 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
 
 def find_depths(mask: Bool2D) -> Depths | None:
     """Each masked pixel's distance to the mask's edge; None if no circle larger than `THIN_RADIUS` fits the mask."""
-    return _depths(_cut_out(mask)[0])
+    return _depths(_bounding_part(mask)[0])
 
 
-def thickest(depths: Depths | None) -> float:
+def largest_radius(depths: Depths | None) -> float:
     """The largest radius of any hole, as in `Holes.radii`."""
     radius = 0.0 if depths is None else float(depths.max())
     return radius if radius > THIN_RADIUS else 0.0
 
 
-def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
+def group_boxes(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
     """Group boxes so that each group fits a window of height × width; returns N group numbers, 0, 1, ….
 
     Larger boxes, and those marked in `alone` (N), get groups of their own. Greedy: bands from top to bottom, and in
@@ -111,7 +111,7 @@ def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.i
     return groups
 
 
-class Gathered(NamedTuple):
+class HoleGroup(NamedTuple):
     """A group of boxes: their numbers, the box around them, and the largest height and width among them."""
 
     members: tuple[int, ...]
@@ -119,7 +119,7 @@ class Gathered(NamedTuple):
     extent: Size
 
 
-def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
+def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[HoleGroup]:
     """The groups, from the group number of each box: 0, 1, …, none left out."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))
@@ -129,12 +129,12 @@ def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
     extents = np.maximum.reduceat(sorted_boxes[:, 2:] - sorted_boxes[:, :2], starts).tolist()
     members, spans = order.tolist(), zip(starts.tolist(), ends.tolist(), strict=True)
     return [
-        Gathered(tuple(members[start:end]), Box(*first, *last), Size(*extent))
+        HoleGroup(tuple(members[start:end]), Box(*first, *last), Size(*extent))
         for (start, end), first, last, extent in zip(spans, low, high, extents, strict=True)
     ]
 
 
-def _cut_out(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
+def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
     """The rectangle around all masked pixels, `_REACH` pixels wider on every side, and its top left in the mask."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
@@ -168,7 +168,7 @@ def _may_be_thick(inside: Bool2D) -> bool:
     return cv2.countNonZero(survivors) > 0
 
 
-def _cut(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:
+def _cut_into_pieces(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:
     """Cut a hole into pieces and relabel them: the first keeps its label, the others follow the `count` in use."""
     top, left, bottom, right = map(int, box)
     own = labels[top:bottom, left:right] == hole + 1

@@ -41,7 +41,7 @@ def with_latents(
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]
 
 
-def by_sample(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
+def tiles_by_result(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
     """The tiles of each result, from the tiles of the rows that `with_latents` made."""
     if manifest.samples_together:
         return [[tile[index] for tile in tiles] for index in range(count)]

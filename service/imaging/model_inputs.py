@@ -10,7 +10,7 @@ from service.core.schemas import OPTIONS, Taken, Takes
 _OF_DIVERSE_MODELS = frozenset({"seed", "samples"})
 
 
-def takes(manifest: Manifest) -> Takes:
+def request_format(manifest: Manifest) -> Takes:
     """The endpoint, file parts and fields of a request for the model."""
     fields = OPTIONS[manifest.task].model_fields
     return Takes(

@@ -26,7 +26,7 @@ MAX_FEATHER = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PasteArea:
     """Where a crop's fill is pasted, computed from the mask alone.
 
     part: box in the picture around the crop's part of the mask.
@@ -42,7 +42,7 @@ class Place:
     weight: NDArray[np.floating[Any]]
 
 
-def place(mask: Bool2D, crop: Crop) -> Place | None:
+def paste_area(mask: Bool2D, crop: Crop) -> PasteArea | None:
     """Find where a crop's fill is pasted; None if it fills nothing.
 
     Args:
@@ -58,7 +58,7 @@ def place(mask: Bool2D, crop: Crop) -> Place | None:
     part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
     seam = _seam(mask[part.top : part.bottom, part.left : part.right], width_of_seam)
-    return Place(part, hole[within], *seam)
+    return PasteArea(part, hole[within], *seam)
 
 
 def paste(
@@ -66,7 +66,7 @@ def paste(
     mask: Bool2D,
     crops: Sequence[Crop],
     tiles: Sequence[NDArray[np.uint8]],
-    places: Sequence[Place | None] = (),
+    places: Sequence[PasteArea | None] = (),
 ) -> Picture:
     """Fill the holes in a copy of the picture, with the same depth, channels, alpha and colour profile.
 
@@ -78,10 +78,10 @@ def paste(
         mask: H×W, True = fill.
         crops: planned by crops.py; their holes cover the mask.
         tiles: the model's output for each crop, uint8 H×W×C.
-        places: results of `place` for the crops, if they are known already.
+        places: results of `paste_area` for the crops, if they are known already.
     """
     pixels: Any = picture.pixels.copy()
-    for crop, tile, where in zip(crops, tiles, places or [place(mask, crop) for crop in crops], strict=True):
+    for crop, tile, where in zip(crops, tiles, places or [paste_area(mask, crop) for crop in crops], strict=True):
         if where is not None:
             _paste_one(pixels, picture.pixels, crop, tile, where)
     return Picture(pixels, _alpha(picture, mask), picture.icc)
@@ -97,7 +97,7 @@ def translated(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: 
     return Picture(_scaled_back(region, picture.size), alpha, None)
 
 
-def _paste_one(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: Place) -> None:
+def _paste_one(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: PasteArea) -> None:
     """Paste one crop's fill into `pixels`; over the seam it is blended with the nearest colour outside the mask.
 
     Uses few calls on whole arrays, which release the interpreter's lock.

@@ -53,7 +53,7 @@ class _Plan:
     hole: Bool2D
     coverage: float
     crops: list[Crop]
-    places: list[postprocess.Place | None]
+    places: list[postprocess.PasteArea | None]
 
 
 class Weight(NamedTuple):
@@ -95,7 +95,7 @@ def weigh(uploads: Uploads, max_pixels: int) -> Weight:
     """
     parts = ("image", "mask", "instance", "reference")
     files = [(uploads.header(part, max_pixels), len(data)) for part in parts if (data := getattr(uploads, part))]
-    effort = max(decode_cost.effort(header, file_bytes) for header, file_bytes in files)
+    effort = max(decode_cost.decode_effort(header, file_bytes) for header, file_bytes in files)
     decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in files)
     return Weight(effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in files))
 
@@ -195,7 +195,7 @@ def _plan(uploads: Uploads, options: InpaintOptions, max_pixels: int, manifest: 
     look = partial(codec.measure_brightness, uploads.mask, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan(hole, manifest.size, options.strategy)
-    return _Plan(hole, coverage, planned, [postprocess.place(hole, crop) for crop in planned])
+    return _Plan(hole, coverage, planned, [postprocess.paste_area(hole, crop) for crop in planned])
 
 
 def _both(first: Callable[[], A], second: Callable[[], B], side_by_side: SideBySide) -> tuple[A, B]:

@@ -13,7 +13,7 @@ _EMPTY = "the models folder is empty or missing; the server's log says which one
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class ReadinessState:
     """The state that decides whether the server is ready."""
 
     draining: bool
@@ -57,17 +57,17 @@ def serving_names(models: Sequence[ModelStatus]) -> list[str]:
     return [f"{m.name}/{m.version} on {m.engine}/{m.precision}" for m in models if m.state == "ready"]
 
 
-def unready_reasons(vitals: Vitals) -> list[str]:
+def unready_reasons(state: ReadinessState) -> list[str]:
     """Why the server is not ready; empty if it is."""
     reasons = []
-    if vitals.draining:
+    if state.draining:
         reasons.append("draining: the server is shutting down")
-    if not vitals.scanned:
+    if not state.scanned:
         reasons.append("models are loading")
-    elif not any(model.state == "ready" for model in vitals.models):
-        refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in vitals.models if m.state == "refused")
+    elif not any(model.state == "ready" for model in state.models):
+        refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in state.models if m.state == "refused")
         reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
-    if not vitals.worker_ready:
+    if not state.worker_ready:
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
 

@@ -9,6 +9,6 @@ SWITCH_S = 0.0005
 lock several times for each batch: beside a busy event loop, a batch of 8 ms took 20 ms and more."""
 
 
-def switch_often() -> None:
+def shorten_switch_interval() -> None:
     """Set a switch interval ten times shorter than the default, for the whole process."""
     sys.setswitchinterval(SWITCH_S)

@@ -30,24 +30,24 @@ _TRIES = 4
 _PAUSE_S = 0.1
 """Pause before another try, times the number of tries, in which Ray notices that a replica is gone."""
 _RETRY_AFTER_S = 5.0
-_RAYS_OWN = "/-/"
+_RAY_PREFIX = "/-/"
 """Prefix of Ray's own routes and health checks, which no replica answers."""
 
 
 def middlewares() -> list[Middleware]:
     """The middleware for Ray's proxy; also makes uvicorn use our strict HTTP protocol there."""
     HTTP_PROTOCOLS["auto"] = "service.web.framing:FramedHttp"
-    return [Middleware(AskAgain)]
+    return [Middleware(RepeatOnLoss)]
 
 
-class AskAgain:
+class RepeatOnLoss:
     """ASGI middleware around Ray's proxy that repeats requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(_RAYS_OWN):
+        if scope["type"] != "http" or scope["path"].startswith(_RAY_PREFIX):
             await self._app(scope, receive, send)
             return
         request_id = _with_ids(scope)

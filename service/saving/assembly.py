@@ -59,7 +59,7 @@ def open_storage(settings: Settings) -> Storage:
     Raises:
         SettingsInvalid: the directory cannot be written to, or the URL is wrong.
     """
-    files = ResultFiles(settings.results_dir, most_at_once=settings.save_group)
+    files = ResultFiles(settings.results_dir, max_group_size=settings.save_group)
     files.prepare()
     if not settings.results_url:
         return files

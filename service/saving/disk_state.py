@@ -23,8 +23,8 @@ from service.saving.disk_io import Disk
 _log = structlog.get_logger(__name__)
 INCOMING = ".incoming"
 """Folder for unfinished files, in the file system of the results; it is emptied at start."""
-_TRIED_WITH_AT_LEAST = 128 * 2**10
-_TRIED_WITH_AT_MOST = 32 * 2**20
+_MIN_PROBE_BYTES = 128 * 2**10
+_MAX_PROBE_BYTES = 32 * 2**20
 _LONGEST_RETRY_S = 60.0
 
 
@@ -48,7 +48,7 @@ class DiskState:
         self._lock = threading.Lock()  # guards all below; a look at `_why` alone needs none
         self._why = ""
         self._since = 0.0
-        self._doubted = False
+        self._suspected = False
         self._failures = 0
         self._largest = 0
 
@@ -69,10 +69,10 @@ class DiskState:
             _log.error("the disk takes no results: what must be saved is refused until it does", error=self._why)
         return self._refusal(self._why)
 
-    def doubt(self, size: int = 0) -> None:
+    def suspect(self, size: int = 0) -> None:
         """Record a failure that may be the disk's fault, so that the next `look` probes the disk with `size` bytes."""
         with self._lock:
-            self._doubted = True
+            self._suspected = True
             self._largest = max(self._largest, size)
 
     def refuse(self) -> None:
@@ -87,13 +87,13 @@ class DiskState:
     def look(self) -> bool:
         """Probe the disk if it failed, may have failed, or is full; True if it has just recovered."""
         with self._lock:
-            failures, size, doubted = self._failures, self._largest, self._doubted
-            self._doubted = False
+            failures, size, doubted = self._failures, self._largest, self._suspected
+            self._suspected = False
         if not (self._why or doubted or self._is_full()):
             return False
         try:
             # twice the size, because a result is in both the spool and the storage for a while
-            self._try(min(_TRIED_WITH_AT_MOST, max(_TRIED_WITH_AT_LEAST, 2 * size)))
+            self._write_probe(min(_MAX_PROBE_BYTES, max(_MIN_PROBE_BYTES, 2 * size)))
         except OSError as error:
             self.failed(error)
             return False
@@ -118,13 +118,13 @@ class DiskState:
     def _is_full(self) -> bool:
         """Whether the file system reports too little free space, so that it is noticed before a write fails."""
         try:
-            return self._room() < _TRIED_WITH_AT_LEAST
+            return self._free_bytes() < _MIN_PROBE_BYTES
         except FileNotFoundError:  # somebody removed the folder: the next write makes it again
             return False
         except OSError:
             return True
 
-    def _room(self) -> float:
+    def _free_bytes(self) -> float:
         """Free bytes as the file system reports them; 0 if it is read-only, infinity if it does not report them."""
         facts = os.statvfs(self._directory)
         if facts.f_flag & os.ST_RDONLY:
@@ -132,10 +132,10 @@ class DiskState:
         blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some are kept for root
         return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
 
-    def _try(self, size: int) -> None:
+    def _write_probe(self, size: int) -> None:
         """Write and sync a probe file of that size, and remove it; fail at once if there is less free space."""
         self._probe.parent.mkdir(parents=True, exist_ok=True)
-        if 0 < self._room() < size:
+        if 0 < self._free_bytes() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
             self._disk.write(self._probe, bytes(size))

@@ -9,7 +9,7 @@ from typing import Any
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.segment import Spooled
 from service.saving.storage.contract import Storage, is_result_id, unreadable
-from service.saving.write_queue import Waiting
+from service.saving.write_queue import UnsavedResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ResultFinder:
     waiting: this process's results that are not durable yet; other threads change it at the same time.
     """
 
-    waiting: Mapping[str, Waiting]
+    waiting: Mapping[str, UnsavedResult]
     spool_files: SpoolFiles
     storage: Storage
 
@@ -37,9 +37,9 @@ class ResultFinder:
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
-    def to_save(self, group: Sequence[Waiting]) -> tuple[list[Spooled], list[str]]:
+    def to_save(self, group: Sequence[UnsavedResult]) -> tuple[list[Spooled], list[str]]:
         """The results of a group that must still be saved, and the ids of those that are lost. Raises OSError."""
-        found = {waiting.id: waiting.remembered or self.spool_files.read(waiting.id) for waiting in group}
+        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id) for waiting in group}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         return [spooled for spooled in found.values() if spooled], lost
@@ -47,8 +47,8 @@ class ResultFinder:
     def _in_spool(self, result_id: str) -> Spooled | None:
         """Look in memory and the spool, before the storage: a result leaves the spool only when it is stored."""
         waiting = self.waiting.get(result_id)  # a single read needs no lock
-        if waiting and (remembered := waiting.remembered):
-            return remembered
+        if waiting and (in_memory := waiting.in_memory):
+            return in_memory
         try:
             return self.spool_files.read(result_id)
         except OSError as error:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import structlog
 
-from service.saving.storage.contract import Kept, Storage
+from service.saving.storage.contract import Storage, StoredObject
 
 _log = structlog.get_logger(__name__)
-_HALF_A_RESULT_S = 3600.0
+_INCOMPLETE_AGE_S = 3600.0
 """Age from which on an image without its sidecar, or the reverse, is garbage of a crash and not a write in progress."""
 
 
@@ -39,22 +39,22 @@ class _Result:
     size: int = 0
     modified_at: float = 0.0
 
-    def add(self, kept: Kept) -> None:
-        self.names.append(kept.name)
-        self.size += kept.size
-        self.modified_at = max(self.modified_at, kept.modified_at)
+    def add(self, stored: StoredObject) -> None:
+        self.names.append(stored.name)
+        self.size += stored.size
+        self.modified_at = max(self.modified_at, stored.modified_at)
 
     @property
     def whole(self) -> bool:
         return len(self.names) > 1
 
-    def in_order(self) -> list[str]:
+    def deletion_order(self) -> list[str]:
         """The names in the order of deletion: the sidecar first, so that a sidecar always has its image."""
         return sorted(self.names, key=lambda name: not name.endswith(".json"))
 
 
 def plan(
-    entries: Iterable[Kept], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
+    entries: Iterable[StoredObject], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
 ) -> list[str]:
     """The names of the objects to delete, in the order of deletion.
 
@@ -65,19 +65,19 @@ def plan(
         spooled: ids that were in the spool before the storage was listed, which may be being written now.
     """
     results: dict[str, _Result] = {}
-    for kept in entries:
-        if kept.is_ours and kept.result_id not in spooled:
-            results.setdefault(kept.result_id, _Result()).add(kept)
+    for stored in entries:
+        if stored.is_ours and stored.result_id not in spooled:
+            results.setdefault(stored.result_id, _Result()).add(stored)
     left = sum(result.size for result in results.values() if result.whole)
-    gone: list[str] = []
+    deleted: list[str] = []
     for result in sorted(results.values(), key=lambda one: one.modified_at):
         age_s = now - result.modified_at
         if not result.whole:
-            gone += result.names if age_s > _HALF_A_RESULT_S else []
+            deleted += result.names if age_s > _INCOMPLETE_AGE_S else []
         elif 0 < limits.max_age_s < age_s or 0 < limits.max_bytes < left:
-            gone += result.in_order()
+            deleted += result.deletion_order()
             left -= result.size
-    return gone
+    return deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class Retention:
             except BlockingIOError:  # another process is deleting
                 return 0
             spooled = self.spooled()  # before the storage is listed
-            gone = plan(self.storage.entries(), self.limits, self.now(), spooled)
-            for name in gone:
+            deleted = plan(self.storage.entries(), self.limits, self.now(), spooled)
+            for name in deleted:
                 self.storage.delete(name)
-        if gone:
-            _log.info("old results deleted", objects=len(gone))
-        return len(gone)
+        if deleted:
+            _log.info("old results deleted", objects=len(deleted))
+        return len(deleted)

@@ -19,11 +19,11 @@ from service.core.errors import ShuttingDown
 from service.saving.disk_state import DiskState
 from service.saving.finding import ResultFinder
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
-from service.saving.spool.capacity import Backoff, Spool, SpoolLimits
+from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.trust import Left, SpoolTrust
+from service.saving.spool.trust import SpoolTrust, UnsavedCounts
 from service.saving.storage.contract import Storage
-from service.saving.write_queue import Waiting, WriteQueue
+from service.saving.write_queue import UnsavedResult, WriteQueue
 from service.telemetry.profiler_ranges import stage_range
 
 _log = structlog.get_logger(__name__)
@@ -53,9 +53,9 @@ class ResultStore:
         lock = threading.RLock()  # guards all below
         self._changed = threading.Condition(lock)
         self._queued = threading.Condition(lock)  # apart: a writer that pauses must not be the one that is told
-        self._spool = Spool(limits)
-        self._waiting: dict[str, Waiting] = {}  # in order of arrival, until durable
-        self._queue = WriteQueue(storage.most_at_once)  # those of them that no thread is writing
+        self._spool = SpoolCapacity(limits)
+        self._waiting: dict[str, UnsavedResult] = {}  # in order of arrival, until durable
+        self._queue = WriteQueue(storage.max_group_size)  # those of them that no thread is writing
         self._finder = ResultFinder(self._waiting, spool_files, storage)
         self._trust = SpoolTrust(spool_files, storage, self.disk)
         self._failures_in_a_row = self._flushing = self._lost = self._comebacks = 0
@@ -107,7 +107,7 @@ class ResultStore:
             NotReady: code `storage_unavailable`: the disk does not take it; the reservation is given back.
             ShuttingDown: the store is closed.
         """
-        size, sidecar = len(result.body), result.whole_sidecar(self._clock.wall())
+        size, sidecar = len(result.body), result.sidecar_without_digest(self._clock.wall())
         with self._changed:
             self._refuse_if_closed()
             if not reservation.open or result.id in self._waiting:
@@ -121,14 +121,14 @@ class ResultStore:
             raise self.disk.failed(error, size) from error
         with self._changed:
             self._spool.fill(reservation.estimate, size)
-            self._accept(Waiting(result.id, size, self._clock.now(), on_saved=result.on_saved))
+            self._accept(UnsavedResult(result.id, size, self._clock.now(), on_saved=result.on_saved))
 
     def inherit(self) -> int:
         """Take up what dead processes left; how many results that were. A disk that fails is asked again next time."""
         taken = 0
         try:
             for result_id, spooled in self._spooled.inherit():
-                waiting = Waiting(result_id, len(spooled.body), self._clock.now())
+                waiting = UnsavedResult(result_id, len(spooled.body), self._clock.now())
                 with self._changed:
                     self._spool.inherit(waiting.size)
                     self._accept(waiting)
@@ -154,7 +154,7 @@ class ResultStore:
                 self._comebacks += 1
                 self._changed.notify_all()
 
-    def left(self) -> Left:
+    def left(self) -> UnsavedCounts:
         """What becomes of accepted results if the process ends now; what was lost before is counted, too."""
         return self._trust.left(list(self._waiting.values()), self._lost)
 
@@ -216,7 +216,7 @@ class ResultStore:
                 self._spool.release(reservation.estimate)
                 self._tell_a_writer()
 
-    def _accept(self, waiting: Waiting) -> None:
+    def _accept(self, waiting: UnsavedResult) -> None:
         self._waiting[waiting.id] = waiting
         self._queue.append(waiting)
         self._tell_a_writer()
@@ -233,7 +233,7 @@ class ResultStore:
         while group := self._next():
             self._save(group)
 
-    def _save(self, group: list[Waiting]) -> None:
+    def _save(self, group: list[UnsavedResult]) -> None:
         try:
             with stage_range("save", group[0].id):
                 found, lost = self._finder.to_save(group)
@@ -245,7 +245,7 @@ class ResultStore:
         else:
             self._forget(group, lost)
 
-    def _next(self) -> list[Waiting]:
+    def _next(self) -> list[UnsavedResult]:
         """Those that the next write takes; none when the store is closed."""
         with self._changed:
             while not self._closed:
@@ -257,7 +257,7 @@ class ResultStore:
                         return group
             return []
 
-    def _forget(self, group: list[Waiting], lost: list[str]) -> None:
+    def _forget(self, group: list[UnsavedResult], lost: list[str]) -> None:
         if lost:
             _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._changed:
@@ -274,7 +274,7 @@ class ResultStore:
             for told in filter(None, (self._observer.saved, waiting.on_saved)):
                 told(now - waiting.since)
 
-    def _keep(self, group: list[Waiting], error: Exception) -> None:
+    def _keep(self, group: list[UnsavedResult], error: Exception) -> None:
         with self._changed:
             self._failures_in_a_row += 1
             failures, everyone, comebacks = self._failures_in_a_row, list(self._waiting.values()), self._comebacks
@@ -282,8 +282,8 @@ class ResultStore:
         if failures == 1:  # one line per streak: a full disk fails thousands of times
             _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
         self._trust.secure(group, everyone)
-        if self._storage.on_this_disk and isinstance(error, OSError):
-            self.disk.doubt(max(waiting.size for waiting in group))
+        if self._storage.shares_spool_disk and isinstance(error, OSError):
+            self.disk.suspect(max(waiting.size for waiting in group))
         self.look()
         with self._changed:
             for waiting in group:

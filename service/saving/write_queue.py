@@ -18,7 +18,7 @@ GATHER_S = 0.1
 
 
 @dataclass(slots=True)
-class Waiting:
+class UnsavedResult:
     """A result that was accepted and is not durable yet."""
 
     id: str
@@ -26,7 +26,7 @@ class Waiting:
     """Bytes of its image."""
     since: float
     """When it was accepted."""
-    remembered: Spooled | None = None
+    in_memory: Spooled | None = None
     """A copy in memory, if its spool file may be damaged (trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
@@ -37,13 +37,13 @@ class WriteQueue:
     """Results that wait and that no thread is writing."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._queue: deque[Waiting] = deque()
+        self._max_group_size = most
+        self._queue: deque[UnsavedResult] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: UnsavedResult) -> None:
         """Add a result at the end."""
         self._queue.append(waiting)
 
@@ -51,18 +51,18 @@ class WriteQueue:
         """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
         Args:
-            now: seconds on the clock of `Waiting.since`.
+            now: seconds on the clock of `UnsavedResult.since`.
             coming: number of reserved results that have not arrived.
         """
-        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._most:
+        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._max_group_size:
             return 0.0
         return max(0.0, self._queue[0].since + GATHER_S - now)
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[UnsavedResult]:
         """Remove and return the next group; empty only if the queue is."""
-        group: list[Waiting] = []
+        group: list[UnsavedResult] = []
         size = 0
-        while self._queue and len(group) < self._most:
+        while self._queue and len(group) < self._max_group_size:
             waiting = self._queue[0]
             size += waiting.size
             if group and (waiting.failed or group[0].failed or size > MOST_BYTES):

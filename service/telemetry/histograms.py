@@ -19,18 +19,18 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import INF, floatToGoString
 
 Labels = tuple[str, ...]
-_AT_MOST = 2048
+_MAX_PENDING = 2048
 """Limit of uncounted observations if nobody reads the metrics; counting that many takes half a millisecond."""
 
 
-class Tally(Protocol):
+class FastHistogram(Protocol):
     """A histogram with labels."""
 
     def observe(self, labels: Labels, value: float) -> None:
         """Add a value; from any thread."""
 
 
-class OwnTally(Collector):
+class LocalHistogram(Collector):
     """A histogram of one process, in its memory.
 
     Args:
@@ -46,8 +46,8 @@ class OwnTally(Collector):
     ) -> None:
         self._about = name, text, label_names
         self._bounds = [float(bound) for bound in buckets]
-        self._les = [floatToGoString(bound) for bound in (*self._bounds, INF)]  # type: ignore[no-untyped-call]
-        self._seen: deque[tuple[Labels, float]] = deque()
+        self._le_labels = [floatToGoString(bound) for bound in (*self._bounds, INF)]  # type: ignore[no-untyped-call]
+        self._pending: deque[tuple[Labels, float]] = deque()
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
         self._lock = threading.Lock()
@@ -55,8 +55,8 @@ class OwnTally(Collector):
 
     def observe(self, labels: Labels, value: float) -> None:
         """Add a value; from any thread."""
-        self._seen.append((labels, value))
-        if len(self._seen) >= _AT_MOST:
+        self._pending.append((labels, value))
+        if len(self._pending) >= _MAX_PENDING:
             self._count()
 
     def describe(self) -> Iterable[HistogramMetricFamily]:
@@ -70,25 +70,27 @@ class OwnTally(Collector):
         (family,) = self.describe()
         with self._lock:
             for labels, counts in self._counts.items():
-                family.add_metric(labels, list(zip(self._les, accumulate(counts), strict=True)), self._sums[labels])
+                family.add_metric(
+                    labels, list(zip(self._le_labels, accumulate(counts), strict=True)), self._sums[labels]
+                )
         return [family]
 
     def _count(self) -> None:
         with self._lock:
-            for _ in range(len(self._seen)):
-                labels, value = self._seen.popleft()
+            for _ in range(len(self._pending)):
+                labels, value = self._pending.popleft()
                 counts = self._counts.get(labels)
                 if counts is None:
-                    counts = self._counts[labels] = [0] * len(self._les)
+                    counts = self._counts[labels] = [0] * len(self._le_labels)
                     self._sums[labels] = 0.0
                 counts[bisect_left(self._bounds, value)] += 1
                 self._sums[labels] += value
 
 
-class SharedTally:
+class SharedHistogram:
     """A histogram in files that all processes of a server share; counted at once, so that it survives a crash.
 
-    Takes the arguments of `OwnTally`.
+    Takes the arguments of `LocalHistogram`.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
-from service.telemetry.histograms import OwnTally, SharedTally, Tally
+from service.telemetry.histograms import FastHistogram, LocalHistogram, SharedHistogram
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -19,7 +19,7 @@ LATENCY_BUCKETS_S = (
 BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
-def gathered(directory: str) -> CollectorRegistry:
+def combined_registry(directory: str) -> CollectorRegistry:
     """The metrics of all processes of a server, from their files in `directory`, and the gauges of the GPUs."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
@@ -44,15 +44,15 @@ class Metrics:
         if not self._directory:
             add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self._requests = self._tally(
+        self._requests = self._histogram(
             "retouch_request_duration_seconds",
             "Time from the request's header to its reply",
             ("endpoint", "model", "code"),
         )
-        self._stages = self._tally("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
+        self._stages = self._histogram("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
         per_device = ("model", "device")
-        self._batch_sizes = self._tally("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
-        self._batches = self._tally("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
+        self._batch_sizes = self._histogram("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
+        self._batches = self._histogram("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
         self.rejected = Counter(
             "retouch_rejected", "Requests refused before they were computed", ["reason"], registry=self.registry
         )
@@ -109,7 +109,7 @@ class Metrics:
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format; with several processes, those of all of them."""
         self.refresh()
-        return generate_latest(gathered(self._directory) if self._directory else self.registry)
+        return generate_latest(combined_registry(self._directory) if self._directory else self.registry)
 
     def request_done(self, endpoint: str, model: str, status: int, seconds: float) -> None:
         """Record a request that was answered, or whose client left."""
@@ -134,19 +134,19 @@ class Metrics:
         """Record a failed attempt to write a result."""
         self.save_failures.inc()
 
-    def webhook_tried(self, outcome: str) -> None:
+    def webhook_attempted(self, outcome: str) -> None:
         """Record an attempt to deliver a webhook."""
         self.webhooks.labels(outcome).inc()
 
-    def cache_asked(self, outcome: str) -> None:
+    def cache_looked_up(self, outcome: str) -> None:
         """Record whether a cacheable request found its result: hit, miss or coalesced."""
         self.cache.labels(outcome).inc()
 
-    def _tally(
+    def _histogram(
         self, name: str, text: str, label_names: tuple[str, ...], buckets: Sequence[float] = LATENCY_BUCKETS_S
-    ) -> Tally:
+    ) -> FastHistogram:
         """Make a histogram whose observations are cheap enough for every request."""
-        return (SharedTally if self.shared else OwnTally)(name, text, label_names, buckets, self.registry)
+        return (SharedHistogram if self.shared else LocalHistogram)(name, text, label_names, buckets, self.registry)
 
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EXPORT_TIMEOUT_S = 5.0
 """Timeout of one export, so that a collector that hangs cannot delay the process's end for longer."""
 _PATH = "/v1/traces"
-_CHANCE_BITS = 53
+_SAMPLING_BITS = 53
 """Random bits for sampling: the precision of a float."""
 
 
@@ -58,13 +58,13 @@ class RequestTracer:
         from service.telemetry.spans import Spans  # noqa: PLC0415 -- see the module's text
 
         self._spans = Spans(tracer, bits)
-        self._left_out_below = round((1.0 - ratio) * 2**_CHANCE_BITS)
+        self._sampling_threshold = round((1.0 - ratio) * 2**_SAMPLING_BITS)
         self._bits = bits
 
     def begin(self, method: str, path: str, headers: Headers) -> RequestTrace:
         """Start the root span of a request; it is a child of the caller's span, if there is one."""
         caller = self._spans.caller(headers) if "traceparent" in headers else None
-        recorded = caller.trace_flags.sampled if caller else self._bits(_CHANCE_BITS) >= self._left_out_below
+        recorded = caller.trace_flags.sampled if caller else self._bits(_SAMPLING_BITS) >= self._sampling_threshold
         if recorded:
             root = _Root(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
             return RequestTrace(root.ids.trace_id, root.ids.span_id, root)
@@ -87,7 +87,7 @@ class _Root:
     caller: SpanContext | None
     method: str
     path: str
-    began_ns: int
+    started_ns: int
 
 
 class RequestTrace:
@@ -105,7 +105,7 @@ class RequestTrace:
         if root is None:
             return
         about = {"http.request.method": root.method, "url.path": root.path, "http.route": route}
-        times = root.began_ns, time.time_ns()
+        times = root.started_ns, time.time_ns()
         name = f"{root.method} {route}"
         root.spans.request(root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts})
 

@@ -75,11 +75,11 @@ def refuse_query(query_string: bytes) -> None:
 
 
 async def read_form(
-    request: Request, files: Collection[str], hold: Callable[[int], None], *, max_body_bytes: int
+    request: Request, files: Collection[str], count_bytes: Callable[[int], None], *, max_body_bytes: int
 ) -> Form:
     """Read a request's form; `files` are the names of the parts that must be files.
 
-    Without `files`, an empty body of any type is accepted, too. `hold` is called with the size of every piece before it
+    Without `files`, an empty body of any type is accepted, too. `count_bytes` gets the size of every piece before it
     is kept, and may raise.
 
     Raises:
@@ -98,7 +98,7 @@ async def read_form(
     try:
         async for chunk in _limited(request, max_body_bytes):
             if chunk:
-                hold(len(chunk))
+                count_bytes(len(chunk))
                 reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error

@@ -27,7 +27,7 @@ _MASK_BYTES = 4096
 """Bytes of a drawn mask's PNG beyond one byte for every four pixels, at most."""
 
 
-def effort(header: Header, file_bytes: int) -> int:
+def decode_effort(header: Header, file_bytes: int) -> int:
     """Upper estimate of the decoding time, as the number of pixels of a baseline JPEG that takes as long."""
     pixels = header.stored.height * header.stored.width
     if header.format == "jpeg":
@@ -40,7 +40,7 @@ def effort(header: Header, file_bytes: int) -> int:
 def is_large(header: Header, file_bytes: int) -> bool:
     """Whether a picture has 4 megapixels, or takes as long to decode."""
     pixels = header.stored.height * header.stored.width
-    return pixels >= LARGE_PIXELS or effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
+    return pixels >= LARGE_PIXELS or decode_effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
 
 
 def decoded_bytes(header: Header, file_bytes: int) -> int:

@@ -27,7 +27,7 @@ class PageLocks(Protocol):
         """Unlock the memory, which no batch uses any more."""
 
 
-class NoLocks:
+class NoPageLocks:
     """Page locks on a host without a GPU: nothing is locked."""
 
     def lock(self, memory: Memory) -> bool:  # noqa: ARG002 -- as PageLocks
@@ -37,7 +37,7 @@ class NoLocks:
         """Do nothing: no memory was locked."""
 
 
-class CudaLocks:
+class CudaPageLocks:
     """Page locks for one GPU.
 
     Args:
@@ -73,9 +73,9 @@ class CudaLocks:
 def open_page_locks(choice: EngineChoice) -> PageLocks:
     """Page locks for this process's GPU, if there is one and the chosen engines may use it."""
     if choice not in _ON_GPUS or not has_nvidia_gpu():
-        return NoLocks()
+        return NoPageLocks()
     try:
-        return CudaLocks(open_cuda())
+        return CudaPageLocks(open_cuda())
     except EngineError as error:
         _log.info("slots are not page-locked", reason=str(error))
-        return NoLocks()
+        return NoPageLocks()

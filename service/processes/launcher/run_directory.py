@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
 from service.core.settings import SettingsInvalid
-from service.telemetry.metrics import gathered
+from service.telemetry.metrics import combined_registry
 
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
@@ -96,7 +96,7 @@ class RunDirectory:
 
     def metrics(self) -> CollectorRegistry:
         """The metrics of all processes."""
-        return gathered(str(self.path / "metrics"))
+        return combined_registry(str(self.path / "metrics"))
 
 
 def _remove_if_unused(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Capacity of the spool: how many results may wait to be saved, and when a refused client should retry.
 
-`Spool` only decides: it has no locks, threads or clock. service/saving/store.py calls it under its lock.
+`SpoolCapacity` only decides: it has no locks, threads or clock. service/saving/store.py calls it under its lock.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Backoff:
         return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
 
 
-class _Saved(NamedTuple):
+class _SaveRecord(NamedTuple):
     at: float
     size: int
 
 
-class Spool:
+class SpoolCapacity:
     """Counts reserved and waiting results, and refuses those that do not fit."""
 
     def __init__(self, limits: SpoolLimits) -> None:
         self._limits = limits
-        self._saved: deque[_Saved] = deque(maxlen=512)
+        self._saved: deque[_SaveRecord] = deque(maxlen=512)
         self.reserved_items = 0
         self.reserved_bytes = 0
         self.waiting_items = 0
@@ -103,7 +103,7 @@ class Spool:
         """Remove a waiting result that has become durable."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
-        self._saved.append(_Saved(now, size))
+        self._saved.append(_SaveRecord(now, size))
 
     def _retry_after_s(self, items_over: int, bytes_over: int, now: float) -> float:
         """Seconds until enough is saved for the excess, at the recent speed."""

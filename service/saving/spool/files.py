@@ -19,9 +19,9 @@ from typing import Any
 import structlog
 
 from service.saving.disk_io import Disk
-from service.saving.spool.other_processes import SUFFIX, Neighbours, opened, segments
+from service.saving.spool.other_processes import SUFFIX, OtherProcesses, opened, segments
 from service.saving.spool.process_folder import Owner
-from service.saving.spool.segment import Record, Segment, Spooled, cross_out, packed, read_body, scan
+from service.saving.spool.segment import Record, Segment, Spooled, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_S = 5.0
@@ -37,8 +37,8 @@ class SpoolFiles:
         self._own: dict[str, tuple[Segment, Record]] = {}
         self._current: tuple[Segment, int] | None = None  # what is appended to, open
         self._numbers = count(1)
-        self._neighbours = Neighbours()
-        self._adopted: deque[str] = deque()
+        self._other_processes = OtherProcesses()
+        self._taken_over: deque[str] = deque()
         """Inherited results that nobody was told of yet."""
 
     def open(self) -> None:
@@ -47,7 +47,7 @@ class SpoolFiles:
         Raises:
             OSError: it cannot be made.
         """
-        self.owner.enter()
+        self.owner.create()
 
     def close(self) -> None:
         """Leave; what is left is inherited by the next process that looks."""
@@ -71,7 +71,7 @@ class SpoolFiles:
                     raise
                 self._append(result_id, body, sidecar)  # the room was taken by what counts no longer
         if before is not None:
-            self._leave(result_id, *before)
+            self._delete_record(result_id, *before)
 
     def read(self, result_id: str) -> Spooled | None:
         """A result that any process spooled; None where nobody did, or it has left the spool.
@@ -84,7 +84,7 @@ class SpoolFiles:
         for folder in self._all():
             if folder == self.owner.folder:
                 own = self._read_own(result_id)
-            elif found := self._neighbours.find(folder, result_id):
+            elif found := self._other_processes.find(folder, result_id):
                 own = Spooled(found[1], found[0].line.sidecar)
             if own is not None:
                 return own
@@ -137,7 +137,7 @@ class SpoolFiles:
         with self._lock:
             own = self._own.pop(result_id, None)
         if own is not None:
-            self._leave(result_id, *own)
+            self._delete_record(result_id, *own)
 
     def inherit(self) -> Iterator[tuple[str, Spooled]]:
         """Results that dead processes left, which are this one's from then on.
@@ -152,16 +152,16 @@ class SpoolFiles:
             with self.owner.inherit(folder) as dead:
                 for path in segments(folder) if dead else ():
                     try:
-                        self._adopt(path)
+                        self._take_over(path)
                     except OSError as error:  # noqa: PERF203 -- each by itself
                         failed.append(error)
-        for _ in range(len(self._adopted)):
-            result_id = self._adopted.popleft()
+        for _ in range(len(self._taken_over)):
+            result_id = self._taken_over.popleft()
             try:
                 found = self._read_own(result_id)
             except OSError as error:
                 failed.append(error)
-                self._adopted.append(result_id)
+                self._taken_over.append(result_id)
                 continue
             if found is not None:
                 yield result_id, found
@@ -173,7 +173,7 @@ class SpoolFiles:
 
     def _append(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
         segment, descriptor = self._writable()
-        record, pieces = packed(result_id, body, sidecar, segment.end)
+        record, pieces = encode_record(result_id, body, sidecar, segment.end)
         try:
             self._disk.append(descriptor, pieces, segment.end)
         except OSError:
@@ -181,7 +181,7 @@ class SpoolFiles:
                 os.ftruncate(descriptor, segment.end)
             raise
         segment.end = record.end
-        segment.counting += 1
+        segment.valid_records += 1
         self._own[result_id] = (segment, record)
 
     def _writable(self) -> tuple[Segment, int]:
@@ -192,10 +192,10 @@ class SpoolFiles:
                 return self._current
             self._end_current()
         try:
-            self._current = self._made()
+            self._current = self._new_segment()
         except FileNotFoundError:
-            self.owner.enter_again()
-            self._current = self._made()
+            self.owner.recreate()
+            self._current = self._new_segment()
         return self._current
 
     def _end_current(self) -> bool:
@@ -205,13 +205,13 @@ class SpoolFiles:
         (segment, descriptor), self._current = self._current, None
         segment.sealed = True
         os.close(descriptor)
-        if segment.counting:
+        if segment.valid_records:
             return False
         with suppress(OSError):
             segment.path.unlink(missing_ok=True)
         return True
 
-    def _made(self) -> tuple[Segment, int]:
+    def _new_segment(self) -> tuple[Segment, int]:
         path = self._path()
         return Segment(path), self._disk.create(path)
 
@@ -231,7 +231,7 @@ class SpoolFiles:
             return None
         return None if body is None else Spooled(body, record.line.sidecar)
 
-    def _adopt(self, path: Path) -> None:
+    def _take_over(self, path: Path) -> None:
         """A dead process's segment becomes one of this process's."""
         with opened(path) as descriptor:  # before it moves: what cannot be read stays for the next look
             found, whole = scan(descriptor)
@@ -247,22 +247,22 @@ class SpoolFiles:
                 for result_id in adopted:
                     del self._own[result_id]
             raise
-        self._adopted.extend(adopted)
+        self._taken_over.extend(adopted)
         if torn:
             _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
         if not found:
             segment.path.unlink(missing_ok=True)
 
-    def _leave(self, result_id: str, segment: Segment, record: Record) -> None:
+    def _delete_record(self, result_id: str, segment: Segment, record: Record) -> None:
         """The record counts no longer."""
         try:
             with suppress(FileNotFoundError), opened(segment.path, os.O_WRONLY) as descriptor:
-                cross_out(descriptor, record)
+                mark_deleted(descriptor, record)
         except OSError as error:
             _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
         with self._lock:
-            segment.counting -= 1
-            done = segment.full and not segment.counting
+            segment.valid_records -= 1
+            done = segment.full and not segment.valid_records
         if done:  # not while the lock is held: it waits for the journal
             with suppress(OSError):  # its records are crossed out
                 segment.path.unlink(missing_ok=True)
@@ -290,5 +290,5 @@ class SpoolFiles:
         folders = None
         while (now := self.owner.folders()) != folders:
             folders = now
-            self._neighbours.forget_all_but(folders)
+            self._other_processes.keep_only(folders)
             yield from (*folders, *folders)

@@ -18,19 +18,19 @@ SUFFIX = ".log"
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ScannedSegment:
     """The scanned part of a segment: its end, and the offsets of its records by id; some may be deleted since."""
 
     end: int = 0
     places: dict[str, int] = field(default_factory=dict)
 
 
-class Neighbours:
+class OtherProcesses:
     """Cached index of the segments of other processes. Thread-safe; its methods block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folders: dict[Path, dict[Path, _Seen]] = {}
+        self._folders: dict[Path, dict[Path, _ScannedSegment]] = {}
 
     def find(self, folder: Path, result_id: str) -> tuple[Record, bytes] | None:
         """Find a valid result in the segments of a folder; its record and image, or None.
@@ -40,7 +40,7 @@ class Neighbours:
         """
         with self._lock:
             before = self._folders.get(folder, {})
-            seen = {path: before.get(path) or _Seen() for path in segments(folder)}
+            seen = {path: before.get(path) or _ScannedSegment() for path in segments(folder)}
             self._folders[folder] = seen
         for path, known in seen.items():
             with suppress(FileNotFoundError), opened(path) as descriptor:
@@ -53,7 +53,7 @@ class Neighbours:
                     return record, body
         return None
 
-    def forget_all_but(self, folders: list[Path]) -> None:
+    def keep_only(self, folders: list[Path]) -> None:
         """Drop the cached segments of all other folders, which no longer exist."""
         with self._lock:
             self._folders = {folder: self._folders[folder] for folder in folders if folder in self._folders}

@@ -29,19 +29,19 @@ class Owner:
         self._lock: int | None = None
         self._making = threading.Lock()
 
-    def enter(self) -> None:
+    def create(self) -> None:
         """Create and lock the folder. It gets its name only when it is locked, so that it never looks abandoned.
 
         Raises:
             OSError: the folder cannot be created.
         """
-        unborn = self._all / f".{self.id}"
-        unborn.mkdir(parents=True)
-        self._lock = os.open(unborn / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        unlocked_folder = self._all / f".{self.id}"
+        unlocked_folder.mkdir(parents=True)
+        self._lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unborn.rename(self.folder)
+        unlocked_folder.rename(self.folder)
 
-    def enter_again(self) -> None:
+    def recreate(self) -> None:
         """Create the folder again if somebody has removed it.
 
         Raises:
@@ -53,7 +53,7 @@ class Owner:
             gone, self._lock = self._lock, None
             if gone is not None:
                 os.close(gone)
-            self.enter()
+            self.create()
 
     def leave(self) -> None:
         """Unlock the folder, and remove it if it is empty. May be called twice."""

@@ -17,8 +17,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-_COUNTS, _CROSSED_OUT = b"+", b"-"
-_LOOK = 4096
+_VALID, _DELETED = b"+", b"-"
+_READ_BYTES = 4096
 """Bytes to read at once for a line, which usually has a few hundred."""
 
 
@@ -44,7 +44,7 @@ class Segment:
     path: Path
     end: int = 0
     """Offset of the next record."""
-    counting: int = 0
+    valid_records: int = 0
     """Number of valid records."""
     sealed: bool = False
     """Whether nothing more is appended, because a write or sync failed or the segment was closed."""
@@ -76,10 +76,10 @@ class Record(NamedTuple):
         return self.body_at + self.line.bytes
 
 
-def packed(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
+def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
     """Encode a record for that offset: the record, and the bytes to write."""
     line = _Line(result_id, len(body), zlib.crc32(body), sidecar)
-    head = b"".join((_COUNTS, msgspec.json.encode(line), b"\n"))
+    head = b"".join((_VALID, msgspec.json.encode(line), b"\n"))
     return Record(at, at + len(head), line), [head, body]
 
 
@@ -89,7 +89,7 @@ def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
     Raises:
         OSError: the segment cannot be read.
     """
-    counting: list[Record] = []
+    valid_records: list[Record] = []
     at, end = start, os.fstat(descriptor).st_size
     while at < end:
         found = _record(descriptor, at)
@@ -97,9 +97,9 @@ def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
             break
         record, counts = found
         if counts:
-            counting.append(record)
+            valid_records.append(record)
         at = record.end
-    return counting, at
+    return valid_records, at
 
 
 def read_body(descriptor: int, record: Record) -> bytes | None:
@@ -112,13 +112,13 @@ def read_body(descriptor: int, record: Record) -> bytes | None:
     return body if zlib.crc32(body) == record.line.crc32 and len(body) == record.line.bytes else None
 
 
-def cross_out(descriptor: int, record: Record) -> None:
+def mark_deleted(descriptor: int, record: Record) -> None:
     """Mark a record as deleted.
 
     Raises:
         OSError: the disk is failing.
     """
-    os.pwrite(descriptor, _CROSSED_OUT, record.at)
+    os.pwrite(descriptor, _DELETED, record.at)
 
 
 def record_at(descriptor: int, at: int) -> Record | None:
@@ -131,12 +131,12 @@ def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
     """The record at that offset and whether it is valid; None if its line is incomplete or damaged."""
     head = b""
     while b"\n" not in head:
-        more = os.pread(descriptor, _LOOK, at + len(head))
+        more = os.pread(descriptor, _READ_BYTES, at + len(head))
         if not more:
             return None
         head += more
     line = head[: head.index(b"\n")]
     try:
-        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _COUNTS
+        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _VALID
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -34,7 +34,7 @@ def sidecar_file(sidecar: dict[str, Any]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredObject:
     """One object in the storage, as listed."""
 
     name: str
@@ -69,12 +69,12 @@ class Storage(ABC):
         """
 
     @property
-    def most_at_once(self) -> int:
+    def max_group_size(self) -> int:
         """Largest number of results for one `write_all`."""
         return 1
 
     @property
-    def on_this_disk(self) -> bool:
+    def shares_spool_disk(self) -> bool:
         """Whether it is on the spool's disk, so that its failures are failures of the spool's disk."""
         return False
 
@@ -84,7 +84,7 @@ class Storage(ABC):
             self.write(body, sidecar)
 
     @abstractmethod
-    def entries(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[StoredObject]:
         """List all objects, in any order, including those that are no results; concurrent changes may be missed.
 
         Raises:

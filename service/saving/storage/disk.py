@@ -18,16 +18,16 @@ from typing import Any
 from service.core.settings import SettingsInvalid
 from service.saving.disk_io import Disk
 from service.saving.disk_state import INCOMING
-from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
-from service.saving.storage.syncfs import changes_of, is_synced_whole, kind_of, syncs_tell_errors
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
+from service.saving.storage.syncfs import changes_of, file_system_type, syncfs_is_reliable, syncfs_reports_errors
 
 
 class ResultFiles(Storage):
     """Results under one directory."""
 
-    def __init__(self, directory: Path, disk: Disk | None = None, most_at_once: int = 64) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None, max_group_size: int = 64) -> None:
         self._directory = directory
-        self._most_at_once = most_at_once
+        self._most_at_once = max_group_size
         self._incoming = directory / INCOMING
         self._disk = disk or Disk()
         self._durable_shards: set[str] = set()
@@ -67,13 +67,13 @@ class ResultFiles(Storage):
             raise
 
     @property
-    def most_at_once(self) -> int:
+    def max_group_size(self) -> int:
         """See `Storage`. One, if a sync of the whole file system is not reliable here."""
-        reported = syncs_tell_errors(platform.system(), platform.release())
-        return self._most_at_once if reported and is_synced_whole(kind_of(self._directory)) else 1
+        reported = syncfs_reports_errors(platform.system(), platform.release())
+        return self._most_at_once if reported and syncfs_is_reliable(file_system_type(self._directory)) else 1
 
     @property
-    def on_this_disk(self) -> bool:
+    def shares_spool_disk(self) -> bool:
         """See `Storage`."""
         return True
 
@@ -95,14 +95,14 @@ class ResultFiles(Storage):
                     self._temporary(target).unlink(missing_ok=True)
             raise
 
-    def entries(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
         for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
             with os.scandir(shard) as files:
                 for file in files:
                     with suppress(FileNotFoundError):  # deleted since it was listed
                         stat = file.stat()
-                        yield Kept(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
+                        yield StoredObject(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""

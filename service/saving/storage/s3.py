@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.core.settings import SettingsInvalid
-from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
 from service.saving.storage.s3_credentials import shared_credentials
 
 _DEFAULT_REGION = "us-east-1"
@@ -88,31 +88,31 @@ class ObjectStorage(Storage):
         self._put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
         self._put(object_name(result_id, ".json"), sidecar_file(sidecar), "application/json")
 
-    def entries(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
         stream = iter(self._obstore.list(self._client))
-        while (page := _told(lambda: next(stream, None))) is not None:
-            yield from (Kept(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
+        while (page := _with_plain_errors(lambda: next(stream, None))) is not None:
+            yield from (StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
         try:
-            _told(lambda: self._obstore.delete(self._client, name))
+            _with_plain_errors(lambda: self._obstore.delete(self._client, name))
         except FileNotFoundError:
             return
 
     def load(self, name: str) -> bytes | None:
         """See `Storage`."""
         try:
-            return bytes(_told(lambda: self._obstore.get(self._client, name).bytes()))
+            return bytes(_with_plain_errors(lambda: self._obstore.get(self._client, name).bytes()))
         except FileNotFoundError:
             return None
 
     def _put(self, name: str, data: bytes, media_type: str) -> None:
-        _told(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
+        _with_plain_errors(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
 
 
-def _told(call: Callable[[], Any]) -> Any:
+def _with_plain_errors(call: Callable[[], Any]) -> Any:
     """Call the client, and turn its errors into one line without the server's reply, which may contain keys.
 
     Raises:

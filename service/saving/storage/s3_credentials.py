@@ -16,7 +16,7 @@ from typing import TypedDict
 from engines.files.regular import read_regular
 from service.core.settings import SettingsInvalid
 
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 _READ_AGAIN_AFTER = timedelta(minutes=10)
 
 
@@ -85,7 +85,7 @@ def _has_keys(parser: configparser.ConfigParser, profile: str) -> bool:
 def _read(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(read_regular(path, _MOST_BYTES).decode("utf-8"))
+        parser.read_string(read_regular(path, _MAX_BYTES).decode("utf-8"))
     except (configparser.Error, UnicodeDecodeError) as error:  # their messages quote the line
         raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
     return parser

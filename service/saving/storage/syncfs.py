@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_TELLS_ERRORS_SINCE = (5, 8)
-_SYNCED_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
+_REPORTS_ERRORS_SINCE = (5, 8)
+_RELIABLE_TYPES = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
 """Types of statfs(2): ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs (which syncs the layer below, but may hide an error)."""
 _STATFS_BYTES = 512
 """Buffer for statfs(2), larger than any system needs; the type comes first."""
@@ -82,7 +82,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
             views[0] = views[0][written:]
 
 
-def kind_of(folder: Path) -> int:
+def file_system_type(folder: Path) -> int:
     """Linux's number for the type of `folder`'s file system, from statfs(2); 0 if it is unknown."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
     if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
@@ -90,12 +90,12 @@ def kind_of(folder: Path) -> int:
     return ctypes.c_ulong.from_buffer(facts).value & 0xFFFFFFFF
 
 
-def is_synced_whole(kind: int) -> bool:
+def syncfs_is_reliable(kind: int) -> bool:
     """Whether a syncfs of that type of file system is equivalent to an fsync of each file."""
-    return kind in _SYNCED_WHOLE
+    return kind in _RELIABLE_TYPES
 
 
-def syncs_tell_errors(system: str, release: str) -> bool:
+def syncfs_reports_errors(system: str, release: str) -> bool:
     """Whether syncfs reports failed writes on a system with this `uname -s` and `uname -r`."""
     number = re.match(r"(\d+)\.(\d+)", release)
-    return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _TELLS_ERRORS_SINCE
+    return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _REPORTS_ERRORS_SINCE

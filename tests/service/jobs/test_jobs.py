@@ -86,7 +86,7 @@ async def process(
 ) -> AsyncIterator[Desk]:
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
-    owner.enter()
+    owner.create()
     with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:

@@ -57,7 +57,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 class Outcomes(Counter[str]):
-    def webhook_tried(self, outcome: str) -> None:
+    def webhook_attempted(self, outcome: str) -> None:
         self[outcome] += 1
 
 

@@ -19,7 +19,7 @@ from engines.manifest import Manifest
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
-from service.processes.engine.page_locks import NoLocks
+from service.processes.engine.page_locks import NoPageLocks
 from service.processes.engine.server import EngineServer
 from service.processes.front_end.backend import RemoteBackend, open_remote_backend
 from service.processes.shared.assignment import Assignment
@@ -93,7 +93,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
                 return fakes[-1]
 
             async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
-                server = EngineServer(backend, board.engine(index), NoLocks())
+                server = EngineServer(backend, board.engine(index), NoPageLocks())
                 tasks = [asyncio.create_task(work) for work in (server.accept(listeners[index]), server.look())]
                 yield Engine(backend, server, fakes)
                 for task in tasks:

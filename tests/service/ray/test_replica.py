@@ -18,7 +18,7 @@ from engines.errors import DeviceLost
 from engines.fake import FakeEngine
 from service.core.settings import Settings
 from service.ledger.database import LEDGER_FILE
-from service.ray.proxy import AskAgain
+from service.ray.proxy import RepeatOnLoss
 from service.ray.replica import DeviceGone, Replica
 
 Files = dict[str, tuple[str, bytes, str]]
@@ -83,7 +83,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
         async def lost(_message: Message) -> None:
             """Nothing of the first one's reply comes through."""
 
-        proxy = httpx.ASGITransport(AskAgain(rays_proxy))
+        proxy = httpx.ASGITransport(RepeatOnLoss(rays_proxy))
         async with httpx.AsyncClient(transport=proxy, base_url="http://ray") as asking:
             accepted = await asking.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert (accepted.status_code, left) == (202, [])
