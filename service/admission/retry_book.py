@@ -37,24 +37,24 @@ class LocalRetryBook:
         return len(self._due)
 
     def add(self, key: Hashable, due: int) -> None:
-        """As `RetryBook.add`."""
+        """See `RetryBook.add`."""
         self._due[key] = due
         self._expected[due] += 1
 
     def due(self, key: Hashable) -> int | None:
-        """As `RetryBook.due`."""
+        """See `RetryBook.due`."""
         return self._due.get(key)
 
     def remove(self, key: Hashable) -> None:
-        """As `RetryBook.remove`."""
+        """See `RetryBook.remove`."""
         self._delete(key)
 
     def expected(self, second: int) -> int:
-        """As `RetryBook.expected`."""
+        """See `RetryBook.expected`."""
         return self._expected[second]
 
     def expire(self, before: int) -> int:
-        """As `RetryBook.expire`."""
+        """See `RetryBook.expire`."""
         late = [key for key, due in self._due.items() if due < before]
         for key in late:
             self._delete(key)

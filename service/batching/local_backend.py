@@ -67,7 +67,7 @@ class LocalBackend:
         return self.supervisor.ready
 
     async def scan(self) -> None:
-        """Load and unload models as the models folder says now."""
+        """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
         if not self.loaded.is_set():
             self.loaded.set()

@@ -80,7 +80,7 @@ class Metrics:
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
-        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in the house")
+        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
         self.decoded_bytes = self._gauge("retouch_decoded_bytes", "Memory that is handed out for decoded pictures")
         self.memory_waiting = self._gauge("retouch_memory_waiting", "Requests that wait for memory for their pictures")
         self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")

@@ -49,7 +49,7 @@ class SharedRetryBook:
         """Reservations that this front end has added and not removed, with their seconds."""
 
     def add(self, key: Hashable, due: int) -> None:
-        """As `RetryBook.add`."""
+        """See `RetryBook.add`."""
         self._added[key] = due
         self._open_counts[self._index].add(due, 1)
         entries, key_hash = self._entries[self._index], _key_hash(key)
@@ -57,11 +57,11 @@ class SharedRetryBook:
         entries[cell + 1], entries[cell] = due, key_hash
 
     def due(self, key: Hashable) -> int | None:
-        """As `RetryBook.due`."""
+        """See `RetryBook.due`."""
         return None if (entry := self._find(key)) is None else entry[0][entry[1] + 1]
 
     def remove(self, key: Hashable) -> None:
-        """As `RetryBook.take`."""
+        """See `RetryBook.remove`."""
         if (entry := self._find(key)) is None:  # another front end has removed it just now
             return
         entries, cell = entry
@@ -73,12 +73,12 @@ class SharedRetryBook:
             self._redeemed_counts[self._index].add(due, 1)
 
     def expected(self, second: int) -> int:
-        """As `RetryBook.expected`."""
+        """See `RetryBook.expected`."""
         open_count = sum(counts.at(second) for counts in self._open_counts)
         return max(0, open_count - sum(counts.at(second) for counts in self._redeemed_counts))
 
     def expire(self, before: int) -> int:
-        """As `RetryBook.forget`, of those that this front end added."""
+        """See `RetryBook.expire`; only reservations that this front end has added."""
         late = [key for key, due in self._added.items() if due < before]
         missed = 0
         for key in late:

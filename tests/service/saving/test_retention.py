@@ -24,7 +24,7 @@ def ids(names: list[str]) -> list[int]:
     return [int(name[3:35], 16) for name in names if name.endswith(".json")]
 
 
-ENTRIES = [stored for number, age in ((3, 1.0), (1, 3 * HOUR), (2, 2 * HOUR)) for stored in stored(number, age)]
+ENTRIES = [kept for number, age in ((3, 1.0), (1, 3 * HOUR), (2, 2 * HOUR)) for kept in stored(number, age)]
 
 
 @pytest.mark.parametrize(
