@@ -18,12 +18,12 @@ import structlog
 from engines.errors import DeviceLost
 from service.admission.admission import Admission
 from service.admission.loop_lag import LoopLag
-from service.admission.memory_budget import Budget
-from service.admission.retry_after import Appointments
-from service.admission.service_rate import Pace
+from service.admission.memory_budget import MemoryBudget
+from service.admission.retry_after import Reservations
+from service.admission.service_rate import ServiceRate
 from service.auth.clients import Clients
-from service.batching.backend import Models, OpenRoom, Room
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import Backend, Models, OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
@@ -34,8 +34,8 @@ from service.jobs.jobs import Jobs
 from service.jobs.name_lookup import Names
 from service.lifecycle.background import cancelled, first_of
 from service.lifecycle.drain import Drain
-from service.lifecycle.health import Outage, Vitals, serving_names, unready_reasons, unsaved_reasons
-from service.lifecycle.host import keep_freed_memory, switch_often, usable_cores
+from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
+from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, usable_cores
 from service.pipeline import Pipeline
 from service.preflight import shared_ledger
 from service.repeats.assembly import open_idempotency
@@ -63,7 +63,7 @@ class Service:
     pipeline: Pipeline
     run: Run
     """From an order to its finished pictures: the pipeline's, or the result cache's in front of it."""
-    room: Room
+    backend: Backend
     jobs: Jobs
     idempotency: Idempotency
     results: ResultReader
@@ -80,7 +80,7 @@ class Service:
 
     @property
     def models(self) -> Models:
-        return self.room.models
+        return self.backend.models
 
     @property
     def metrics(self) -> Metrics:
@@ -123,9 +123,9 @@ class Service:
 
     def cut_short(self) -> None:
         """The drain's time is over: answer everyone who still waits for the engine with 503."""
-        self.drain.cut = self.admission.inside
+        self.drain.cut = self.admission.in_flight
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
-        self.room.batcher.close()
+        self.backend.batcher.close()
 
     async def watch_outage(self) -> None:
         """Learn how long it takes to become ready, and say when it is and when it is no more."""
@@ -141,47 +141,47 @@ class Service:
 
     async def end_without_device(self) -> None:
         """Once the device is lost to this process: answer everyone who waits for it with 503 and drain."""
-        await self.room.lost.wait()
+        await self.backend.lost.wait()
         self.begin_draining()
         self.cut_short()
 
     def _reasons(self, *, draining: bool) -> list[str]:
-        loaded = self.room.loaded.is_set()
-        return unready_reasons(Vitals(draining, loaded, self.room.ready, self.models.statuses()))
+        loaded = self.backend.loaded.is_set()
+        return unready_reasons(ReadinessState(draining, loaded, self.backend.ready, self.models.statuses()))
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, open_room: OpenRoom = open_engine_room) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Service]:
     """A running service without HTTP; models are loading when it is handed out.
 
     Args:
         settings: all knobs.
-        open_room: what computes; by default in this process.
+        open_backend: what computes; by default in this process.
 
     Raises:
         KeysInvalid: the key file cannot be read.
     """
     async with AsyncExitStack() as stack:
-        yield await _build(settings, open_room, stack)
+        yield await _build(settings, open_backend, stack)
 
 
 @asynccontextmanager
-async def open_pipeline(settings: Settings, open_room: OpenRoom = open_engine_room) -> AsyncIterator[Pipeline]:
+async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Pipeline]:
     """The pipeline with its models loaded, to be used without a server.
 
     Raises:
         DeviceLost: while they were loaded.
     """
-    async with open_service(settings, open_room) as service:
-        await first_of(service.room.loaded, service.room.lost)
-        if service.room.lost.is_set():
+    async with open_service(settings, open_backend) as service:
+        await first_of(service.backend.loaded, service.backend.lost)
+        if service.backend.lost.is_set():
             raise DeviceLost("the GPU was lost while models were loaded; start the process again")
         yield service.pipeline
 
 
-async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack) -> Service:
+async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExitStack) -> Service:
     keep_freed_memory()
-    switch_often()
+    shorten_switch_interval()
     clock, metrics = time.monotonic, Metrics()
     clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
@@ -192,29 +192,29 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(shared_ledger(settings, store.disk.doubt))
+    ledger = stack.enter_context(shared_ledger(settings, store.disk.suspect))
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
     results = ResultReader(store)
     stack.callback(results.close)
-    room = await stack.enter_async_context(open_room(settings, metrics))
+    backend = await stack.enter_async_context(open_backend(settings, metrics))
     pipeline = Pipeline(
         settings=settings,
-        models=room.models,
-        batcher=room.batcher,
+        models=backend.models,
+        batcher=backend.batcher,
         store=store,
         admission=Admission(
             settings.max_queue_size,
             settings.max_uploads,
             lambda: codec_work.predicted_wait_s + lag.wait_s,
             clock,
-            Pace(settings.max_batch_size),
-            appointments=Appointments(written=room.house.book),
+            ServiceRate(settings.max_batch_size),
+            reservations=Reservations(book=backend.server_load.retry_book),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
-            house=room.house,
+            server_load=backend.server_load,
         ),
         metrics=metrics,
         codec_work=codec_work,
-        memory=Budget(int(settings.max_decoded_mb * 2**20), clock),
+        memory=MemoryBudget(int(settings.max_decoded_mb * 2**20), clock),
         clock=clock,
         new_id=_new_id,
         new_seed=_new_seed,
@@ -223,12 +223,12 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = Names()
-    jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, room.loaded, names))
+    jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, backend.loaded, names))
     service = Service(
         settings,
         pipeline,
         run,
-        room,
+        backend,
         jobs,
         idempotency,
         results,
@@ -249,7 +249,7 @@ async def _build(settings: Settings, open_room: OpenRoom, stack: AsyncExitStack)
 def _watch(service: Service) -> None:
     """Gauges read the state when they are scraped."""
     metrics = service.metrics
-    metrics.watch(metrics.in_flight, lambda: service.admission.inside)
+    metrics.watch(metrics.in_flight, lambda: service.admission.in_flight)
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)

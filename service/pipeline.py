@@ -17,7 +17,7 @@ from functools import partial
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from service.admission.admission import Admission
-from service.admission.memory_budget import Budget
+from service.admission.memory_budget import MemoryBudget
 from service.admission.memory_shares import Claim
 from service.batching.backend import Leased, Models, Submits
 from service.core.call import Call, Timings
@@ -54,7 +54,7 @@ class Pipeline:
     admission: Admission
     metrics: Metrics
     codec_work: CodecWork
-    memory: Budget
+    memory: MemoryBudget
     """What decoded pictures may take, in bytes."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
@@ -209,8 +209,8 @@ class Pipeline:
 
     def _observe(self, computed: list[Computed], timings: Timings, weight: Weight) -> None:
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
-        own_s = None if weight.large else sum(timings.stages.values()) - waited_s
-        self.admission.pace.learn(((done.batch_size, done.device_s) for done in computed), own_s)
+        unloaded_s = None if weight.large else sum(timings.stages.values()) - waited_s
+        self.admission.service_rate.learn(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
 
 
@@ -233,7 +233,7 @@ class _Result:
 
     def samples(self) -> list[list[Tile]]:
         """The tiles of each picture."""
-        return latents.by_sample(
+        return latents.tiles_by_result(
             [done.tile for done in self.computed], self.model.manifest, self.order.options.pictures
         )
 

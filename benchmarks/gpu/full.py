@@ -17,8 +17,8 @@ from engines.cuda.api import open_cuda
 from retouch.bench.pipeline.run import DeviceRecorder, Workload
 from retouch.bench.pipeline.variants import DEPTH, Variant
 from service.app import open_pipeline
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.settings import Settings
 from service.devices.gpu_layout import lay_out
@@ -41,7 +41,7 @@ def full(bench: Bench) -> None:
 
 async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> dict[str, Any]:
     """Run with memory for small batches only, before the device allocates any, and again with enough memory."""
-    room = partial(open_engine_room, open_device=recorder.open)
+    room = partial(open_local_backend, open_device=recorder.open)
     with TemporaryDirectory(prefix="retouch-full-") as folder:
         model = bench.arguments.model.absolute().parent
         (Path(folder) / model.name).symlink_to(model)
@@ -54,7 +54,7 @@ async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> 
 
 
 async def _ask_in(
-    settings: Settings, room: OpenRoom, work: Workload, recorder: DeviceRecorder, room_bytes: int
+    settings: Settings, room: OpenBackend, work: Workload, recorder: DeviceRecorder, room_bytes: int
 ) -> dict[str, Any]:
     async with open_pipeline(settings, room) as pipeline:
         cuda = open_cuda()

@@ -39,14 +39,14 @@ from benchmarks.harness.inputs import photo_and_mask, write_fake_models
 from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
-from service.batching.local_backend import open_engine_room
+from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.pictures import Picture
 from service.core.samples import Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
-from service.devices.contract import Computed, Device, Ticket, Tiles
+from service.devices.contract import Device, FinishedBatch, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
 from service.imaging.tasks import read_headers, weigh
@@ -175,15 +175,15 @@ class FreeDevice(Device):
 
     _staged: dict[Any, np.ndarray] = field(default_factory=dict)
 
-    def launch(self, _engine: Engine, samples: Sequence[Sample]) -> Computed:
+    def launch(self, _engine: Engine, samples: Sequence[Sample]) -> FinishedBatch:
         shape = samples[0].arrays["image"].shape
         staged = self._staged.setdefault(shape, np.empty((BATCH, *shape), np.uint8))
         for row, sample in zip(staged, samples, strict=False):
             np.copyto(row, sample.arrays["image"])
-        return Computed(list(staged[: len(samples)].copy()))
+        return FinishedBatch(list(staged[: len(samples)].copy()))
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, Computed)
+        assert isinstance(ticket, FinishedBatch)
         return ticket.tiles
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ async def served(upload: Upload, folder: Path, options: argparse.Namespace, prob
             "log_level": "warning",
         }
     )
-    async with open_pipeline(settings, partial(open_engine_room, open_device=lambda _: FreeDevice())) as pipeline:
+    async with open_pipeline(settings, partial(open_local_backend, open_device=lambda _: FreeDevice())) as pipeline:
         await ask_all(pipeline, upload, 2 * BATCH, save=save)
         await asyncio.to_thread(pipeline.store.flush, 600.0)
         pictures = options.pictures

@@ -75,7 +75,7 @@ def durable(threads: int, group: int, parent: Path | None) -> tuple[float, float
     """Return results per second and CPU milliseconds per result, in a new folder."""
     count, body = 512, os.urandom(60_000)
     with tempfile.TemporaryDirectory(dir=parent) as folder:
-        files = ResultFiles(Path(folder), most_at_once=group)
+        files = ResultFiles(Path(folder), max_group_size=group)
         files.prepare()
         spool = SpoolFiles(Owner(Path(folder), lambda: uuid.uuid4().hex))
         with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=threads) as store:

@@ -20,7 +20,7 @@ from engines.validation import faults
 from retouch.client.http_client import FillResult, Task
 from service.admission.deadline import answer
 from service.app import open_pipeline
-from service.batching.local_backend import open_engine_room
+from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.errors import InvalidOption
 from service.core.order import Order
@@ -82,8 +82,8 @@ async def open_embedded_filler(
             "generate": settings.generate_model,
         }
         name, _, _ = (model or defaults[task]).partition("/")
-        open_room = partial(open_engine_room, only={name}, warm_up=False)  # a warm-up costs more than one picture
-        async with open_pipeline(settings, open_room) as pipeline:
+        open_backend = partial(open_local_backend, only={name}, warm_up=False)  # a warm-up costs more than one picture
+        async with open_pipeline(settings, open_backend) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 
 

@@ -18,7 +18,7 @@ from service.core.pictures import Bool2D, Picture
 from service.core.samples import Crop
 from service.devices.cpu import CpuDevice
 from service.imaging import crops, postprocess, preprocess
-from service.imaging.holes import find_depths, thickest
+from service.imaging.holes import find_depths, largest_radius
 from training.losses.lpips_distance import Lpips
 
 
@@ -69,7 +69,7 @@ def measure(
             name: Tried(distances[key], one.pixels, one.crops, round(one.seconds, 4))
             for name, (key, one) in by_way.items()
         }
-        radius, coverage = thickest(find_depths(case.hole)), float(case.hole.mean())
+        radius, coverage = largest_radius(find_depths(case.hole)), float(case.hole.mean())
         cell = case.name, case.size, str(case.band), case.kind
         yield Row(*cell, max(case.hole.shape), round(radius, 1), round(coverage, 4), tried)
 

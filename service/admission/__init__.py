@@ -1,1 +1,1 @@
-"""Who gets in, in which order, and when the refused should return."""
+"""Admission control: which requests enter, in which order, and when refused clients should retry."""

@@ -1,4 +1,4 @@
-"""Waiting for an answer only as long as somebody wants it: until the deadline, or until the client hangs up."""
+"""Cancellation of work whose deadline has passed or whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ T = TypeVar("T")
 
 
 async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None] | None = None) -> T:
-    """The result of `work`, which runs in the caller's task; it is cancelled when nobody needs it any more.
+    """Await `work` in the caller's task, and cancel it at the deadline or when the client disconnects.
 
     Args:
-        work: what is being waited for.
+        work: awaitable with the result.
         timeout_s: seconds until the deadline.
-        gone: done once nobody waits; shared by all that wait for the same.
+        gone: a future that is done when the client has disconnected; several calls may share it.
 
     Raises:
         DeadlineExceeded: the deadline came first.
-        Cancelled: `gone` was done first.
+        Cancelled: the client disconnected first.
     """
-    watch = _Watch()
-    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), watch.expire)
+    canceller = _Canceller()
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), canceller.expire)
     if gone is not None:
-        gone.add_done_callback(watch.leave)
+        gone.add_done_callback(canceller.leave)
     try:
         return await work
     except asyncio.CancelledError:
-        if watch.reason is None or watch.is_cancelled_by_others():
+        if canceller.reason is None or canceller.is_cancelled_by_others():
             raise
-        raise watch.reason from None
+        raise canceller.reason from None
     finally:
         timer.cancel()
         if gone is not None:
-            gone.remove_done_callback(watch.leave)
+            gone.remove_done_callback(canceller.leave)
 
 
-class _Watch:
-    """Cancels the current task, at most once, and remembers why."""
+class _Canceller:
+    """Cancels the current task, at most once, and records the reason."""
 
     def __init__(self) -> None:
         self.reason: DeadlineExceeded | Cancelled | None = None
@@ -54,7 +54,7 @@ class _Watch:
         self._stop(Cancelled("the client left"))
 
     def is_cancelled_by_others(self) -> bool:
-        """Whether somebody else wants the task to end, too; from Python 3.11 on tasks count that."""
+        """Whether the task was also cancelled from elsewhere; Python counts cancellations from 3.11 on."""
         if sys.version_info >= (3, 11):
             return self._task is not None and self._task.uncancel() > 0
         return False

@@ -1,8 +1,8 @@
-"""Whose turn it is: clients share the engine evenly, and a higher priority gets a larger share. Pure.
+"""Fair order of service: clients share the engine evenly, and a higher priority gets a larger share. Pure.
 
 Start-time fair queuing (Goyal, Vin, Cheng: "Start-time Fair Queuing", IEEE/ACM Trans. Networking 5(5), 1997). A flow is
-one client at one priority. While it has nothing waiting it loses nothing, so a lone request of a quiet client comes
-before the hundreds of a busy one; and as every share is greater than zero, no priority is starved.
+one client at one priority. A lone request of a quiet client comes before the hundreds that a busy one has queued, and
+no priority is starved, because every share is greater than zero.
 """
 
 from __future__ import annotations
@@ -14,51 +14,57 @@ from typing import NamedTuple
 from service.core.flow import Flow
 
 
-class Turn(NamedTuple):
+class QueuePosition(NamedTuple):
     """Position in the order of service: the smallest is next."""
 
     start: float
-    lower: int
-    """Of two that may start together, the higher priority is first."""
-    number: int
+    """Virtual start time."""
+    negated_priority: int
+    """Negative priority, so that the higher one is first of two with the same start."""
+    arrival_number: int
+    """Order of arrival."""
 
 
-FIRST = Turn(0.0, 0, 0)
+FIRST_POSITION = QueuePosition(0.0, 0, 0)
 
 
 @dataclass(slots=True)
-class FairOrder:
-    """Hands out turns. `begin` must be told whose turn has come, so that who was idle cannot save up a claim."""
+class FairScheduler:
+    """Assigns positions in the order of service.
+
+    `start` must be called for each request that starts, or idle flows would save up claims to service.
+    """
 
     _now: float = 0.0
-    """Virtual time: the start of the last turn that came."""
-    _number: int = 0
+    """Virtual time: the start of the last request that was started."""
+    _arrivals: int = 0
     _ends: dict[Flow, float] = field(default_factory=dict)
+    """Virtual time at which each flow's last request ends."""
 
-    def next(self, flow: Flow, cost: float = 1.0) -> Turn:
-        """The turn of a request that arrives now, and takes so much of what is shared."""
+    def assign(self, flow: Flow, cost: float = 1.0) -> QueuePosition:
+        """The position of a request that arrives now, and uses `cost` of the shared resource."""
         start = max(self._now, self._ends.get(flow, 0.0))
         self._ends[flow] = start + cost / flow.weight
-        self._number += 1
-        return Turn(start, -flow.priority, self._number)
+        self._arrivals += 1
+        return QueuePosition(start, -flow.priority, self._arrivals)
 
-    def forgive(self, flow: Flow, cost: float = 1.0) -> None:
-        """A turn of that flow will not be taken: its next request does not pay for it."""
+    def refund(self, flow: Flow, cost: float = 1.0) -> None:
+        """Take back the cost of a request of this flow that was withdrawn."""
         if flow in self._ends:
             self._ends[flow] -= cost / flow.weight
 
-    def begin(self, turn: Turn) -> None:
-        """That turn has come."""
-        if turn.start > self._now:
-            self._now = turn.start
-            if len(self._ends) > 1024:  # only flows whose last turn is still to come matter
+    def start(self, position: QueuePosition) -> None:
+        """Advance the virtual time to a request that starts."""
+        if position.start > self._now:
+            self._now = position.start
+            if len(self._ends) > 1024:  # only flows with requests still to start matter
                 self._ends = {flow: end for flow, end in self._ends.items() if end > self._now}
 
 
-def ahead(flow: Flow, waiting: Mapping[Flow, int]) -> float:
-    """How many of the waiting requests are served before one that this flow sends now."""
+def requests_ahead(flow: Flow, waiting: Mapping[Flow, int]) -> float:
+    """The number of waiting requests that are served before one that this flow sends now."""
     own = waiting.get(flow, 0)
     if len(waiting) == (1 if own else 0):
         return own
-    turns = (own + 1) / flow.weight
-    return own + sum(min(count, turns * other.weight) for other, count in waiting.items() if other != flow)
+    own_share = (own + 1) / flow.weight
+    return own + sum(min(count, own_share * other.weight) for other, count in waiting.items() if other != flow)

@@ -1,4 +1,4 @@
-"""A budget that requests share: how much decoded picture may be in memory at once, and who waits for it."""
+"""Memory budget for decoded pictures: requests wait until their share is free. memory_shares.py decides the order."""
 
 from __future__ import annotations
 
@@ -7,94 +7,94 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from service.admission.memory_shares import Claim, Late, Shares, Ticket
+from service.admission.memory_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
 
 
-class Budget:
-    """Hands out shares as `Shares` decides. Used on the event loop only.
+class MemoryBudget:
+    """Grants shares of the memory as `MemoryShares` decides. Used on the event loop only.
 
     Args:
-        total: bytes.
-        clock: of deadlines.
+        total: bytes that may be granted at once.
+        clock: returns seconds; deadlines are on this clock.
     """
 
     def __init__(self, total: int, clock: Callable[[], float]) -> None:
-        self._shares = Shares(total)
+        self._shares = MemoryShares(total)
         self._clock = clock
-        self._turns: dict[Ticket, asyncio.Future[Late | None]] = {}
-        """Of those that wait: done with None when they have their share."""
+        self._outcomes: dict[QueuedClaim, asyncio.Future[LateClaim | None]] = {}
+        """For each waiting claim a future: None when its share is granted, else why it is too late."""
 
     @property
     def taken(self) -> int:
-        """Bytes that are handed out now."""
+        """Bytes that are granted now."""
         return self._shares.taken
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their share."""
+        """Number of requests that wait for their share."""
         return self._shares.waiting
 
     @asynccontextmanager
     async def share(self, claim: Claim, *, own_deadline: bool = False) -> AsyncIterator[None]:
-        """Hold a share, after waiting for it.
+        """Wait for a share of the memory, and hold it for the length of the block.
 
         Raises:
-            DeadlineExceeded: the deadline, which is the client's own, would pass before the answer.
-            Overloaded: as before, and the deadline is the server's.
+            DeadlineExceeded: the request would miss its deadline, which the client chose (`own_deadline`).
+            Overloaded: the request would miss the server's deadline.
         """
         if not claim.nbytes:
             yield
             return
-        ticket = await self._turn(claim, own_deadline)
+        queued = await self._wait_for_share(claim, own_deadline)
         finished = False
         try:
             yield
             finished = True
         finally:
-            self._shares.give_back(ticket, self._clock(), finished=finished)
-            self._settle()
+            self._shares.release(queued, self._clock(), finished=finished)
+            self._update()
 
-    async def _turn(self, claim: Claim, own_deadline: bool) -> Ticket:
-        ticket = self._shares.ask(claim)
-        turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
-        self._settle()
+    async def _wait_for_share(self, claim: Claim, own_deadline: bool) -> QueuedClaim:
+        queued = self._shares.add(claim)
+        outcome = self._outcomes[queued] = asyncio.get_running_loop().create_future()
+        self._update()
         try:
-            late = turn.result() if turn.done() else await turn
+            late = outcome.result() if outcome.done() else await outcome
         except asyncio.CancelledError:
-            if self._turns.pop(ticket, None) is not None:
-                self._shares.withdraw(ticket)
-            elif not turn.cancelled() and turn.result() is None:  # it came in the same moment
-                self._shares.give_back(ticket, self._clock(), finished=False)
-            self._settle()
+            if self._outcomes.pop(queued, None) is not None:
+                self._shares.withdraw(queued)
+            elif not outcome.cancelled() and outcome.result() is None:  # granted in the moment of the cancellation
+                self._shares.release(queued, self._clock(), finished=False)
+            self._update()
             raise
         if late is not None:
             raise _refusal(late, own_deadline)
-        return ticket
+        return queued
 
-    def _settle(self) -> None:
+    def _update(self) -> None:
         unwanted = True
         while unwanted:
-            begun, late = self._shares.settle(self._clock())
+            granted, late = self._shares.update(self._clock())
             unwanted = False
-            for ticket in begun:
-                if not self._tell(ticket, None):  # its caller left in this moment
-                    self._shares.give_back(ticket, self._clock(), finished=False)
+            for queued in granted:
+                if not self._set_outcome(queued, None):  # its client left just now
+                    self._shares.release(queued, self._clock(), finished=False)
                     unwanted = True
             for missed in late:
-                self._tell(missed.ticket, missed)
+                self._set_outcome(missed.queued, missed)
 
-    def _tell(self, ticket: Ticket, late: Late | None) -> bool:
-        """Whether somebody still waits for it."""
-        turn = self._turns.pop(ticket)
-        if turn.cancelled():
+    def _set_outcome(self, queued: QueuedClaim, late: LateClaim | None) -> bool:
+        """Set the outcome of a claim; False if its client has left."""
+        outcome = self._outcomes.pop(queued)
+        if outcome.cancelled():
             return False
-        turn.set_result(late)
+        outcome.set_result(late)
         return True
 
 
-def _refusal(late: Late, own_deadline: bool) -> ServiceError:
-    """Whoever comes back when told to has the time that is needed then."""
+def _refusal(late: LateClaim, own_deadline: bool) -> ServiceError:
+    """The error for a claim that is too late, with a Retry-After at which there should be enough time."""
     pause_s = max(1, math.ceil(late.pause_s))
     message = (
         f"pictures wait for memory: the answer would take {late.answer_s:.1f} s and {max(0.0, late.left_s):.1f} s are "

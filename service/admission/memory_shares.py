@@ -1,11 +1,11 @@
-"""Who may hold decoded pictures in memory, and who waits for how long. Pure: time comes in.
+"""Order and prediction of memory shares for decoded pictures. Pure: time is an argument.
 
-Large pictures and small ones wait in lanes of their own, each in the fair order of its clients, where a share counts by
-its bytes. An eighth of the budget is never given to large ones, and the small may always have that much; while a large
-one waits for no other large one, it is all that they get, so that no stream of small ones keeps a large one out.
+Large and small pictures wait in two queues, each in the fair order of its clients, weighted by bytes. An eighth of the
+budget is reserved for small pictures. While a large one waits only for small ones, they get no more than that eighth,
+so that a stream of small pictures cannot keep a large one out.
 
-A lane learns how long its shares are held. What is held is given back at the rate of its bytes over that time, which
-predicts when a request's turn will come; who would miss its deadline is told so at once, and no work is begun for it.
+Each queue learns how long shares are held. From that it predicts when a waiting claim will be granted, and refuses at
+once a claim that would miss its deadline.
 """
 
 from __future__ import annotations
@@ -14,210 +14,213 @@ import math
 from bisect import insort
 from dataclasses import dataclass, field
 
-from service.admission.fairness import FairOrder, Turn
+from service.admission.fairness import FairScheduler, QueuePosition
 from service.core.flow import ANYONE, Flow
 
-KEPT_FOR_SMALL = 8
-"""An eighth: any picture below 4 megapixels fits there with its mask, of the 2 GiB that are the default."""
-_REMEMBERED = 0.8
-"""Weight of all that was learned before against one more share: about the last five count."""
+SMALL_DIVISOR = 8
+"""An eighth of the budget: with the default of 2 GiB, any picture below 4 megapixels fits with its mask."""
+_DECAY = 0.8
+"""Decay of what was learned with each new share: about the last five count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request asks for."""
+    """The memory that a request asks for."""
 
     nbytes: int
     flow: Flow = ANYONE
     large: bool = False
     deadline: float = math.inf
-    """When it needs no answer any more."""
+    """The request's deadline, on the budget's clock."""
     allowed_s: float = math.inf
-    """How long it would have if it came again."""
+    """Seconds to the deadline that a retry would have."""
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
-    """A claim, its turn, and since when it has its share."""
+class QueuedClaim:
+    """A claim in a queue, and later its share."""
 
     claim: Claim
     nbytes: int
-    """Of its share: no more than its lane can have."""
-    turn: Turn
-    begun_at: float = 0.0
+    """Size of the share: the claim's, cut to what its queue can have."""
+    position: QueuePosition
+    granted_at: float = 0.0
+    """When the share was granted."""
     has_waited: bool = False
-    """Whether it was looked at before."""
+    """Whether an earlier `update` has left it in the queue."""
 
     def is_late(self, answer_s: float, now: float) -> bool:
-        """Whether an answer after so many seconds comes after its deadline."""
+        """Whether an answer in `answer_s` seconds would miss the deadline."""
         return now + answer_s > self.claim.deadline
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
-    """A request that would be answered after its deadline."""
+class LateClaim:
+    """A claim that was refused because its request would miss its deadline."""
 
-    ticket: Ticket
+    queued: QueuedClaim
     answer_s: float
-    """From now."""
+    """Predicted seconds until the answer."""
     left_s: float
-    """Until its deadline."""
+    """Seconds until the deadline."""
     pause_s: float
-    """If it came again after that, there would be time for it and for those that are told to come before."""
+    """Seconds after which a retry should meet its deadline, counting the others that were told to retry earlier."""
 
 
 @dataclass(slots=True)
-class _Lane:
-    """Shares of one kind."""
+class _ClaimQueue:
+    """The claims and shares of one kind of picture, large or small."""
 
-    order: FairOrder = field(default_factory=FairOrder)
-    waiting: list[Ticket] = field(default_factory=list)
-    """The next one first."""
+    scheduler: FairScheduler = field(default_factory=FairScheduler)
+    waiting: list[QueuedClaim] = field(default_factory=list)
+    """Claims in the order of service."""
     held: int = 0
+    """Bytes that are granted."""
     holders: int = 0
+    """Number of shares that are granted."""
     since: float = 0.0
-    """When a share was last given back, or the first one begun."""
+    """When a share was last released, or the first one granted."""
     _bytes: float = 0.0
     _seconds: float = 0.0
     _byte_seconds: float = 0.0
-    """Of shares that were given back, with a fading memory."""
+    """Decaying sums over released shares: bytes, seconds, and bytes times seconds."""
 
     @property
     def hold_s(self) -> float:
-        """How long a byte is held on average; 0 until a share was given back."""
+        """Average seconds that a byte is held; 0 until a share has been released."""
         return self._byte_seconds / self._bytes if self._bytes else 0.0
 
-    def own_s(self, nbytes: int) -> float:
-        """How long a share of that size is held, at the least that is likely."""
+    def least_hold_s(self, nbytes: int) -> float:
+        """A low estimate of the seconds that a share of this size is held."""
         return min(self.hold_s, nbytes * self._seconds / self._bytes) if self._bytes else 0.0
 
-    def begin(self, ticket: Ticket, now: float) -> None:
+    def grant(self, queued: QueuedClaim, now: float) -> None:
         if not self.holders:
             self.since = now
-        self.order.begin(ticket.turn)
-        self.held += ticket.nbytes
+        self.scheduler.start(queued.position)
+        self.held += queued.nbytes
         self.holders += 1
-        ticket.begun_at = now
+        queued.granted_at = now
 
-    def end(self, ticket: Ticket, now: float, *, learn: bool) -> None:
-        self.held -= ticket.nbytes
+    def release(self, queued: QueuedClaim, now: float, *, learn: bool) -> None:
+        self.held -= queued.nbytes
         self.holders -= 1
         self.since = now
         if learn:
-            held_s = now - ticket.begun_at
-            self._bytes = _REMEMBERED * self._bytes + ticket.nbytes
-            self._seconds = _REMEMBERED * self._seconds + held_s
-            self._byte_seconds = _REMEMBERED * self._byte_seconds + held_s * ticket.nbytes
+            held_s = now - queued.granted_at
+            self._bytes = _DECAY * self._bytes + queued.nbytes
+            self._seconds = _DECAY * self._seconds + held_s
+            self._byte_seconds = _DECAY * self._byte_seconds + held_s * queued.nbytes
 
-    def leave(self, ticket: Ticket) -> None:
-        self.waiting.remove(ticket)
-        self.order.forgive(ticket.claim.flow, ticket.nbytes)
+    def remove(self, queued: QueuedClaim) -> None:
+        self.waiting.remove(queued)
+        self.scheduler.refund(queued.claim.flow, queued.nbytes)
 
-    def is_only(self, ticket: Ticket) -> bool:
-        """Whether it comes while nobody is there: it is begun whatever was learned, or nothing new ever is."""
-        return not self.holders and len(self.waiting) == 1 and not ticket.has_waited
+    def is_alone(self, queued: QueuedClaim) -> bool:
+        """Whether no other claim or share exists; it is then granted whatever was learned, so that learning goes on."""
+        return not self.holders and len(self.waiting) == 1 and not queued.has_waited
 
-    def answer_s(self, ticket: Ticket, ahead: int, now: float) -> float:
-        """Until its answer, with so many bytes before it in the queue; 0 as long as nothing is known."""
-        own_s = self.own_s(ticket.nbytes)
+    def answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:
+        """Predicted seconds until the answer, with `ahead` bytes before it in the queue; 0 while nothing is known."""
+        least_hold_s = self.least_hold_s(queued.nbytes)
         if not self.held:
-            return ahead / ticket.nbytes * self.hold_s + own_s
+            return ahead / queued.nbytes * self.hold_s + least_hold_s
         done_s = min(now - self.since, self.hold_s)
-        return max(0.0, (ahead + ticket.nbytes) / self.held * self.hold_s - done_s) + own_s
+        return max(0.0, (ahead + queued.nbytes) / self.held * self.hold_s - done_s) + least_hold_s
 
-    def leave_in_vain(self, now: float, in_vain: list[tuple[Ticket, float]]) -> None:
-        """Those that would be answered too late leave, and are added with when that were; the others have waited."""
+    def remove_late(self, now: float, late_claims: list[tuple[QueuedClaim, float]]) -> None:
+        """Move the claims that would be answered too late to `late_claims`, each with its predicted `answer_s`."""
         ahead = 0
-        for ticket in tuple(self.waiting):
-            answer_s = self.answer_s(ticket, ahead, now)
-            if ticket.is_late(answer_s, now):
-                in_vain.append((ticket, answer_s))
-                self.leave(ticket)
+        for queued in tuple(self.waiting):
+            answer_s = self.answer_s(queued, ahead, now)
+            if queued.is_late(answer_s, now):
+                late_claims.append((queued, answer_s))
+                self.remove(queued)
             else:
-                ahead += ticket.nbytes
-                ticket.has_waited = True
+                ahead += queued.nbytes
+                queued.has_waited = True
 
-    def told(self, in_vain: list[tuple[Ticket, float]], now: float) -> list[Late]:
-        """When each of those should come again: one after the other, behind who waits now."""
-        ahead, late = sum(ticket.nbytes for ticket in self.waiting), []
-        for ticket, answer_s in in_vain:
-            pause_s = max(0.0, self.answer_s(ticket, ahead, now) - ticket.claim.allowed_s)
-            late.append(Late(ticket, answer_s, ticket.claim.deadline - now, pause_s))
-            ahead += ticket.nbytes
+    def refusals_of(self, late_claims: list[tuple[QueuedClaim, float]], now: float) -> list[LateClaim]:
+        """The refusals of these claims, with retry times one after the other, behind the claims that wait now."""
+        ahead, late = sum(queued.nbytes for queued in self.waiting), []
+        for queued, answer_s in late_claims:
+            pause_s = max(0.0, self.answer_s(queued, ahead, now) - queued.claim.allowed_s)
+            late.append(LateClaim(queued, answer_s, queued.claim.deadline - now, pause_s))
+            ahead += queued.nbytes
         return late
 
 
-class Shares:
-    """The budget's books.
+class MemoryShares:
+    """All claims and shares of the budget.
 
     Args:
-        total: bytes that may be held, or a little more (`_fits`).
+        total: bytes that may be granted at once; `_fits` allows one oversized share more.
     """
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._kept = total // KEPT_FOR_SMALL
-        self._small, self._large = _Lane(), _Lane()
+        self._kept = total // SMALL_DIVISOR
+        self._small, self._large = _ClaimQueue(), _ClaimQueue()
 
     @property
     def taken(self) -> int:
-        """Bytes that are handed out."""
+        """Bytes that are granted."""
         return self._small.held + self._large.held
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """Number of claims that wait."""
         return len(self._small.waiting) + len(self._large.waiting)
 
-    def ask(self, claim: Claim) -> Ticket:
-        """Queue up."""
-        lane = self._lane(claim)
+    def add(self, claim: Claim) -> QueuedClaim:
+        """Add a claim to its queue."""
+        queue = self._queue(claim)
         nbytes = min(claim.nbytes, self._total - self._kept if claim.large else self._total)
-        ticket = Ticket(claim, nbytes, lane.order.next(claim.flow, nbytes))
-        insort(lane.waiting, ticket, key=lambda other: other.turn)
-        return ticket
+        queued = QueuedClaim(claim, nbytes, queue.scheduler.assign(claim.flow, nbytes))
+        insort(queue.waiting, queued, key=lambda other: other.position)
+        return queued
 
-    def withdraw(self, ticket: Ticket) -> None:
-        """Nobody waits for it any more."""
-        self._lane(ticket.claim).leave(ticket)
+    def withdraw(self, queued: QueuedClaim) -> None:
+        """Remove a waiting claim whose client has left."""
+        self._queue(queued.claim).remove(queued)
 
-    def give_back(self, ticket: Ticket, now: float, *, finished: bool = True) -> None:
-        """Its pictures are gone; nothing is learned from one that was not finished."""
-        self._lane(ticket.claim).end(ticket, now, learn=finished)
+    def release(self, queued: QueuedClaim, now: float, *, finished: bool = True) -> None:
+        """Release a share; its duration is learned if the request was finished."""
+        self._queue(queued.claim).release(queued, now, learn=finished)
 
-    def settle(self, now: float) -> tuple[list[Ticket], list[Late]]:
-        """Whose turn has come, and who waits in vain: both have left the queue."""
-        begun: list[Ticket] = []
-        late: list[Late] = []
-        for lane in (self._large, self._small):
-            in_vain: list[tuple[Ticket, float]] = []
-            begun += self._begin(lane, now, in_vain)
-            lane.leave_in_vain(now, in_vain)
-            begun += self._begin(lane, now, in_vain)  # the first may have been one of those
-            late += lane.told(in_vain, now)
-        return begun, late
+    def update(self, now: float) -> tuple[list[QueuedClaim], list[LateClaim]]:
+        """Take from the queues the claims that are granted now, and those that are refused as late."""
+        granted: list[QueuedClaim] = []
+        late: list[LateClaim] = []
+        for queue in (self._large, self._small):
+            late_claims: list[tuple[QueuedClaim, float]] = []
+            granted += self._grant(queue, now, late_claims)
+            queue.remove_late(now, late_claims)
+            granted += self._grant(queue, now, late_claims)  # the first in the queue may have been late
+            late += queue.refusals_of(late_claims, now)
+        return granted, late
 
-    def _begin(self, lane: _Lane, now: float, in_vain: list[tuple[Ticket, float]]) -> list[Ticket]:
-        """Those at the front that fit, unless they would not be finished in time."""
-        begun = []
-        while lane.waiting and self._fits(lane, lane.waiting[0].nbytes):
-            first = lane.waiting[0]
-            answer_s = lane.own_s(first.nbytes)
-            if first.is_late(answer_s, now) and not lane.is_only(first):
-                in_vain.append((first, answer_s))
-                lane.leave(first)
+    def _grant(self, queue: _ClaimQueue, now: float, late_claims: list[tuple[QueuedClaim, float]]) -> list[QueuedClaim]:
+        """Grant the claims at the front that fit; those that would be late go to `late_claims`."""
+        granted = []
+        while queue.waiting and self._fits(queue, queue.waiting[0].nbytes):
+            first = queue.waiting[0]
+            answer_s = queue.least_hold_s(first.nbytes)
+            if first.is_late(answer_s, now) and not queue.is_alone(first):
+                late_claims.append((first, answer_s))
+                queue.remove(first)
                 continue
-            lane.waiting.pop(0)
-            lane.begin(first, now)
-            begun.append(first)
-        return begun
+            queue.waiting.pop(0)
+            queue.grant(first, now)
+            granted.append(first)
+        return granted
 
-    def _fits(self, lane: _Lane, nbytes: int) -> bool:
-        """Whether the first of a lane may have its share.
+    def _fits(self, queue: _ClaimQueue, nbytes: int) -> bool:
+        """Whether the first claim of a queue may be granted.
 
-        One of each lane may always be there: one larger than what it may have, and small ones beside it.
+        Each queue may always have one share, so that an oversized picture gets in, with small ones beside it.
         """
-        if lane is self._large:
+        if queue is self._large:
             beside = max(self._small.held, self._kept)
             return self._large.held + beside + nbytes <= self._total or (
                 not self._large.holders and self._small.held <= self._kept
@@ -227,11 +230,11 @@ class Shares:
         return not self._waits_for_small() and self.taken + nbytes <= self._total
 
     def _waits_for_small(self) -> bool:
-        """Whether the first of the large ones would have its share if small ones had no more than is kept for them."""
+        """Whether the first large claim would be granted if small ones held only the part reserved for them."""
         large = self._large
         if not large.waiting:
             return False
         return not large.holders or large.held + self._kept + large.waiting[0].nbytes <= self._total
 
-    def _lane(self, claim: Claim) -> _Lane:
+    def _queue(self, claim: Claim) -> _ClaimQueue:
         return self._large if claim.large else self._small

@@ -1,8 +1,8 @@
-"""When refused clients are to come back, so that they find room then. Pure: time comes in.
+"""Reservations for refused clients: the `Retry-After` at which each can be served. Pure: time is an argument.
 
-Every refusal books the next free moment of the service and tells it as `Retry-After`. Who comes back with the same
-`X-Request-ID` when due is let in before newcomers. Nobody has to come: what is kept for them is limited, and shrinks
-with the share of them that really comes.
+Every refusal reserves the next free moment of the service and returns it as `Retry-After`. A client that retries then
+with the same `X-Request-ID` is admitted before new ones. Not all return, so the capacity kept for them is limited and
+follows the measured share of those that do.
 """
 
 from __future__ import annotations
@@ -11,73 +11,73 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from service.admission.retry_book import Book, OwnBook
+from service.admission.retry_book import LocalRetryBook, RetryBook
 
 _FILL = 0.85
-"""Share of the service that is promised to those who come back; the rest covers what the measured pace misses."""
+"""Share of the service rate that is promised to returning clients; the rest covers errors of the measured rate."""
 _EARLY_S = 0.5
-"""Clocks and timers differ: who comes so much too soon has come in time."""
+"""A retry may come this much too early, because clocks and timers differ."""
 _VALID_S = 15
-"""Who has not come so long after the moment is not expected any more."""
+"""Seconds after which a reservation that was not used expires."""
 _LONGEST_S = 300
-_LANES = 5
-"""`Retry-After` is in whole seconds, so all who are refused in one fifth of a second return in one, too: each has its
-own part of the service, or they would come in waves. With more lanes than that, those whom a late event loop refuses in
-one burst would share a sliver of the service and be told to wait for minutes."""
+_PHASES = 5
+"""Number of phases that each second is divided into. `Retry-After` is in whole seconds, so clients that are refused in
+one phase also return in that phase; each phase reserves its own part of the service, or they would return in waves.
+With more phases, a burst refused in one phase would share too little of the service and be told to wait for minutes."""
 _SMOOTHING = 0.01
 
 
 @dataclass(slots=True)
-class Appointments:
-    """Makes and keeps them. Used on the event loop only."""
+class Reservations:
+    """Makes and redeems reservations. Used on the event loop only."""
 
-    shown: float = 1.0
-    """Smoothed share of the booked who come."""
-    written: Book = field(default_factory=OwnBook)
-    """Of this server: its front ends have one together."""
-    _free_at: list[float] = field(default_factory=lambda: [0.0] * _LANES)
-    """When each lane's next moment is that nobody has booked."""
-    _swept_to: int = 0
+    show_rate: float = 1.0
+    """Smoothed share of the reservations that are redeemed."""
+    book: RetryBook = field(default_factory=LocalRetryBook)
+    """The open reservations; all front ends of a server share them."""
+    _free_at: list[float] = field(default_factory=lambda: [0.0] * _PHASES)
+    """When the next unreserved moment of each phase is."""
+    _expired_before: int = 0
 
-    def book(self, who: Hashable, wait_s: float, request_s: float, now: float) -> int:
-        """Whole seconds until there is room for one more.
+    def reserve(self, key: Hashable, wait_s: float, request_s: float, now: float) -> int:
+        """Reserve the next free moment, or return the open reservation; whole seconds from now.
 
         Args:
-            who: will be known by this.
-            wait_s: until there could be room, booked or not.
-            request_s: what each request costs the service.
+            key: key of the reservation, which the retry presents.
+            wait_s: seconds until the queue allows one more, reservations aside.
+            request_s: seconds of service for each request.
             now: the time.
         """
-        self._sweep(now)
-        if (due := self.written.due(who)) is not None and due > now:
+        self._expire(now)
+        if (due := self.book.due(key)) is not None and due > now:
             return max(1, math.ceil(due - now))
-        lane = int(now % 1.0 * _LANES)
-        free_at = max(self._free_at[lane], now + wait_s)
-        self._free_at[lane] = min(free_at + request_s * max(self.shown, 0.05) * _LANES / _FILL, now + _LONGEST_S)
+        phase = int(now % 1.0 * _PHASES)
+        free_at = max(self._free_at[phase], now + wait_s)
+        self._free_at[phase] = min(free_at + request_s * max(self.show_rate, 0.05) * _PHASES / _FILL, now + _LONGEST_S)
         pause_s = max(1, math.ceil(free_at - now))
         if due is not None:
-            self.written.take(who)
-        self.written.add(who, math.floor(now + pause_s))
+            self.book.remove(key)
+        self.book.add(key, math.floor(now + pause_s))
         return pause_s
 
-    def redeem(self, who: Hashable, now: float) -> bool:
-        """Whether that one has an appointment now; it is used up."""
-        self._sweep(now)
-        due = self.written.due(who)
-        if due is None or not self._swept_to <= due <= now + _EARLY_S:
+    def redeem(self, key: Hashable, now: float) -> bool:
+        """Whether there is a reservation that is due now; it is used up."""
+        self._expire(now)
+        due = self.book.due(key)
+        if due is None or not self._expired_before <= due <= now + _EARLY_S:
             return False
-        self.written.take(who)
-        self.shown += _SMOOTHING * (1.0 - self.shown)
+        self.book.remove(key)
+        self.show_rate += _SMOOTHING * (1.0 - self.show_rate)
         return True
 
     def expected(self, now: float) -> float:
-        """How many will come within this second and the next."""
+        """The number of clients that are expected to return in this second and the next."""
         second = math.floor(now)
-        return self.shown * (self.written.expected(second) + self.written.expected(second + 1))
+        return self.show_rate * (self.book.expected(second) + self.book.expected(second + 1))
 
-    def _sweep(self, now: float) -> None:
-        """Forget who has not come."""
+    def _expire(self, now: float) -> None:
+        """Remove expired reservations, and lower the measured share of those that return."""
         limit = math.floor(now) - _VALID_S
-        if limit > self._swept_to:
-            self._swept_to = limit
-            self.shown *= (1.0 - _SMOOTHING) ** self.written.forget(limit)
+        if limit > self._expired_before:
+            self._expired_before = limit
+            self.show_rate *= (1.0 - _SMOOTHING) ** self.book.expire(limit)

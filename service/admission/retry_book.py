@@ -1,4 +1,4 @@
-"""Where it is written down who was told to come back when. Seconds are whole ones, on the server's clock."""
+"""Storage of open reservations: when each refused client should retry, in whole seconds on the server's clock."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Hashable
 from typing import Protocol
 
 
-class Book(Protocol):
-    """Appointments that were made and not kept yet."""
+class RetryBook(Protocol):
+    """Reservations that have not been redeemed."""
 
-    def add(self, who: Hashable, due: int) -> None:
-        """`who` was told to come then, and is not in the book."""
+    def add(self, key: Hashable, due: int) -> None:
+        """Store a reservation for second `due`; there must be none with this key."""
 
-    def due(self, who: Hashable) -> int | None:
-        """When that one was told to come; None of who was not, or has come."""
+    def due(self, key: Hashable) -> int | None:
+        """The second of a reservation; None if there is none."""
 
-    def take(self, who: Hashable) -> None:
-        """`who` has come, and is in the book."""
+    def remove(self, key: Hashable) -> None:
+        """Remove a reservation, which must exist."""
 
     def expected(self, second: int) -> int:
-        """How many are still to come of those who were told that second."""
+        """The number of reservations for that second."""
 
-    def forget(self, before: int) -> int:
-        """Strike out whoever was told to come before that second; how many of them never came."""
+    def expire(self, before: int) -> int:
+        """Remove the reservations for seconds before `before`, and return their number."""
 
 
-class OwnBook:
-    """The book of a server that is one process. Used on its event loop."""
+class LocalRetryBook:
+    """Reservations of a server with one process, in a dict. Used on the event loop only."""
 
     def __init__(self) -> None:
         self._due: dict[Hashable, int] = {}
@@ -36,32 +36,32 @@ class OwnBook:
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, who: Hashable, due: int) -> None:
-        """As `Book.add`."""
-        self._due[who] = due
+    def add(self, key: Hashable, due: int) -> None:
+        """See `RetryBook.add`."""
+        self._due[key] = due
         self._expected[due] += 1
 
-    def due(self, who: Hashable) -> int | None:
-        """As `Book.due`."""
-        return self._due.get(who)
+    def due(self, key: Hashable) -> int | None:
+        """See `RetryBook.due`."""
+        return self._due.get(key)
 
-    def take(self, who: Hashable) -> None:
-        """As `Book.take`."""
-        self._strike(who)
+    def remove(self, key: Hashable) -> None:
+        """See `RetryBook.remove`."""
+        self._delete(key)
 
     def expected(self, second: int) -> int:
-        """As `Book.expected`."""
+        """See `RetryBook.expected`."""
         return self._expected[second]
 
-    def forget(self, before: int) -> int:
-        """As `Book.forget`."""
-        late = [who for who, due in self._due.items() if due < before]
-        for who in late:
-            self._strike(who)
+    def expire(self, before: int) -> int:
+        """See `RetryBook.expire`."""
+        late = [key for key, due in self._due.items() if due < before]
+        for key in late:
+            self._delete(key)
         return len(late)
 
-    def _strike(self, who: Hashable) -> None:
-        due = self._due.pop(who)
+    def _delete(self, key: Hashable) -> None:
+        due = self._due.pop(key)
         self._expected[due] -= 1
         if not self._expected[due]:
             del self._expected[due]

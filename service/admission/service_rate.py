@@ -1,8 +1,8 @@
-"""How fast requests are served, learned from those that were. Pure: time comes in.
+"""Service rate: seconds that each request takes, learned from requests that were served. Pure: time is an argument.
 
-Two measures, and the slower counts. The device's: a line through (batch size, share of the device's seconds), read at a
-full batch, because whoever waits in a queue is computed in one, where the device takes full ones. The whole service's:
-replies a second while more waited than one batch takes, which knows of decoding, encoding and HTTP, too.
+Two measures; the slower one counts. The device's: a line fitted to (batch size, device seconds), read at a full batch,
+because queued requests are computed in full batches. The whole service's: replies per second while more requests were
+in flight than fit a batch, which includes decoding, encoding and HTTP.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-_KEPT = 0.95
-"""Weight of all that was learned before against one more request: about the last twenty count."""
+_DECAY = 0.95
+"""Decay of what was learned with each new request: about the last twenty count."""
 _WINDOW_S = 0.25
-"""Replies are counted over that long: they come a batch at a time."""
+"""Replies are counted over windows of this length, because they come a batch at a time."""
 _FRESH_S = 10.0
-"""A rate that was measured longer ago says nothing any more."""
+"""Age at which a measured rate is ignored."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """Least squares with a fading memory: seconds = fixed + each · size."""
+    """Least squares fit with decaying weights: seconds = fixed + each · size."""
 
     n: float = 0.0
     x: float = 0.0
@@ -29,11 +29,11 @@ class _Line:
     xy: float = 0.0
 
     def learn(self, size: int, seconds: float) -> None:
-        self.n, self.x, self.y = self.n * _KEPT + 1, self.x * _KEPT + size, self.y * _KEPT + seconds
-        self.xx, self.xy = self.xx * _KEPT + size * size, self.xy * _KEPT + size * seconds
+        self.n, self.x, self.y = self.n * _DECAY + 1, self.x * _DECAY + size, self.y * _DECAY + seconds
+        self.xx, self.xy = self.xx * _DECAY + size * size, self.xy * _DECAY + size * seconds
 
     def at(self, size: int) -> float:
-        """Seconds of a batch of that size; in proportion to size as long as only one size was seen."""
+        """Seconds that a batch of that size takes; proportional to the size while only one size was seen."""
         if not self.n:
             return 0.0
         mean_x, mean_y = self.x / self.n, self.y / self.n
@@ -45,60 +45,59 @@ class _Line:
 
 
 @dataclass(slots=True)
-class Pace:
-    """What one more request costs. Used on the event loop only."""
+class ServiceRate:
+    """The measured seconds for each request. Used on the event loop only."""
 
     full_batch: int = 8
     """Samples in a full batch."""
     samples: float = 1.0
     """Smoothed number of samples of a request."""
-    own_s: float = 0.0
-    """Smoothed seconds that a request needs when it waits for nobody."""
+    unloaded_s: float = 0.0
+    """Smoothed seconds that a request takes without its time in queues."""
     _device: _Line = field(default_factory=_Line)
     _served_s: float = 0.0
     _served_at: float = 0.0
     _counted: int = 0
-    _inside: int = 0
-    """Sum over those counted of how many others were there."""
+    _in_flight_sum: int = 0
+    """Sum of the requests in flight over the replies counted in this window."""
     _since: float = 0.0
 
-    def request_s(self, now: float, crowd: float = 1.0) -> float:
-        """Seconds that each request in the queue adds to the wait; 0 until one has been served.
+    def request_s(self, now: float, contention: float = 1.0) -> float:
+        """Seconds that each queued request adds to the wait; 0 until one has been served.
 
         Args:
             now: the time.
-            crowd: how many requests the device serves for each of these.
+            contention: requests of all front ends that an engine serves for each request of this one.
         """
-        device_s = crowd * self.samples * self._device.at(self.full_batch) / self.full_batch
+        device_s = contention * self.samples * self._device.at(self.full_batch) / self.full_batch
         return max(device_s, self._served_s) if now - self._served_at < _FRESH_S else device_s
 
-    def learn(self, batches: Iterable[tuple[int, float]], own_s: float | None) -> None:
-        """A request was served.
+    def learn(self, batches: Iterable[tuple[int, float]], unloaded_s: float | None) -> None:
+        """Learn from a request that was served.
 
         Args:
-            batches: size and seconds of the batch of each of its samples.
-            own_s: seconds from its arrival to its answer, less those in a queue; None of a large picture, whose time
-                says nothing about that of others.
+            batches: size and device seconds of the batch of each of its samples.
+            unloaded_s: seconds from arrival to answer without queues; None for a large picture, which is not typical.
         """
         count = 0
         for size, infer_s in batches:
             self._device.learn(size, infer_s)
             count += 1
-        weight = 1.0 - _KEPT if self.own_s else 1.0
+        weight = 1.0 - _DECAY if self.unloaded_s else 1.0
         self.samples += weight * (count - self.samples)
-        if own_s is not None:
-            self.own_s += weight * (own_s - self.own_s)
+        if unloaded_s is not None:
+            self.unloaded_s += weight * (unloaded_s - self.unloaded_s)
 
-    def left(self, inside: int, now: float) -> None:
-        """A request was answered, with that many others inside: on average they must fill a batch to be a queue."""
-        if not inside or not self._since:
-            self._since, self._counted, self._inside = (now if inside else 0.0), 0, 0
+    def count_reply(self, in_flight: int, now: float) -> None:
+        """Count a reply, with that many others in flight; a window counts only if they filled a batch on average."""
+        if not in_flight or not self._since:
+            self._since, self._counted, self._in_flight_sum = (now if in_flight else 0.0), 0, 0
             return
-        self._counted, self._inside = self._counted + 1, self._inside + inside
+        self._counted, self._in_flight_sum = self._counted + 1, self._in_flight_sum + in_flight
         elapsed_s = now - self._since
         if elapsed_s >= _WINDOW_S and self._counted >= self.full_batch:
-            if self._inside * self.samples >= self.full_batch * self._counted:
+            if self._in_flight_sum * self.samples >= self.full_batch * self._counted:
                 weight = 0.3 if self._served_s and now - self._served_at < _FRESH_S else 1.0
                 self._served_s += weight * (elapsed_s / self._counted - self._served_s)
                 self._served_at = now
-            self._since, self._counted, self._inside = now, 0, 0
+            self._since, self._counted, self._in_flight_sum = now, 0, 0

@@ -1,1 +1,1 @@
-"""Who may use the server, and how much: looked at before anything is read or routed."""
+"""Authentication and rate limits, checked before a request's body is read."""

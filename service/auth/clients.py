@@ -1,6 +1,6 @@
-"""Who sends a request: a key's owner, or an address where no keys are asked for; and how much they may send.
+"""Identifies the client of a request, by API key or by address, and applies its rate limit and daily quota.
 
-`request.state.client` is the one place where everything behind the edge (fairness, logs) learns of it.
+The client is kept in `request.state.client`, from which fairness and logs read it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whoever sends a request."""
+    """The sender of a request."""
 
     id: str
-    """`key:ID`, or `address:HOST` without keys; the same for all requests of one client, and for no other's."""
+    """Unique id of the client: `key:ID`, or `address:HOST` where no keys are required."""
     name: str = ""
-    """The key's name, for people; empty without keys."""
+    """The key's name, for people; empty where no keys are required."""
     scopes: frozenset[Scope] = frozenset(SCOPES)
 
     def require(self, scope: Scope) -> None:
-        """Raises Forbidden: the client may not do this."""
+        """Raise Forbidden if the client's key does not have the scope."""
         if scope not in self.scopes:
             raise Forbidden(f"this key has no scope {scope!r}; ask for one that has")
 
@@ -48,7 +48,7 @@ def presented_key(headers: HeaderLines) -> str | None:
     """The key of a request: `Authorization: Bearer KEY` (RFC 6750), or `X-API-Key: KEY`.
 
     Raises:
-        Unauthorised: another scheme, or more than one key, so that no proxy and we can read different ones.
+        Unauthorised: another scheme; or more than one key, of which a proxy might check another one than this server.
     """
     bearers, plain = headers.getlist("authorization"), headers.getlist("x-api-key")
     if len(bearers) + len(plain) > 1:
@@ -65,7 +65,7 @@ def presented_key(headers: HeaderLines) -> str | None:
 
 @dataclass(slots=True)
 class _Meter:
-    """What one key has used. In this process, since its start."""
+    """Usage of one key in this process since its start."""
 
     bucket: TokenBucket
     daily: DailyCount = field(default_factory=DailyCount)
@@ -73,12 +73,12 @@ class _Meter:
 
 @dataclass(slots=True)
 class Clients:
-    """All who may send. Used on the event loop, but for `read`."""
+    """The keys and their usage. Used on the event loop, except `read`, which blocks."""
 
     clock: Callable[[], float]
     now: Callable[[], datetime]
     path: Path | None = None
-    """The key file; None asks nobody for a key."""
+    """The key file; None where no keys are required."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
     _meters: dict[str, _Meter] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class Clients:
             self.replace(read_keys(self.path))
 
     async def follow(self, every_s: float) -> None:
-        """Take over what changes in the key file, until cancelled: new keys hold, revoked ones hold no more."""
+        """Apply changes of the key file, such as new and revoked keys, until cancelled."""
         while self.path is not None:
             await asyncio.sleep(every_s)
             keys = await asyncio.to_thread(self.read)
@@ -102,18 +102,18 @@ class Clients:
                 self.replace(keys)
 
     def read(self) -> Sequence[KeyRecord] | None:
-        """The keys, if the file has changed; None if not, or if it cannot be read now, which is logged once."""
+        """The keys if the file has changed; None if not, or if it cannot be read, which is logged once."""
         if self.path is None or (state := _state_of(self.path)) == self._seen:
             return None
         self._seen = state
         try:
             return read_keys(self.path)
-        except KeysInvalid as error:  # what is known holds on: a half-written file locks nobody out
+        except KeysInvalid as error:  # the old keys stay valid: a half-written file must lock nobody out
             log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
             return None
 
     def replace(self, records: Sequence[KeyRecord]) -> None:
-        """From now on these keys hold; what they have used goes on counting."""
+        """Replace the keys; the usage of keys that stay is kept."""
         self._records = {record.id: record for record in records}
         self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
         log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
@@ -122,7 +122,7 @@ class Clients:
         """Who sends a request with these headers.
 
         Raises:
-            Unauthorised: no key, a wrong one, or one that holds no more.
+            Unauthorised: the key is missing, unknown, revoked or expired.
         """
         if self.path is None:
             return Client(f"address:{address}")
@@ -131,7 +131,7 @@ class Clients:
             raise Unauthorised("send a key: Authorization: Bearer KEY, or X-API-Key: KEY", code="no_key")
         record = self._records.get(id_of(key) or "")
         if record is None:
-            digest(key)  # as much work as for a key that is known by its id
+            digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
         if record is None or not record.matches(key):
             raise Unauthorised("the key is not known", code="unknown_key")
         if record.revoked_at is not None:
@@ -141,11 +141,11 @@ class Clients:
         return Client(f"key:{record.id}", record.name, record.scopes)
 
     def charge(self, client: Client, *, work: bool) -> None:
-        """Count one more request of a client against its limits.
+        """Count a request against its client's limits.
 
         Args:
-            client: as `identify` gave it.
-            work: whether pictures are asked for; the day's quota counts no others.
+            client: returned by `identify`.
+            work: whether the request asks for pictures; only those count for the daily quota.
 
         Raises:
             TooManyRequests: over the rate or the quota; nothing was counted against the quota.
@@ -175,7 +175,7 @@ class Clients:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What changes when a file does; empty where it is not there."""
+    """Modification time, size and inode, which change with a file's content; empty if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether strangers could use a server whose settings ask for no key."""
+"""Check at start that a server without keys is not reachable from other machines by mistake."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from service.core.settings import Settings, SettingsInvalid
 
 
 def check_exposure(settings: Settings) -> None:
-    """Whether others could use the server without having been asked to.
+    """Refuse settings that would let other machines use the server without a key.
 
     Raises:
-        SettingsInvalid: it would listen on more than this machine, ask for no key, and nobody said that this is meant.
+        SettingsInvalid: the host is not loopback, no key file is named, and `allow_anonymous` is not set.
     """
     if settings.keys_file or settings.allow_anonymous or _is_loopback(settings.host):
         return
@@ -24,5 +24,5 @@ def check_exposure(settings: Settings) -> None:
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name; only this one is sure to stay here
+    except ValueError:  # a name; only `localhost` is known to be loopback
         return host == "localhost"

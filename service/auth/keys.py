@@ -1,9 +1,8 @@
-"""API keys: what one is, and the file that keeps what is needed to recognise it.
+"""API keys and the file that stores their hashes.
 
 A key reads `rtk_ID_SECRET`: eight hexadecimal digits that name it in logs and lists, and 32 random bytes (base64url).
-The file keeps its SHA-256 alone. A slow hash (scrypt, argon2) protects passwords, which people choose and an attacker
-can guess; nobody guesses 256 random bits, and a slow hash in front of every request would itself be a way to overload
-the server.
+The file stores only its SHA-256. A slow hash (scrypt, argon2) is for passwords, which can be guessed; 256 random bits
+cannot, and a slow hash for every request would make the server easy to overload.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from engines.validation import faults
 
 Scope = Literal["inference", "metrics"]
 SCOPES: tuple[Scope, ...] = ("inference", "metrics")
-_MOST_BYTES = 64 * 2**20
-"""Of a key file: some hundred thousand keys."""
+_MAX_FILE_BYTES = 64 * 2**20
+"""Largest key file: some hundred thousand keys."""
 _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")
 
 
 class KeysInvalid(RetouchError):
-    """The key file cannot be read or written, or is not one."""
+    """The key file cannot be read or written, or has the wrong format."""
 
 
 class KeyRecord(BaseModel):
-    """What is kept of a key, and what it may do. A limit that is None does not hold."""
+    """A key's hash, scopes and limits. A limit of None means no limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -54,12 +53,12 @@ class KeyRecord(BaseModel):
     requests_per_day: int | None = Field(None, ge=1, description="pictures asked for between two midnights UTC")
 
     def matches(self, key: str) -> bool:
-        """Whether this is the record of `key`; takes as long for a wrong one as for the right one."""
+        """Whether this is the record of `key`; compares in constant time."""
         return hmac.compare_digest(self.sha256, digest(key))
 
 
 class KeyFile(BaseModel):
-    """The file's content, as JSON."""
+    """Content of the key file, as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,30 +67,30 @@ class KeyFile(BaseModel):
 
 
 def new_key() -> tuple[str, str]:
-    """A fresh key's id, and the key itself, which is shown once and kept nowhere."""
+    """A new key's id, and the key itself, which is shown once and not stored."""
     key_id = secrets.token_hex(4)
     return key_id, f"rtk_{key_id}_{secrets.token_urlsafe(32)}"
 
 
 def digest(key: str) -> str:
-    """What the file keeps of a key."""
+    """SHA-256 of a key in hexadecimal, as stored in the file."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
 def id_of(key: str) -> str | None:
-    """The id inside a key; None where it does not have a key's form."""
+    """The id inside a key; None if the text is not a well-formed key."""
     found = _KEY.fullmatch(key)
     return found[1] if found else None
 
 
 def read_keys(path: Path) -> tuple[KeyRecord, ...]:
-    """The records in a key file.
+    """Read the records of a key file.
 
     Raises:
-        KeysInvalid: it cannot be read, is not a key file, or holds an id twice.
+        KeysInvalid: the file cannot be read, has the wrong format, or has an id twice.
     """
     try:
-        keys = KeyFile.model_validate_json(read_regular(path, _MOST_BYTES)).keys
+        keys = KeyFile.model_validate_json(read_regular(path, _MAX_FILE_BYTES)).keys
     except OSError as error:
         raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
     except ValidationError as error:
@@ -104,7 +103,7 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
 
 
 def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
-    """Replace a key file, atomically; only its owner may read it, or whoever could read the one before.
+    """Replace a key file atomically, with its permissions; a new one is readable by its owner only.
 
     Raises:
         KeysInvalid: it cannot be written.
@@ -124,10 +123,10 @@ def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
 
 @contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Hold off other writers of this file, so that none undoes what another did (a revocation, say).
+    """Lock out other writers of this file, so that none undoes another's change, such as a revocation.
 
     Raises:
-        KeysInvalid: its folder is not there, or may not be opened.
+        KeysInvalid: its folder does not exist, or cannot be opened.
     """
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -147,7 +146,7 @@ def _unwritable(path: Path, error: OSError) -> KeysInvalid:
 
 
 def revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:
-    """The same keys, one of them revoked; one that was revoked before keeps its time.
+    """The same keys with one of them revoked; a key that was revoked before keeps its time.
 
     Raises:
         KeysInvalid: no key has that id.

@@ -1,4 +1,4 @@
-"""How much one key may ask for: a rate with bursts, and a quota a day. All pure; time is an argument."""
+"""Limits of one key: a rate with bursts, and a daily quota. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import date, datetime, time, timedelta, timezone
 
 @dataclass(slots=True)
 class TokenBucket:
-    """A rate limit that lets short bursts through (the generic cell rate, as RFC 2697's single-rate meter)."""
+    """A rate limit that allows short bursts (token bucket, as in RFC 2697)."""
 
     tokens: float
     at: float
-    """The clock's time, in seconds, at which there were that many tokens."""
+    """When `tokens` was last updated, in seconds on the clock of `now`."""
 
     def take(self, rate_per_s: float, burst: int, now: float) -> float:
-        """Seconds until one more would be let through; 0 when this one is."""
+        """Take a token and return 0; if there is none, return the seconds until there is one."""
         self.tokens = min(float(burst), self.tokens + max(0.0, now - self.at) * rate_per_s)
         self.at = now
         if self.tokens < 1.0:
@@ -26,13 +26,13 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class DailyCount:
-    """What was asked for since midnight UTC."""
+    """Number of requests since midnight UTC."""
 
     day: date = date.min
     count: int = 0
 
     def take(self, allowed: int, now: datetime) -> float:
-        """Seconds until the next midnight UTC when all is used up; 0 when this one is let through, and counted."""
+        """Count a request and return 0; if the quota is used up, return the seconds until midnight UTC."""
         today = now.astimezone(timezone.utc).date()
         if today != self.day:
             self.day, self.count = today, 0

@@ -1,1 +1,1 @@
-"""The queue before the engine, the worker that owns the device, and the backend that keeps them alive."""
+"""The queue of samples, the worker thread that owns the device, and the backend that keeps both alive."""

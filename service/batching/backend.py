@@ -1,6 +1,6 @@
-"""What the server needs of whatever computes: models to lease, and one `submit`.
+"""Interface of the backend, which computes samples: models to lease, and `submit`.
 
-`EngineRoom` is one in this process; service/processes has one whose engines are in others. The pipeline cannot tell.
+`LocalBackend` computes in this process, service/processes in engine processes; the pipeline works with either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.admission import House
+from service.admission.admission import ServerLoad
 from service.core.flow import ANYONE, Flow
 from service.core.samples import Computed, Sample
 from service.core.settings import Settings
@@ -20,7 +20,7 @@ from service.telemetry.metrics import Metrics
 
 
 class RunsOn(Protocol):
-    """What is told of the engine that a model runs on."""
+    """Name and precision of the engine that a model runs on."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class RunsOn(Protocol):
 
 
 class Leased(Protocol):
-    """A model that can be used until its lease ends."""
+    """A model with its engine, usable until its lease ends."""
 
     @property
     def manifest(self) -> Manifest: ...
@@ -38,14 +38,14 @@ class Leased(Protocol):
 
 
 class Models(Protocol):
-    """The models that are served: see `ModelRepository`, which is one."""
+    """The models that are served; `ModelRepository` is one implementation."""
 
     def lease(self, name: str, version: int | None = None) -> AbstractContextManager[Leased]: ...
     def statuses(self) -> Sequence[ModelStatus]: ...
 
 
 class Submits(Protocol):
-    """The seam between requests and whatever computes them: see `Batcher`, which is one."""
+    """A queue that computes samples; `Batcher` is one implementation."""
 
     async def submit(
         self,
@@ -57,17 +57,14 @@ class Submits(Protocol):
         *,
         traced: bool = False,
     ) -> Computed:
-        """The tile of one sample; `model` is what `Models.lease` of the same room gave.
-
-        `traced`: its batch is to have a span.
-        """
+        """Compute the tile of one sample with a model leased from the same backend; see `Batcher.submit`."""
 
     def close(self) -> None:
-        """Answer everyone who still waits with ShuttingDown, and everyone who comes."""
+        """Fail the samples that wait, and all later ones, with ShuttingDown."""
 
 
-class Room(Protocol):
-    """What the server needs of whatever computes."""
+class Backend(Protocol):
+    """Models, and the queue that computes samples with them."""
 
     @property
     def models(self) -> Models: ...
@@ -75,11 +72,11 @@ class Room(Protocol):
     def batcher(self) -> Submits: ...
     @property
     def loaded(self) -> asyncio.Event:
-        """Set once the models are known for the first time."""
+        """Set when the models have been loaded for the first time."""
 
     @property
-    def house(self) -> House:
-        """Who else asks it."""
+    def server_load(self) -> ServerLoad:
+        """Requests of other front ends that use the same backend."""
 
     @property
     def lost(self) -> asyncio.Event:
@@ -87,8 +84,8 @@ class Room(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether a device worker is alive and its batch not overdue."""
+        """Whether a device worker is alive and no batch overdue."""
 
 
-OpenRoom = Callable[[Settings, Metrics], AbstractAsyncContextManager[Room]]
-"""The room is open as long as the block lasts; models may still be loading when it begins."""
+OpenBackend = Callable[[Settings, Metrics], AbstractAsyncContextManager[Backend]]
+"""Opens a backend for the length of a `with` block; models may still be loading when the block begins."""

@@ -1,9 +1,9 @@
 """Dynamic batching: an idle engine is used at once; while it is busy, requests gather per model and tile size.
 
-`BatchPolicy` decides and does nothing else; `Batcher` is the queue between the event loop, which submits, and the
-device worker, which takes. A batch is formed at the moment the worker is free, as full as the device wants it, and
-holds nobody whose client left or whose deadline passed. No sleeps in the path: a lone request never waits.
-Who comes first is decided by `fairness`: clients in turn, higher priorities more often.
+`BatchPolicy` decides; `Batcher` is the queue between the event loop, which submits samples, and the device worker,
+which takes batches. A batch is formed when the worker is free, as large as the device wants it, without samples whose
+client left or whose deadline passed. Nothing sleeps on purpose: a lone request never waits for a fuller batch.
+The order among clients and priorities is that of fairness.py.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from dataclasses import dataclass
 
 from engines.base import Engine
 from engines.repository.versions import ServedModel
-from service.admission.fairness import FIRST, FairOrder, Turn
+from service.admission.fairness import FIRST_POSITION, FairScheduler, QueuePosition
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.samples import Computed, Sample
 
-Key = Hashable
-Rows = Callable[[Engine, Sample, int, int], int]
-"""Of an engine, the sample whose turn it is, the engine's largest batch and how many wait for any: how many to take."""
+QueueKey = Hashable
+BatchRows = Callable[[Engine, Sample, int, int], int]
+"""`Device.batch_rows`: (engine, next sample, engine's largest batch, samples queued in total) to a batch size."""
 
 
-def all_rows(_engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
-    """A full batch."""
+def full_batch(_engine: Engine, _first: Sample, most: int, _waiting: int) -> int:
+    """Take a full batch, whatever the engine."""
     return most
 
 
-def never() -> bool:
-    """Nothing ends the wait."""
+def never_interrupted() -> bool:
+    """Never end the wait of `Batcher.take` early."""
     return False
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One sample on its way to the engine; `reply` is answered exactly once, on its own event loop."""
+    """A sample in the queue or in a batch; `reply` is answered exactly once, on its own event loop."""
 
     sample: Sample
     model: ServedModel
@@ -48,39 +48,39 @@ class Entry:
     reply: asyncio.Future[Computed]
     on_begun: Callable[[], None] | None = None
     traced: bool = False
-    """Whether its batch is to have a span."""
-    turn: Turn = FIRST
+    """Whether its batch gets a trace span."""
+    position: QueuePosition = FIRST_POSITION
 
     def __lt__(self, other: Entry) -> bool:
-        return self.turn < other.turn
+        return self.position < other.position
 
     @property
-    def key(self) -> Key:
-        """Entries of one key can share a batch, once they use the same engine."""
+    def key(self) -> QueueKey:
+        """Name of its queue: entries of one key can share a batch if they use the same engine."""
         return (self.model.manifest.key, self.model.manifest.onnx_sha256, self.sample.tile, self.sample.samples)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """What the policy sees of one queue."""
+class QueueHead:
+    """A queue as `BatchPolicy` sees it."""
 
-    key: Key
-    turn: Turn
-    """Of its first entry."""
+    key: QueueKey
+    position: QueuePosition
+    """Position of the queue's first entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """Which queue is served next, and how much of it."""
+    """Rules for which queue is served next, and with how large a batch."""
 
     max_batch_size: int
 
-    def order(self, waiting: Sequence[Waiting]) -> list[Key]:
-        """The queues in the order of their first entries' turns: no tile size starves another."""
-        return [queue.key for queue in sorted(waiting, key=lambda queue: queue.turn)]
+    def order(self, waiting: Sequence[QueueHead]) -> list[QueueKey]:
+        """Sort the queues by the positions of their first entries, so that no tile size starves another."""
+        return [queue.key for queue in sorted(waiting, key=lambda queue: queue.position)]
 
     def size(self, model_max_batch: int, samples: int = 1) -> int:
-        """Most rows in one batch of a model; each of `samples` pictures, which take memory like rows."""
+        """Largest number of rows in one batch; a row that gives `samples` results takes the memory of so many rows."""
         return max(1, min(self.max_batch_size, model_max_batch) // samples)
 
 
@@ -90,9 +90,9 @@ class Batcher:
     def __init__(self, policy: BatchPolicy, clock: Callable[[], float]) -> None:
         self._policy = policy
         self._clock = clock
-        self._order = FairOrder()
-        self._queues: dict[Key, list[Entry]] = {}
-        """Heaps: the next turn is first."""
+        self._scheduler = FairScheduler()
+        self._queues: dict[QueueKey, list[Entry]] = {}
+        """Heaps, ordered by position."""
         self._changed = threading.Condition()
         self._closed = False
 
@@ -113,19 +113,19 @@ class Batcher:
         *,
         traced: bool = False,
     ) -> Computed:
-        """Queue one sample and wait for its tile. Cancelling the caller withdraws it before the engine sees it.
+        """Queue one sample and wait for its tile. Cancelling the caller withdraws a sample that still waits.
 
         Args:
             sample: one row of a batch.
             model: leased by the caller until this returns.
-            deadline: on the batcher's clock, in seconds.
+            deadline: seconds on the batcher's clock.
             on_begun: called on the event loop when the sample is taken into a batch.
-            flow: whose turn it takes.
-            traced: whether its batch is to have a span.
+            flow: client and priority, for the order of service.
+            traced: whether its batch gets a trace span.
 
         Raises:
-            DeadlineExceeded: the deadline passed while it was queued; it was not computed.
-            InferenceFailed, NotReady: the batch failed, or the worker was lost.
+            DeadlineExceeded: the deadline passed in the queue; the sample was not computed.
+            InferenceFailed, NotReady: the batch failed, or the worker died or hung.
             ShuttingDown: the batcher is closed.
         """
         entry = self.enqueue(sample, model, deadline, on_begun, flow, traced=traced)
@@ -145,7 +145,7 @@ class Batcher:
         *,
         traced: bool = False,
     ) -> Entry:
-        """As `submit`, for whoever waits in its own way: the answer comes to `Entry.reply`.
+        """Queue one sample without waiting, with the arguments of `submit`; the result is set on `Entry.reply`.
 
         Raises:
             ShuttingDown: the batcher is closed.
@@ -155,13 +155,13 @@ class Batcher:
         with self._changed:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")
-            entry.turn = self._order.next(flow)
+            entry.position = self._scheduler.assign(flow)
             heapq.heappush(self._queues.setdefault(entry.key, []), entry)
             self._changed.notify()
         return entry
 
     def withdraw(self, entry: Entry) -> bool:
-        """Take an entry out of the queue; False when it is not there any more: computed, or about to be."""
+        """Remove an entry from the queue; False if it is in a batch already, or computed."""
         with self._changed:
             queue = self._queues.get(entry.key)
             if not queue or entry not in queue:
@@ -173,38 +173,41 @@ class Batcher:
             return True
 
     def take(
-        self, timeout_s: float | None = None, rows: Rows = all_rows, until: Callable[[], bool] = never
+        self,
+        timeout_s: float | None = None,
+        rows: BatchRows = full_batch,
+        interrupted: Callable[[], bool] = never_interrupted,
     ) -> list[Entry] | None:
-        """The next batch, waiting for one; None when closed (or nothing came in time). For the worker's thread.
+        """Wait for the next batch and take it; None when closed, interrupted or timed out. For the worker's thread.
 
-        The batch retains its model, so that the engine outlives clients that leave while it computes: whoever took the
-        batch releases `batch[0].model` when nothing of it is on the device any more.
+        The batch retains its model, so that the engine is not unloaded while it computes, even if all clients leave;
+        the caller releases `batch[0].model` when the device has finished the batch.
 
         Args:
-            timeout_s: how long to wait.
-            rows: how many to take; 0 where their device cannot take them now.
-            until: ends the wait once it is true. Asked first, and after each `wake`.
+            timeout_s: how long to wait at most.
+            rows: gives the size of a batch; 0 where its device cannot take one now.
+            interrupted: ends the wait when it returns True; called first, and after each `wake`.
         """
         with self._changed:
             while True:
-                batch = self._form(rows)
+                batch = self._form_batch(rows)
                 if batch:
                     return batch
-                if self._closed or until() or not self._changed.wait(timeout_s):
+                if self._closed or interrupted() or not self._changed.wait(timeout_s):
                     return None
 
     def wake(self) -> None:
-        """Let `take` look again; from any thread."""
+        """Make a waiting `take` check its conditions again; from any thread."""
         with self._changed:
             self._changed.notify()
 
     @property
     def closed(self) -> bool:
-        """Whether nobody comes any more."""
+        """Whether new entries are refused."""
         return self._closed
 
     def close(self) -> None:
-        """Refuse new entries and answer those that still wait; the worker's `take` then returns None."""
+        """Refuse new entries and fail those that wait; the worker's `take` then returns None."""
         with self._changed:
             self._closed = True
             left = [entry for queue in self._queues.values() for entry in queue]
@@ -212,7 +215,7 @@ class Batcher:
             self._changed.notify_all()
         fail(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
 
-    def _form(self, rows: Rows) -> list[Entry]:
+    def _form_batch(self, rows: BatchRows) -> list[Entry]:
         key, size = self._pick(rows)
         if not size:
             return []
@@ -226,25 +229,25 @@ class Batcher:
             if batch and model.engine is not batch[0].model.engine:
                 heapq.heappush(queue, entry)
                 break
-            if not batch and not model.retain():  # the client left just now, and took the last lease along
+            if not batch and not model.retain():  # the client left just now, and its lease was the model's last
                 continue
-            self._order.begin(entry.turn)
+            self._scheduler.start(entry.position)
             entry.model = model
             batch.append(entry)
             if entry.on_begun is not None:
                 entry.loop.call_soon_threadsafe(entry.on_begun)
         if not queue:
             del self._queues[key]
-        return batch or self._form(rows)
+        return batch or self._form_batch(rows)
 
-    def _pick(self, rows: Rows) -> tuple[Key, int]:
-        """Whose turn it is, and how many of them.
+    def _pick(self, rows: BatchRows) -> tuple[QueueKey, int]:
+        """The queue to serve next, and the size of its batch; 0 if no device can take one.
 
-        Who waits for a device is passed by those of others, keeps the turn, and is overtaken by nobody of its own.
+        A queue whose device is busy is skipped for queues of other devices, but keeps its place among those of its own.
         """
         waited_for: set[str] = set()
         waiting = sum(map(len, self._queues.values()))
-        for key in self._policy.order([Waiting(key, queue[0].turn) for key, queue in self._queues.items()]):
+        for key in self._policy.order([QueueHead(key, queue[0].position) for key, queue in self._queues.items()]):
             first = self._queues[key][0]
             engine = first.model.current.engine
             if engine.device in waited_for:
@@ -257,8 +260,8 @@ class Batcher:
 
 
 def _is_wanted(entry: Entry, now: float) -> bool:
-    """Whether somebody still waits for it; whose deadline passed is told so."""
-    if entry.reply.done():  # the client left while it waited
+    """Whether somebody still waits for the entry; if its deadline has passed, it is failed with DeadlineExceeded."""
+    if entry.reply.done():  # the client left
         return False
     if now < entry.deadline:
         return True
@@ -284,7 +287,7 @@ def fail(entries: Iterable[Entry], error: ServiceError) -> None:
 
 def _answer(group: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:
     for entry, answer in group:
-        if entry.reply.done():  # the client left, or the worker was given up and answered for
+        if entry.reply.done():  # the client left, or the supervisor has replaced the worker and failed the entry
             continue
         if isinstance(answer, ServiceError):
             entry.reply.set_exception(answer)

@@ -1,6 +1,6 @@
-"""What computes: the models, the queue before the device, the worker that owns it, and who keeps them alive.
+"""The backend that computes in this process: models, queue, device worker, and its supervisor.
 
-It is in the server's own process, or in one of its own behind shared memory; the pipeline cannot tell.
+It runs in the server's process, or with `--workers` in an engine process behind shared memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository.listing import why_empty
 from engines.repository.repository import ModelRepository
-from service.admission.admission import House, OwnHouse
+from service.admission.admission import ServerLoad, SingleFrontEndLoad
 from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
@@ -42,16 +42,16 @@ log = structlog.get_logger(__name__)
 
 OpenEngine = Callable[[Path, Manifest], Engine]
 OpenDevice = Callable[[Callable[[], None]], Device]
-"""Is handed what to call when a batch was computed, on any thread."""
+"""Opens the device; its argument is called, on any thread, when a batch was computed."""
 _TO_DO = "name another folder with --models-dir, or make a model with `retouch export`; this one is looked at again"
 _SUPERVISE_EVERY_S = 0.1
 _JOIN_TIMEOUT_S = 5.0
-"""A worker that still computes after this is left behind: its thread is a daemon."""
+"""How long to wait at shutdown for the worker, whose thread is a daemon and does not keep the process alive."""
 
 
 @dataclass(slots=True, eq=False)
-class EngineRoom:
-    """Models, queue and worker in this process."""
+class LocalBackend:
+    """Models, queue and device worker of this process."""
 
     settings: Settings
     models: ModelRepository
@@ -59,45 +59,45 @@ class EngineRoom:
     supervisor: Supervisor
     metrics: Metrics
     own_process: bool = False
-    """Whether this process does nothing else: it had better end than go on beside a thread that hangs."""
+    """Whether this is an engine process: it ends when its worker hangs, instead of starting another thread."""
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    house: House = field(default_factory=OwnHouse)
+    server_load: ServerLoad = field(default_factory=SingleFrontEndLoad)
 
     @property
     def ready(self) -> bool:
         return self.supervisor.ready
 
     async def scan(self) -> None:
-        """Follow the model repository once."""
+        """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
         if not self.loaded.is_set():
             self.loaded.set()
             if (why := why_empty(self.settings.models_dir)) is not None:
                 log.warning("no models", folder=str(self.settings.models_dir.absolute()), reason=why, to_do=_TO_DO)
             gc.collect()
-            gc.freeze()  # models and modules stay for good: keep the collector out of the hot path
+            gc.freeze()  # models and modules are permanent: the garbage collector need not traverse them
 
     async def follow_models(self) -> None:
-        """Follow it until cancelled."""
+        """Scan the models folder every `model_poll_s`, until cancelled."""
         while True:
             try:
                 await self.scan()
-            except DeviceLost:  # `supervise` sees to the end
+            except DeviceLost:  # `supervise` ends the process
                 log.exception("device lost while a model was loaded")
                 return
-            except Exception:  # a folder that cannot be read now may be readable later; what is loaded serves on
+            except Exception:  # the folder may be readable later; loaded models are served meanwhile
                 log.exception("model repository could not be read")
             await asyncio.sleep(self.settings.model_poll_s)
 
     async def supervise(self) -> None:
-        """Replace workers that die or hang, until the device is lost to the worker.
+        """Replace workers that die or hang, until the worker has lost the device.
 
-        Where the loader found it lost, the worker may have batches that are still to be answered.
+        It continues when only the model loader has lost the device, because the worker may have batches to answer.
         """
         while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
-            state = self.supervisor.state  # read once: the worker may begin to hang between two looks
+            state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
             if self.own_process and self.supervisor.beyond_repair(state):
                 self.lost.set()
                 return
@@ -108,7 +108,7 @@ class EngineRoom:
 
 
 @asynccontextmanager
-async def open_engine_room(  # noqa: PLR0913 -- each is a choice of its own
+async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
     settings: Settings,
     metrics: Metrics,
     open_model: OpenEngine | None = None,
@@ -117,17 +117,17 @@ async def open_engine_room(  # noqa: PLR0913 -- each is a choice of its own
     *,
     own_process: bool = False,
     warm_up: bool = True,
-) -> AsyncIterator[EngineRoom]:
-    """A room in this process; models are loading when it is handed out.
+) -> AsyncIterator[LocalBackend]:
+    """Open a backend in this process; models are still loading when the block begins.
 
     Args:
-        settings: all knobs.
-        metrics: told of every batch.
+        settings: the server's settings.
+        metrics: counts batches and restarts of the worker.
         open_model: loads an engine, which is then warmed up; by default the one that the settings choose.
-        open_device: what computes batches; by default whatever suits each engine.
-        only: the names of the models to load; None for all.
-        own_process: `lost` is set when the device hangs, too.
-        warm_up: whether engines on a CPU are warmed up; those on a GPU always are, which keep what they compile then.
+        open_device: opens the device that computes batches; by default the one that suits each engine.
+        only: names of the models to load; None for all.
+        own_process: whether this is an engine process; `lost` is then also set when the worker hangs.
+        warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
     shapes = partial(warm_up_shapes if warm_up else _shapes_on_a_gpu, settings)
@@ -149,14 +149,14 @@ async def open_engine_room(  # noqa: PLR0913 -- each is a choice of its own
         )
         stack.push_async_callback(_join, supervisor)
         stack.callback(batcher.close)
-        room = EngineRoom(settings, models, batcher, supervisor, metrics, own_process)
-        for loop in (room.follow_models(), room.supervise()):
+        backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process)
+        for loop in (backend.follow_models(), backend.supervise()):
             stack.push_async_callback(cancelled, asyncio.create_task(loop))
-        yield room
+        yield backend
 
 
 def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
-    """Loads the engines that the settings choose, of those that have room for the shapes."""
+    """A function that loads the engine that the settings choose, among those with enough memory for the shapes."""
     options = EngineOptions(
         choice=settings.engine,
         threads=settings.engine_threads,
@@ -168,7 +168,7 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:
-        log.info("model loading", model=manifest.key)  # seconds on a CPU, minutes where a plan is built
+        log.info("model loading", model=manifest.key)  # takes seconds on a CPU, minutes where a plan is built
         return open_engine(directory, manifest, options, shapes)
 
     return opened
@@ -179,10 +179,10 @@ def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
 
 
 def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
-    """So that no first request pays for them: every shape that is sent to an engine on a GPU's streams.
+    """The shapes to compute once at start, so that the first requests are not slower than the later ones.
 
-    Of the others, whose shapes cost less to begin with and more to run: every tile size once, on each lane where there
-    are some, else the largest batch.
+    An engine on CUDA streams: every shape that is sent to it. Other engines, which prepare little for each shape:
+    one batch of every tile size for each lane; without lanes, a single row of every tile size and the largest batch.
     """
     buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)
@@ -200,11 +200,11 @@ def _shapes_on_a_gpu(settings: Settings, engine: Engine) -> list[BatchShape]:
 def any_device(
     wake: Callable[[], None], open_overlapping: Callable[[Engine], Device | None] = open_gpu_device
 ) -> RoutingDevice:
-    """Whatever suits each engine: a GPU's streams, a CPU's lanes, or one batch at a time.
+    """A device that suits each engine: CUDA streams of a GPU, lanes of a CPU, or one batch at a time.
 
     Args:
-        wake: called when a batch on a lane was computed, on any thread.
-        open_overlapping: as `RoutingDevice` says.
+        wake: called, on any thread, when a batch on a lane was computed.
+        open_overlapping: argument of `RoutingDevice`.
     """
     open_lanes = partial(LaneDevice, wake=wake, clock=time.monotonic)
     return RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
@@ -226,7 +226,7 @@ def _reload_engine(models: ModelRepository, entry: Entry) -> None:
     manifest = entry.model.manifest
     try:
         models.reload(manifest.name, manifest.version, instead_of=entry.model.engine)
-    except Exception:  # the old engine stays; the next batch shows whether it works, the supervisor lives on
+    except Exception:  # the old engine stays and the next batch shows whether it works; the supervisor must not end
         log.exception("engine could not be reloaded", model=manifest.key)
 
 

@@ -136,9 +136,9 @@ class DeviceWorker:
     def _next_batch(self) -> list[Entry] | None:
         """What to launch now; None when a batch is to be collected first, or the queue is closed."""
         if not self._flights:
-            return self.batcher.take(rows=self.device.rows)
+            return self.batcher.take(rows=self.device.batch_rows)
         while len(self._flights) < self.device.depth and not self._called_away() and not self.batcher.closed:
-            batch = self.batcher.take(self.device.look_s, self.device.rows, until=self._called_away)
+            batch = self.batcher.take(self.device.poll_s, self.device.batch_rows, interrupted=self._called_away)
             if batch is not None:
                 return batch
         return None

@@ -1,1 +1,1 @@
-"""What computes a batch: a CPU, a CPU in lanes, an NVIDIA GPU."""
+"""Devices that compute a batch: a CPU, a CPU in lanes, an NVIDIA GPU."""

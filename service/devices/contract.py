@@ -1,6 +1,6 @@
-"""What computes batches for the device worker: one at a time, or several that overlap.
+"""Interface of the devices that compute batches for the device worker: one at a time, or several that overlap.
 
-A batch is launched, which returns a ticket, and collected, which waits for it. A device is used by one thread.
+`launch` starts a batch and returns a ticket; `collect` waits for it and returns its tiles. One thread uses a device.
 """
 
 from __future__ import annotations
@@ -30,69 +30,69 @@ _LANES = "lanes"
 
 
 class Ticket(Protocol):
-    """A batch on its way."""
+    """A batch that was launched and not yet collected."""
 
     @property
     def share(self) -> float:
-        """Of the device, which it has to itself; 1 where batches are computed one after the other."""
+        """Fraction of the device that computes this batch, 0 to 1; 1 where batches are computed one after the other."""
 
     @property
     def done(self) -> bool:
-        """Whether `collect` would not have to wait; does not wait itself."""
+        """Whether `collect` would return at once."""
 
 
 class Device(ABC):
-    """Computes the batches of any engine."""
+    """Hardware that computes the batches of any engine."""
 
     depth: int = 1
     """How many batches may be launched and not yet collected."""
-    look_s: float = 0.0002
-    """While one computes and another could be launched: how long to wait for one before asking whether it is done."""
-    in_company: bool = False
-    """Whether whoever launches looks after another device, too, which stands still while `launch` computes."""
+    poll_s: float = 0.0002
+    """While a batch computes and another may be launched: seconds to wait for samples between two looks at `done`."""
+    worker_is_shared: bool = False
+    """Whether the thread that launches serves another device, too, which idles while `launch` computes."""
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        """How many samples to launch now in one batch, at most; 0 where nothing may be launched.
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        """The largest number of samples to launch now in one batch; 0 where nothing may be launched.
 
-        Called with the queue locked: it neither waits nor opens anything.
+        Called while the queue is locked: it must neither block nor open anything.
 
         Args:
-            engine: theirs.
-            first: the sample whose turn it is; the others are of its size.
+            engine: computes the batch.
+            first: the next sample in the queue; the others of the batch have its tile size.
             most: the engine's largest batch.
-            waiting: how many samples wait, for whichever engine, at least 1.
+            waiting: how many samples are queued for all engines together, at least 1.
         """
         del engine, first, waiting
         return most
 
     @abstractmethod
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
-        """Start a batch; samples of one tile size.
+        """Start a batch of samples that have one tile size.
 
         Raises:
-            EngineOutOfMemory: there is no room for it; a smaller one may fit.
+            EngineOutOfMemory: the device has not enough memory; a smaller batch may fit.
             EngineFailed: this batch failed; the device can be used again.
-            EngineDead: the engine cannot be used again, nor what it has launched.
+            EngineDead: neither the engine nor the batches launched on it can be used any more.
         """
 
     @abstractmethod
     def collect(self, ticket: Ticket) -> Tiles:
-        """Wait for a batch and take what came out; each ticket once, in any order. Raises as `launch`."""
+        """Wait for a batch and return its tiles; each ticket once, in any order. Raises the errors of `launch`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the device holds; called on the thread that used it, when nothing is launched any more."""
+        """Free the device's memory; called on the thread that used it, when no batch is launched any more."""
 
 
 class Compute(Protocol):
-    """Computes a batch while the caller waits."""
+    """Something that computes a batch while the caller waits."""
 
     def compute(self, engine: Engine, samples: Sequence[Sample]) -> Tiles: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
-    """A batch that was done when it was launched."""
+class FinishedBatch:
+    """Ticket of a batch that `launch` has computed already."""
 
     tiles: Tiles
     done: bool = True
@@ -105,20 +105,20 @@ class SerialDevice(Device):
 
     computer: Compute
 
-    def launch(self, engine: Engine, samples: Sequence[Sample]) -> Computed:
-        return Computed(self.computer.compute(engine, samples))
+    def launch(self, engine: Engine, samples: Sequence[Sample]) -> FinishedBatch:
+        return FinishedBatch(self.computer.compute(engine, samples))
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, Computed)  # noqa: S101 -- the device's own
+        assert isinstance(ticket, FinishedBatch)  # noqa: S101 -- made by `launch`
         return ticket.tiles
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this device holds no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedTicket:
-    """A batch, and who computes it."""
+    """A ticket together with the device that issued it."""
 
     device: Device
     ticket: Ticket
@@ -134,65 +134,65 @@ class RoutedTicket:
 
 @dataclass
 class RoutingDevice(Device):
-    """Each engine's batches to the device that suits it: models on different engines are served side by side.
+    """A device that passes each engine's batches to the device that suits it, so that different engines run together.
 
-    serial: for engines that compute while the caller waits.
-    open_overlapping: the device of an engine that computes on a stream; None for other engines. Called on the thread
-        that launches, once for each place (`cuda:0`) and kind of engine; raises EngineUnavailable where something is
-        missing, and `serial` does it then.
-    open_lanes: the device of all engines with lanes.
+    serial: the device of engines that compute while the caller waits.
+    open_overlapping: opens the device of an engine that computes on a CUDA stream; returns None for other engines.
+        Called on the thread that launches, once for each GPU (`cuda:0`) and class of engine. If it raises
+        EngineUnavailable, `serial` computes instead.
+    open_lanes: opens the one device of all engines with lanes.
     """
 
     serial: Device
     open_overlapping: Callable[[Engine], Device | None]
     open_lanes: Callable[[Device], Device]
-    _opened: dict[str, Device] = field(default_factory=dict, init=False)
+    _devices: dict[str, Device] = field(default_factory=dict, init=False)
 
     @property
-    def depth(self) -> int:  # type: ignore[override] # of what is open by now
-        at: dict[str, int] = {}  # engines of one place share its depth, and no place waits for another
-        for key, device in self._opened.items():
+    def depth(self) -> int:  # type: ignore[override] # changes as devices are opened
+        depths: dict[str, int] = {}  # engines of one GPU share its depth, and GPUs do not wait for each other
+        for key, device in self._devices.items():
             if device is not self.serial:
-                place = key.partition(" ")[0]
-                at[place] = max(at.get(place, 0), device.depth)
-        return sum(at.values()) or self.serial.depth
+                hardware = key.partition(" ")[0]
+                depths[hardware] = max(depths.get(hardware, 0), device.depth)
+        return sum(depths.values()) or self.serial.depth
 
     @property
-    def look_s(self) -> float:  # type: ignore[override] # as above
-        return min((device.look_s for device in self._opened.values()), default=self.serial.look_s)
+    def poll_s(self) -> float:  # type: ignore[override] # as above
+        return min((device.poll_s for device in self._devices.values()), default=self.serial.poll_s)
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        key = self._key_of(engine)
-        device = self._opened.get(key or _LANES, self.serial)  # not open yet: launching opens it
-        return device.rows(engine, first, most, waiting)
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        key = self._device_key(engine)
+        device = self._devices.get(key or _LANES, self.serial)  # `launch` opens a device that is not open yet
+        return device.batch_rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
         device = self._device_of(engine)
         return RoutedTicket(device, device.launch(engine, samples))
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, RoutedTicket)  # noqa: S101 -- the device's own
+        assert isinstance(ticket, RoutedTicket)  # noqa: S101 -- made by `launch`
         return ticket.device.collect(ticket.ticket)
 
     def close(self) -> None:
-        for device in self._opened.values():
+        for device in self._devices.values():
             device.close()
 
-    def _key_of(self, engine: Engine) -> str:
+    def _device_key(self, engine: Engine) -> str:
         if engine.device.startswith("cuda"):
             return f"{engine.device} {type(engine).__name__}"
         return _LANES if isinstance(engine, LaneEngine) and engine.lanes > 1 else ""
 
     def _device_of(self, engine: Engine) -> Device:
-        key = self._key_of(engine)
+        key = self._device_key(engine)
         if not key:
             return self.serial
-        device = self._opened.get(key)
+        device = self._devices.get(key)
         if device is None:
-            device = self._opened[key] = self._open(engine, key)
-            overlapping = [one for one in self._opened.values() if one is not self.serial]
+            device = self._devices[key] = self._open(engine, key)
+            overlapping = [one for one in self._devices.values() if one is not self.serial]
             for one in overlapping:
-                one.in_company = len(overlapping) > 1
+                one.worker_is_shared = len(overlapping) > 1
         return device
 
     def _open(self, engine: Engine, key: str) -> Device:

@@ -1,6 +1,6 @@
-"""From the samples of one batch to their tiles on a CPU: uint8 to float and back, and the engine between.
+"""A batch on a CPU: samples to float input, the engine, and its output to uint8 tiles.
 
-Runs on the device worker's thread. A GPU does the same with CV-CUDA on streams of its own.
+Runs on the device worker's thread. On a GPU, CV-CUDA does the same on CUDA streams (gpu.py).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from service.core.samples import Sample
 Tile = NDArray[np.uint8]
 _TO_UNIT = np.float32(1 / 255)
 _FITS_32_BITS = 1e6
-"""OpenCV rounds to integers of 32 bits before it cuts off what is over 255; 255 times this is one."""
+"""Values up to this, times 255, fit a 32-bit integer, to which OpenCV rounds before it saturates at 255."""
 
 
 class CpuDevice:
     """Computes batches with numpy around an engine. Used by one thread."""
 
     def compute(self, engine: Engine, samples: Sequence[Sample]) -> list[Tile | None]:
-        """One tile for each sample: uint8 H×W×C, or None where the generator's output was not finite.
+        """Compute one tile for each sample: uint8 H×W×C, or None where the generator's output was not finite.
 
         Raises:
-            EngineFailed, EngineDead: as the engine says.
+            EngineFailed, EngineDead: raised by the engine.
         """
         outputs = engine.infer(collate(engine.manifest, samples))
         return split(outputs["output"], [sample.into for sample in samples])
 
 
 def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
-    """The feed of one batch: every input of the manifest, stacked, in the tensor contract's dtype and layout."""
+    """Stack the samples of a batch into the engine's inputs, by name, with the dtype and layout of the manifest."""
     return {spec.name: _stack(spec, [sample.arrays[spec.name] for sample in samples]) for spec in manifest.inputs}
 
 
@@ -57,11 +57,11 @@ def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
 def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
     """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity.
 
-    N×S×C×H×W become S×H×W×C. Where `into` has an array for a row, its tile is written there.
+    N×S×C×H×W (S results of each row) gives tiles S×H×W×C. A row's tile is written into its array in `into`, if any.
     """
     tiles: list[Tile | None] = []
     for row, target in zip_longest(output, into):
-        least, most = row.min(), row.max()  # either is NaN where anything is
+        least, most = row.min(), row.max()  # NaN if any value of the row is
         if not (np.isfinite(least) and np.isfinite(most)):
             tiles.append(None)
             continue
@@ -70,13 +70,13 @@ def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
             unit = cv2.threshold(unit, 0.0, 0.0, cv2.THRESH_TOZERO)[1]
         if most > _FITS_32_BITS:
             unit = np.minimum(unit, 1.0)
-        planes = np.asarray(cv2.convertScaleAbs(unit, alpha=255.0), np.uint8)  # more than 255 becomes 255
+        planes = np.asarray(cv2.convertScaleAbs(unit, alpha=255.0), np.uint8)  # saturates at 255
         tiles.append(_interleaved(planes.reshape(row.shape), target))
     return tiles
 
 
 def _interleaved(planes: NDArray[np.uint8], into: Tile | None) -> Tile:
-    """(S×)C×H×W as (S×)H×W×C."""
+    """Move the channels last: (S×)C×H×W to (S×)H×W×C."""
     if planes.ndim == 3 and len(planes) > 1:
         tile = np.asarray(cv2.merge(list(planes), into), np.uint8)  # twice as fast as numpy
     else:

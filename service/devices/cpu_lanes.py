@@ -1,7 +1,7 @@
-"""A CPU whose engine computes several batches side by side: each goes its own way, and none waits for another's end.
+"""A CPU in lanes: the engine computes several independent batches at once, each with a part of the threads.
 
-Threads that met at the end of each batch stood still there for 2.5 to 5 % of the time under load, and nobody was
-answered before the slowest of a batch (docs/benchmarks.md).
+When all threads worked on one batch, they waited for each other at its end for 2.5 to 5 % of the time under load
+(docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from service.core.samples import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
 from service.devices.cpu import collate, split
 
-_WORTH_S = 0.01
-"""A batch on a lane should take that long: handing it over and back takes a few tenths of a millisecond."""
-_KEPT = 0.8
-"""Weight of what was known of an engine's speed against one batch more."""
+_MIN_BATCH_S = 0.01
+"""Seconds that a batch on a lane should take at least; starting and collecting one costs tenths of a millisecond."""
+_SMOOTHING = 0.8
+"""Weight of the earlier batches in the smoothed time for a row; the newest batch has the rest."""
 
 
 RowSize = tuple[int, int, int]
-"""Height and width of a tile, and how many pictures of it a row gives."""
+"""Height and width of a tile, and the number of results for each row."""
 
 
 @dataclass(slots=True)
 class LaneTicket:
-    """A batch on its lane."""
+    """A batch that is computed on a lane."""
 
     engine: LaneEngine
     lane: int
@@ -50,49 +50,49 @@ class LaneTicket:
 
 
 class LaneDevice(Device):
-    """The lanes of one CPU, whichever engine is on them. A sample that is alone has all threads, and nothing beside it.
+    """The lanes of one CPU, shared by all engines with lanes. A single sample gets all threads and no lane.
 
-    In company it goes on a lane, too: a GPU would stand still as long as the caller waits.
+    Where the same thread serves a GPU, too, a single sample also goes on a lane, so that the GPU need not wait.
 
     Args:
-        alone: computes a batch while the caller waits.
+        alone: the device that computes a batch with all threads, while the caller waits.
         wake: called when a batch was computed, on any thread.
-        clock: in seconds.
+        clock: returns seconds.
     """
 
-    look_s = 0.05  # `wake` tells at once, only not of batches that failed
+    poll_s = 0.05  # `wake` reports finished batches at once; only those that failed wait this long
 
     def __init__(self, alone: Device, wake: Callable[[], None], clock: Callable[[], float]) -> None:
         self.depth = 2
         self._alone = alone
         self._wake = wake
         self._clock = clock
-        self._taken: dict[int, LaneTicket] = {}
+        self._in_use: dict[int, LaneTicket] = {}
         self._waiting = 0
-        """When it was last decided how many to launch."""
+        """How many samples were queued at the last call of `batch_rows`."""
         self._row_s: WeakKeyDictionary[Engine, dict[RowSize, float]] = WeakKeyDictionary()
-        """Seconds that a lane takes for a row of that size."""
+        """Smoothed seconds that a lane takes for one row of a size."""
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        """As few as are worth it, as a CPU takes as long for each of many rows; the other lanes get their share.
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        """The smallest batch that is worth a lane, because larger batches are no faster per row on a CPU.
 
-        Of an engine without lanes all of them, while nothing is on a lane: it takes all threads.
+        For an engine without lanes, which uses all threads: the whole batch if no lane is in use, else 0.
         """
         if not isinstance(engine, LaneEngine) or engine.lanes == 1:
-            return 0 if self._taken else most
-        free = engine.lanes - len(self._taken)
+            return 0 if self._in_use else most
+        free = engine.lanes - len(self._in_use)
         if free <= 0:
             return 0
         self._waiting = waiting
-        row_s = self._row_s.get(engine, {}).get(_size(first), _WORTH_S)
-        worth = ceil(_WORTH_S / row_s) if row_s > 0 else most
+        row_s = self._row_s.get(engine, {}).get(_size(first), _MIN_BATCH_S)
+        worth = ceil(_MIN_BATCH_S / row_s) if row_s > 0 else most
         return min(worth, ceil(most / engine.lanes), ceil(waiting / free))
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
-        assert isinstance(engine, LaneEngine)  # noqa: S101 -- whoever routes batches has looked
-        if len(samples) == self._waiting == 1 and not self._taken and not self.in_company:
+        assert isinstance(engine, LaneEngine)  # noqa: S101 -- checked by `RoutingDevice`
+        if len(samples) == self._waiting == 1 and not self._in_use and not self.worker_is_shared:
             return self._alone.launch(engine, samples)
-        lane = next((lane for lane in range(engine.lanes) if lane not in self._taken), None)
+        lane = next((lane for lane in range(engine.lanes) if lane not in self._in_use), None)
         if lane is None:
             raise EngineFailed(f"all {engine.lanes} lanes are taken; collect one first")
         feed = collate(engine.manifest, samples)
@@ -104,8 +104,8 @@ class LaneDevice(Device):
             self._wake()
 
         engine.begin(lane, feed, computed)
-        self._taken[lane] = ticket
-        self.depth = engine.lanes + 1  # when all lanes are taken, whichever is done first is waited for
+        self._in_use[lane] = ticket
+        self.depth = engine.lanes + 1  # never reached, so that the worker waits for whichever lane is done first
         return ticket
 
     def collect(self, ticket: Ticket) -> Tiles:
@@ -114,22 +114,22 @@ class LaneDevice(Device):
         try:
             outputs = ticket.engine.end(ticket.lane)
         finally:
-            del self._taken[ticket.lane]
-        self._learn(ticket)
+            del self._in_use[ticket.lane]
+        self._record_time(ticket)
         return split(outputs["output"], ticket.into)
 
     def close(self) -> None:
-        """Wait for what is on the lanes: it is computed in the memory of engines that may be closed after this."""
-        for ticket in self._taken.values():
+        """Wait for the batches on the lanes, because their engines may be closed after this."""
+        for ticket in self._in_use.values():
             with suppress(EngineError):
                 ticket.engine.end(ticket.lane)
-        self._taken.clear()
+        self._in_use.clear()
 
-    def _learn(self, ticket: LaneTicket) -> None:
+    def _record_time(self, ticket: LaneTicket) -> None:
         if ticket.computed_at is not None:
             row_s = (ticket.computed_at - ticket.begun_at) / len(ticket.into)
             known = self._row_s.setdefault(ticket.engine, {})
-            known[ticket.size] = known.get(ticket.size, row_s) * _KEPT + row_s * (1 - _KEPT)
+            known[ticket.size] = known.get(ticket.size, row_s) * _SMOOTHING + row_s * (1 - _SMOOTHING)
 
 
 def _size(sample: Sample) -> RowSize:

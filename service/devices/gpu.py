@@ -1,7 +1,7 @@
-"""Batches on an NVIDIA GPU, overlapped: while one computes, the next comes in and the last goes out.
+"""Batches on an NVIDIA GPU, overlapped: while one computes, the next is uploaded and the last is downloaded.
 
-Three streams: copy in and convert; engine; convert and copy out. What touches the engine's own memory runs on the
-engine's stream, so that no other batch can be in it: docs/adr/0006-gpu-streams.md. Pixels cross the bus as uint8.
+Three CUDA streams: copy in and convert; engine; convert and copy out. Only the engine's stream touches the engine's
+memory, so that two batches never mix there: docs/adr/0006-gpu-streams.md. Pixels cross the bus as uint8.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.samples import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
-from service.devices.gpu_buffers import Slot, host_array
+from service.devices.gpu_buffers import BatchBuffers, host_array
 from service.devices.gpu_cvcuda import GpuPixels, load_cvcuda
 from service.devices.gpu_layout import BatchLayout, batch_shape_of, lay_out, padded
-from service.devices.gpu_stages import FINITE, GpuStages
+from service.devices.gpu_stages import FINITE_CODES, GpuStages
 from service.telemetry.profiler_ranges import stage_range
 
 
 @runtime_checkable
 class StreamEngine(Protocol):
-    """An engine that computes on a stream what lies in its device memory."""
+    """An engine that runs on a CUDA stream, with its inputs and output in its own device memory."""
 
     manifest: Manifest
     most: BatchShape
     """The largest batch that its memory holds."""
     most_rows: int
-    """Of a batch that is sent to it, where each has one sample; the memory may hold more."""
+    """The largest number of rows to send to it in one batch, with one result each; its memory may hold more."""
 
     @property
     def addresses(self) -> Mapping[str, int]:
-        """Device memory of every input and of `output`, in the tensor contract's types, dense."""
+        """Device address of every input and of `output`, by name; dense, with the manifest's dtypes."""
 
     def enqueue(self, shape: BatchShape, stream: Stream) -> None:
         """Start one batch. Raises EngineFailed, EngineOutOfMemory, EngineDead."""
@@ -47,14 +47,14 @@ class StreamEngine(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuTicket:
-    """A batch in a slot."""
+    """A batch on the GPU, and the buffers that hold it."""
 
-    slot: Slot
+    buffers: BatchBuffers
     layout: BatchLayout
     rows: int
-    """Of the batch; the layout may have more."""
+    """Samples in the batch; the layout may have more rows, which are padding."""
     into: tuple[Tile, ...] = ()
-    """Where the tiles are written; empty where they come back in the slot."""
+    """Page-locked arrays that the GPU writes the tiles to; empty where they come back in the buffers."""
 
     @property
     def share(self) -> float:
@@ -62,96 +62,96 @@ class GpuTicket:
 
     @property
     def done(self) -> bool:
-        return self.slot.done.passed()
+        return self.buffers.done.passed()
 
 
 class GpuDevice(Device):
-    """A ring of slots round one GPU, used by one thread, which also makes it.
+    """One GPU with buffers for `depth` overlapping batches; created and used by one thread.
 
     Args:
-        cuda: the device.
-        pixels: its arithmetic.
-        depth: batches that may be on their way at once.
+        cuda: the GPU.
+        pixels: conversions of pixels on that GPU.
+        depth: batches that may be launched and not yet collected.
 
     Raises:
-        EngineOutOfMemory: not even streams and events could be made.
+        EngineOutOfMemory: there is not enough memory even for streams and events.
     """
 
     def __init__(self, cuda: Cuda, pixels: GpuPixels, depth: int = 3) -> None:
         cuda.use()
         self.depth = depth
         self.busy_s = 0.0
-        """Time that engines computed, by the GPU's own clock."""
+        """Seconds that engines have computed in total, measured by the GPU."""
         self._pixels = pixels
         self._resources = ExitStack()
         incoming, computing, outgoing = (self._resources.enter_context(closing(cuda.stream())) for _ in range(3))
         self._streams = (incoming, computing, outgoing)
         self._stages = GpuStages(cuda, pixels, incoming, computing, outgoing)
-        self._slots = [self._resources.enter_context(closing(Slot(cuda))) for _ in range(depth)]
-        self._free = list(self._slots)
+        self._buffers = [self._resources.enter_context(closing(BatchBuffers(cuda))) for _ in range(depth)]
+        self._free = list(self._buffers)
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
         del engine, first, waiting
         return most if self._free else 0
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
-        assert isinstance(engine, StreamEngine)  # noqa: S101 -- whoever routes batches has looked
+        assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `RoutingDevice`
         shape = batch_shape_of(samples)
         layout = lay_out(engine.manifest, padded(shape, max(1, engine.most_rows // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
             raise EngineFailed(f"all {self.depth} slots are on their way; collect one first")
-        slot = self._free.pop(0)
+        buffers = self._free.pop(0)
         try:
-            self._reserve(slot, engine, layout)
+            self._reserve(buffers, engine, layout)
             about = f"{engine.manifest.key} ×{len(samples)}"
             with stage_range("preprocess", about):
-                self._stages.bring_in(slot, layout, samples)
+                self._stages.upload(buffers, layout, samples)
             with stage_range("infer", about):
                 self._stages.compute(
-                    slot, layout, engine.addresses, lambda stream: engine.enqueue(layout.shape, stream)
+                    buffers, layout, engine.addresses, lambda stream: engine.enqueue(layout.shape, stream)
                 )
             with stage_range("postprocess", about):
-                into = _wanted_places(samples)
-                self._stages.bring_out(slot, layout, into)
+                into = _locked_targets(samples)
+                self._stages.download(buffers, layout, into)
         except BaseException:
-            self._free.append(slot)
-            self._settle()
+            self._free.append(buffers)
+            self._synchronise()
             raise
-        return GpuTicket(slot, layout, len(samples), into)
+        return GpuTicket(buffers, layout, len(samples), into)
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, GpuTicket)  # noqa: S101 -- the device's own
-        slot = ticket.slot
+        assert isinstance(ticket, GpuTicket)  # noqa: S101 -- made by `launch`
+        buffers = ticket.buffers
         try:
-            slot.done.synchronise()
-            self.busy_s += slot.computed.seconds_since(slot.begun)
-            return _tiles(slot, ticket)
+            buffers.done.synchronise()
+            self.busy_s += buffers.engine_finished.seconds_since(buffers.engine_started)
+            return _tiles(buffers, ticket)
         finally:
-            self._free.append(slot)
+            self._free.append(buffers)
 
     def close(self) -> None:
-        """Free the slots and streams; what was launched is waited for."""
+        """Wait for the batches that were launched, then free buffers and streams."""
         try:
-            self._settle()
+            self._synchronise()
         finally:
             self._resources.close()
 
-    def _reserve(self, slot: Slot, engine: StreamEngine, layout: BatchLayout) -> None:
-        """Room for the largest batch of this engine, so that memory stops growing early; at least for this one."""
+    def _reserve(self, buffers: BatchBuffers, engine: StreamEngine, layout: BatchLayout) -> None:
+        """Allocate for the engine's largest batch, so that buffers grow only once; if that fails, for this batch."""
         try:
-            slot.reserve(layout.sizes.grown_to(lay_out(engine.manifest, engine.most).sizes))
+            buffers.reserve(layout.sizes.grown_to(lay_out(engine.manifest, engine.most).sizes))
         except EngineOutOfMemory:
-            slot.reserve(layout.sizes)
+            buffers.reserve(layout.sizes)
 
-    def _settle(self) -> None:
-        """Wait for what has been started. Raises EngineDead: the context is lost."""
+    def _synchronise(self) -> None:
+        """Wait for all work on the streams. Raises EngineDead: the CUDA context is lost."""
         for stream in self._streams:
             stream.synchronise()
 
 
 def open_gpu_device(engine: Engine, depth: int = 3) -> GpuDevice | None:
-    """The device that overlaps `depth` batches of an engine; None for an engine that does not compute on a stream.
+    """Open the device that overlaps `depth` batches of an engine; None for an engine that uses no CUDA stream.
 
     Raises:
         EngineUnavailable: CV-CUDA or the GPU is missing.
@@ -163,7 +163,7 @@ def open_gpu_device(engine: Engine, depth: int = 3) -> GpuDevice | None:
 
 
 def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
-    """Raises EngineFailed: a tensor of this batch is larger than the engine's memory for it."""
+    """Raise EngineFailed if a tensor of this batch is larger than the engine's memory for it."""
     for spec in (*engine.manifest.inputs, engine.manifest.output):
         wanted, most = (int(np.prod(tensor_shape(spec, size))) for size in (shape, engine.most))
         if wanted > most:
@@ -173,17 +173,17 @@ def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
             )
 
 
-def _wanted_places(samples: Sequence[Sample]) -> tuple[Tile, ...]:
-    """Where the GPU can write the tiles of all samples by itself; empty where it cannot."""
+def _locked_targets(samples: Sequence[Sample]) -> tuple[Tile, ...]:
+    """The samples' own page-locked arrays, which the GPU can write tiles to; empty unless every sample has one."""
     places = tuple(sample.into for sample in samples if sample.locked and sample.into is not None)
     return places if len(places) == len(samples) else ()
 
 
-def _tiles(slot: Slot, ticket: GpuTicket) -> Tiles:
-    """Where they were wanted; else copied from the slot, because the next batch overwrites it."""
+def _tiles(buffers: BatchBuffers, ticket: GpuTicket) -> Tiles:
+    """The tiles of a finished batch; those in the buffers are copied, because the next batch overwrites them."""
     layout, rows = ticket.layout, ticket.rows
-    tiles = ticket.into or host_array(slot.host_returned, layout.tiles)[:rows].copy()
-    counts = host_array(slot.host_returned, layout.counts)
-    values = layout.verdicts.nbytes // layout.rows
-    finite = (counts[:, FINITE].sum(axis=1) == values).reshape(layout.tiles.shape[0], -1).all(axis=1)[:rows]
+    tiles = ticket.into or host_array(buffers.host_returned, layout.tiles)[:rows].copy()
+    counts = host_array(buffers.host_returned, layout.counts)
+    values = layout.finite_codes.nbytes // layout.rows
+    finite = (counts[:, FINITE_CODES].sum(axis=1) == values).reshape(layout.tiles.shape[0], -1).all(axis=1)[:rows]
     return [tile if good else None for tile, good in zip(tiles, finite, strict=True)]

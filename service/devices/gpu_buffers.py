@@ -1,4 +1,4 @@
-"""A slot: the memory of one batch on its way through a GPU, and the marks that order its three streams."""
+"""The memory of one batch on its way through a GPU, and the CUDA events that order its three streams."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from typing import Any
 from numpy.typing import NDArray
 
 from engines.cuda.api import Cuda, DeviceBuffer, Event, PinnedBuffer
-from service.devices.gpu_layout import Region
-from service.devices.memory_layout import Part
+from service.devices.gpu_layout import RegionSizes
+from service.devices.memory_layout import ArrayRegion
 
 
-class Slot:
-    """Page-locked and device memory for one batch; it grows to the largest that it has seen.
+class BatchBuffers:
+    """Page-locked and device memory for one batch; it grows to the largest batch so far.
 
     Args:
-        cuda: the device.
+        cuda: the GPU.
     """
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
-        self._marks = ExitStack()
+        self._events = ExitStack()
         self._memory = ExitStack()
-        self.sizes = Region(0, 0, 0)
-        self.staged = self._mark()
-        """The batch is in `staged` and `scratch`."""
-        self.begun = self._mark()
-        """The engine begins."""
-        self.computed = self._mark()
-        """The engine is done."""
-        self.converted = self._mark()
-        """Nothing reads the engine's memory any more."""
-        self.done = self._mark()
-        """The tiles are on the host."""
+        self.sizes = RegionSizes(0, 0, 0)
+        self.staged = self._event()
+        """Event: the batch has been uploaded to the regions `staged` and `scratch`."""
+        self.engine_started = self._event()
+        """Event: the engine starts."""
+        self.engine_finished = self._event()
+        """Event: the engine has finished."""
+        self.converted = self._event()
+        """Event: the output has been converted, and the engine's memory is free for the next batch."""
+        self.done = self._event()
+        """Event: the tiles are in host memory."""
 
-    def reserve(self, sizes: Region) -> None:
-        """Make room; nothing of the slot may be in use.
+    def reserve(self, sizes: RegionSizes) -> None:
+        """Grow the memory to at least these sizes; no batch may be using it.
 
         Raises:
-            EngineOutOfMemory: there is not that much; the slot is empty then and can be used for less.
+            EngineOutOfMemory: there is not enough; nothing is allocated then, and less may be reserved.
         """
         wanted = self.sizes.grown_to(sizes)
         if wanted == self.sizes:
             return
         self._memory.close()
-        self.sizes = Region(0, 0, 0)
+        self.sizes = RegionSizes(0, 0, 0)
         try:
             self.device_staged = self._device(wanted.staged)
             self.device_scratch = self._device(wanted.scratch)
@@ -58,12 +58,12 @@ class Slot:
         self.sizes = wanted
 
     def close(self) -> None:
-        """Free everything; twice is allowed."""
+        """Free memory and events; may be called twice."""
         self._memory.close()
-        self._marks.close()
+        self._events.close()
 
-    def _mark(self) -> Event:
-        return self._marks.enter_context(closing(self._cuda.event()))
+    def _event(self) -> Event:
+        return self._events.enter_context(closing(self._cuda.event()))
 
     def _device(self, nbytes: int) -> DeviceBuffer:
         return self._memory.enter_context(closing(self._cuda.device_buffer(nbytes)))
@@ -72,16 +72,16 @@ class Slot:
         return self._memory.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
 
 
-def host_array(buffer: PinnedBuffer, part: Part) -> NDArray[Any]:
-    """A part of page-locked memory; valid as long as the buffer."""
-    return host_part(buffer, part).array(part.shape, part.dtype)
+def host_array(buffer: PinnedBuffer, part: ArrayRegion) -> NDArray[Any]:
+    """A NumPy view of an array in page-locked memory; valid as long as the buffer."""
+    return host_region(buffer, part).array(part.shape, part.dtype)
 
 
-def host_part(buffer: PinnedBuffer, part: Part) -> PinnedBuffer:
-    """A part of page-locked memory; not to be closed."""
+def host_region(buffer: PinnedBuffer, part: ArrayRegion) -> PinnedBuffer:
+    """The page-locked memory of one array; a view that the caller must not close."""
     return PinnedBuffer(buffer.cuda, buffer.address + part.offset, part.nbytes)
 
 
-def device_part(buffer: DeviceBuffer, part: Part) -> DeviceBuffer:
-    """A part of device memory; not to be closed."""
+def device_region(buffer: DeviceBuffer, part: ArrayRegion) -> DeviceBuffer:
+    """The device memory of one array; a view that the caller must not close."""
     return DeviceBuffer(buffer.cuda, buffer.address + part.offset, part.nbytes)

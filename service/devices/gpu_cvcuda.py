@@ -1,6 +1,6 @@
-"""CV-CUDA on memory that is ours: every call with its stream and its output, so that nothing is cached or implied.
+"""CV-CUDA operators on our own device memory: every call names its stream and output, so CV-CUDA allocates nothing.
 
-CV-CUDA wraps raw device memory through `__cuda_array_interface__`. Wrapped tensors are kept, because wrapping takes
+CV-CUDA wraps raw device memory through `__cuda_array_interface__`. Wrapped tensors are cached, because wrapping takes
 longer than most kernels.
 """
 
@@ -14,8 +14,8 @@ from engines.cuda.api import Stream
 from engines.errors import EngineUnavailable
 
 _TYPES = {"uint8": "|u1", "float32": "<f4", "int32": "<i4"}
-_OURS_TO_ORDER = -1
-"""In the array interface: the streams' order is the owner's business."""
+_NO_SYNCHRONISATION = -1
+"""Value of `stream` in the array interface: the consumer must not synchronise; the caller orders streams."""
 
 
 class View(NamedTuple):
@@ -28,7 +28,7 @@ class View(NamedTuple):
 
 
 class _Memory:
-    """What CV-CUDA asks for when it wraps a view."""
+    """A view in the form that CV-CUDA wraps: an object with `__cuda_array_interface__`."""
 
     def __init__(self, view: View) -> None:
         self.__cuda_array_interface__ = {
@@ -37,19 +37,19 @@ class _Memory:
             "data": (view.address, False),
             "strides": None,
             "version": 3,
-            "stream": _OURS_TO_ORDER,
+            "stream": _NO_SYNCHRONISATION,
         }
 
 
 class GpuPixels:
-    """The arithmetic of pictures on a GPU.
+    """Conversions of pixels on a GPU.
 
     Args:
-        library: the module `cvcuda`, or what behaves like it.
+        library: the module `cvcuda`, or an object with the same functions.
     """
 
     max_tensors = 2048
-    """Wrapped tensors that are kept; the least recently used goes first. One is an address and a shape, no memory."""
+    """Size of the cache of wrapped tensors (LRU). An entry is an address and a shape; it holds no device memory."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -67,7 +67,7 @@ class GpuPixels:
         self._library.reformat_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
 
     def count(self, target: View, source: View, stream: Stream) -> None:
-        """Start counting the values of each picture of one channel: H×256×1 for N×H×W×1; `target` starts at zero."""
+        """Start a histogram of each one-channel picture: N×H×W×1 to N×256×1; `target` must be zeroed before."""
         self._library.histogram_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
 
     def _tensor(self, view: View) -> Any:
@@ -89,10 +89,10 @@ class GpuPixels:
 
 
 def load_cvcuda() -> Any:
-    """The module.
+    """Import the module `cvcuda`.
 
     Raises:
-        EngineUnavailable: it is not installed, or does not load here.
+        EngineUnavailable: it is not installed, or cannot be loaded.
     """
     try:
         return importlib.import_module("cvcuda")

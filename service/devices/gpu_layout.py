@@ -1,8 +1,8 @@
-"""Where the parts of a batch lie in a slot's memory on a GPU. Pure.
+"""Memory layout of a batch on a GPU: the arrays in its three regions. Pure.
 
-staged     uint8 as it comes from the host, and what is no picture as it is
-scratch    pictures as floats on their way in; planes and verdicts on their way out
-returned   uint8 tiles, and a histogram of each row's verdicts
+staged     inputs as they are uploaded: pictures and masks as uint8, the others with the manifest's dtype
+scratch    pictures as floats before the engine; output planes and finite codes after it
+returned   uint8 tiles, and a histogram of each row's finite codes
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
 from service.core.samples import Sample
-from service.devices.memory_layout import Part, Placing
+from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 BINS = 256
 
 
-class Region(NamedTuple):
-    """Sizes in bytes of a slot's three regions."""
+class RegionSizes(NamedTuple):
+    """Sizes of the three regions in bytes."""
 
     staged: int
     scratch: int
     returned: int
 
-    def grown_to(self, other: Region) -> Region:
-        """What holds both."""
-        return Region(*map(max, self, other))
+    def grown_to(self, other: RegionSizes) -> RegionSizes:
+        """The larger of both sizes for each region."""
+        return RegionSizes(*map(max, self, other))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """One batch in a slot.
+    """The arrays of one batch.
 
-    staged: of every input; `image` uint8 N×H×W×C, `mask` uint8 N×1×H×W, the others as the manifest says.
-    floats: of pictures with several channels, N×H×W×C on the way to N×C×H×W.
-    planes: uint8 N×C×H×W of an output with several channels, on the way to `tiles`.
-    verdicts: uint8 N×C×H×W: which values of the output were finite.
-    tiles: uint8 N×H×W×C, or N×S×H×W×C where the model gives several samples of a row.
-    counts: int32 N×256, how often each verdict came.
+    staged: one for each input: `image` uint8 N×H×W×C, `mask` uint8 N×1×H×W, the others as in the manifest.
+    floats: float32 N×H×W×C, pictures with several channels before they become N×C×H×W.
+    planes: uint8 N×C×H×W, an output with several channels before it becomes `tiles`.
+    finite_codes: uint8 N×C×H×W, a code for each output value that says whether it was finite.
+    tiles: uint8 N×H×W×C, or N×S×H×W×C where the model gives S results for each row.
+    counts: int32 N×256, the histogram of the codes of each row.
     """
 
     shape: BatchShape
-    staged: tuple[Part, ...]
-    floats: Part | None
-    planes: Part | None
-    verdicts: Part
-    tiles: Part
-    counts: Part
-    sizes: Region
+    staged: tuple[ArrayRegion, ...]
+    floats: ArrayRegion | None
+    planes: ArrayRegion | None
+    finite_codes: ArrayRegion
+    tiles: ArrayRegion
+    counts: ArrayRegion
+    sizes: RegionSizes
 
     @property
     def rows(self) -> int:
-        """Pictures that come out."""
+        """Number of pictures that the batch returns."""
         return self.counts.shape[0]
 
 
 def batch_shape_of(samples: Sequence[Sample]) -> BatchShape:
-    """The shape of a batch of these samples, which are of one tile size."""
+    """The shape of a batch of samples with one tile size."""
     first = samples[0]
     return BatchShape(len(samples), first.tile.height, first.tile.width, first.samples)
 
 
 def padded_sizes(most: int) -> list[int]:
-    """The batch sizes that are sent to a GPU, ascending: at most a third of a batch is padding.
+    """The batch sizes that are sent to a GPU, ascending: 1, 2, 3, 4, 6, 8, 12, … `most`.
 
-    Each size and tile is a context and a graph of its own, so that there must not be too many.
+    At most a third of a batch is padding. There are few sizes because each needs its own context and CUDA graph.
     """
     sizes = {most}
     power = 1
@@ -80,16 +80,16 @@ def padded_sizes(most: int) -> list[int]:
 
 
 def padded(shape: BatchShape, most: int) -> BatchShape:
-    """The shape that a batch is computed in; a batch larger than `most` stays as it is."""
+    """Round a batch up to the next padded size; a batch larger than `most` stays as it is."""
     rows = next((size for size in padded_sizes(most) if size >= shape.batch), shape.batch)
     return shape._replace(batch=rows)
 
 
 def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
-    """The memory of a batch."""
-    staged, scratch, returned = Placing(), Placing(), Placing()
+    """Lay out the memory of a batch of this shape."""
+    staged, scratch, returned = LayoutBuilder(), LayoutBuilder(), LayoutBuilder()
     batch, height, width, _ = shape
-    parts: list[Part] = []
+    parts: list[ArrayRegion] = []
     floats = None
     for spec in manifest.inputs:
         if spec.name == "image":
@@ -108,8 +108,8 @@ def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
         staged=tuple(parts),
         floats=floats,
         planes=scratch.add("planes", planes, "uint8") if channels > 1 else None,
-        verdicts=scratch.add("verdicts", planes, "uint8"),
+        finite_codes=scratch.add("finite_codes", planes, "uint8"),
         tiles=returned.add("tiles", (*leading, height, width, channels), "uint8"),
         counts=returned.add("counts", (rows, BINS), "int32"),
-        sizes=Region(staged.size, scratch.size, returned.size),
+        sizes=RegionSizes(staged.size, scratch.size, returned.size),
     )

@@ -1,4 +1,4 @@
-"""Where arrays lie in a piece of memory that several of them share. Pure."""
+"""Layout of several arrays in one block of memory. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 _ALIGNMENT = 256
-"""Of a GPU's memory; also more than a processor's cache line."""
+"""Bytes: required for memory of a GPU, and a multiple of a CPU's cache line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """An array at `offset`, dense."""
+class ArrayRegion:
+    """A dense array at `offset` bytes of a block."""
 
     name: str
     offset: int
@@ -26,12 +26,12 @@ class Part:
 
 
 @dataclass(slots=True)
-class Placing:
-    """Places parts one after another."""
+class LayoutBuilder:
+    """Places arrays one after another in a block, aligned; `size` is the block's size in bytes so far."""
 
     size: int = 0
 
-    def add(self, name: str, shape: tuple[int, ...], dtype: str) -> Part:
-        part = Part(name, self.size, shape, dtype)
+    def add(self, name: str, shape: tuple[int, ...], dtype: str) -> ArrayRegion:
+        part = ArrayRegion(name, self.size, shape, dtype)
         self.size += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
         return part

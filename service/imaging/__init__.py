@@ -1,1 +1,1 @@
-"""Pictures to tiles and back. Pure."""
+"""Image processing: pictures to model tiles and back. Pure."""

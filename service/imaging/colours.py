@@ -1,6 +1,6 @@
-"""Models that paint grey pictures: CIELAB's lightness goes in, a and b come out. Pure.
+"""Colour conversion for models that colour grey pictures: CIELAB's L is their input, a and b are their output. Pure.
 
-The lightness of the result is that of the upload, at its full resolution; only the colours are the model's.
+The result keeps the upload's lightness at full resolution; only its colours come from the model.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from service.core.pictures import Picture
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 AB_RANGE = 220.0
-"""The model's 0…1 stands for -110…110."""
+"""Width of the range of a and b: the model's 0…1 stands for -110…110."""
 
 
 def lightness(picture: Picture) -> Picture:
-    """L of a picture, 0–100 on the scale of 0–255, as a grey picture."""
+    """The lightness L of a picture as a grey picture; 0–100 is scaled to 0–255."""
     lab: Any = cv2.cvtColor(to_channels(to_8_bits(picture.pixels), 3), cv2.COLOR_RGB2LAB)
     return Picture(np.ascontiguousarray(np.asarray(lab, np.uint8)[:, :, :1]))
 
 
 def coloured(picture: Picture, ab: NDArray[np.uint8]) -> Picture:
-    """The picture in RGB, 8 bits, with its own lightness and the a and b of `ab` (H×W×2 of any size). Alpha is kept."""
+    """The picture in 8-bit RGB, with its own lightness and the colours of `ab` (H×W×2 of any size). Alpha is kept."""
     unit = to_channels(to_8_bits(picture.pixels), 3).astype(np.float32) / np.float32(255)
     lab: Any = cv2.cvtColor(unit, cv2.COLOR_RGB2LAB)
     size = picture.size

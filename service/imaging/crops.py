@@ -1,4 +1,4 @@
-"""Which parts of a picture become tiles: the whole, or a crop round each group of holes. Pure.
+"""Plan of the crops that become tiles: the whole picture, or a crop around each group of holes. Pure.
 
 Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
 model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the chosen way has
@@ -21,21 +21,21 @@ from service.core.pictures import Bool2D, Box, Size
 from service.core.samples import Crop, Strategy
 from service.imaging.fill_way import choose_way
 from service.imaging.fixed_hole import crop_onto
-from service.imaging.holes import Holes, find_depths, find_holes, gather, groups_of, thickest
+from service.imaging.holes import Holes, find_depths, find_holes, group_boxes, groups_of, largest_radius
 
 MIN_CONTEXT = 32
-"""Known pixels wanted on every side of a hole (of small tiles an eighth); with less there is little to continue."""
+"""Known pixels wanted on every side of a hole; an eighth of the tile if that is less."""
 WORTHWHILE = 2
-"""A small picture is cropped only if that computes this many times fewer pixels: crops know less of the picture."""
+"""A small picture is cropped only if crops have this many times fewer pixels, because a crop sees less context."""
 MAX_CROPS = 128
 MAX_TILES = 32
-"""Crops together have at most the area of this many of the largest tile: speckles over 12 megapixels stay payable."""
+"""Limit of the crops' total area, in largest tiles, so that speckles all over a large picture stay affordable."""
 
 
 class _Sides(NamedTuple):
-    """The tiles of a rule: any of these heights with any of these widths, both ascending.
+    """The tile sizes of a model: any of these heights with any of these widths, both ascending.
 
-    largest: the last of both. context: known pixels wanted on every side of a hole at least.
+    largest: largest height and width. context: known pixels wanted on every side of a hole at least.
     """
 
     heights: tuple[int, ...]
@@ -44,13 +44,13 @@ class _Sides(NamedTuple):
     context: int
 
     def holding(self, size: Size) -> Size:
-        """The smallest tile that holds the size, or as much of it as the largest does."""
+        """The smallest tile that holds the size; on an axis where none does, the largest."""
         return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Holes for one crop: their numbers, the box round them, and the known pixels wanted round that box."""
+    """Holes that share a crop: their numbers, the box around them, and the context wanted around that box."""
 
     members: tuple[int, ...]
     hole: Box
@@ -66,8 +66,8 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
-        rule: the model's.
-        strategy: the request's.
+        rule: the model's tile sizes and how pictures fit them.
+        strategy: the request's option: auto, whole or crops.
     """
     picture, sides = Size(*mask.shape), _sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
@@ -79,7 +79,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     most = way.max_hole_radius or math.inf
     if whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides):  # whatever the holes are
         way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
-        if way.max_hole_radius is None or thickest(way.depths) <= most:
+        if way.max_hole_radius is None or largest_radius(way.depths) <= most:
             return [whole]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), way.depths)
     radii = holes.radii.tolist() if way.max_hole_radius else []
@@ -95,7 +95,7 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
     worthwhile = WORTHWHILE * sum(_cost(group.crop) for group in groups)
     if whole is not None and float(holes.radii.max()) <= most and _cost(whole) < worthwhile:
         return [whole]
-    return [replace(group.crop, hole=_owned(holes, group)) for group in groups]
+    return [replace(group.crop, hole=_own_mask(holes, group)) for group in groups]
 
 
 def _fits(picture: Size, sides: _Sides) -> bool:
@@ -103,7 +103,7 @@ def _fits(picture: Size, sides: _Sides) -> bool:
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
-    """The whole picture as one crop: resized into the tile, or padded, and scaled down where no tile holds it."""
+    """The whole picture as one crop: resized to the tile, or padded; scaled down if no tile holds it."""
     sides = _sides(rule)
     scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
     scaled = _scaled(picture, scale)
@@ -116,15 +116,16 @@ _GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
 
 
 def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of: _GroupOf) -> list[_Group]:
-    """Holes gathered in windows: in the smallest tiles first, then in larger ones (in the end scaled) until few.
+    """Group holes into windows, enlarging the windows until the crops are few and small enough to afford.
 
-    A hole that must be scaled down takes no others with it, unless the window is scaled as much anyway.
+    Windows start at the smallest tile, and beyond the largest tile they are scaled down. A hole that must be scaled
+    down gets a group of its own, unless its window is scaled as much anyway.
     """
     budget = MAX_TILES * sides.largest.height * sides.largest.width
     for step in count():
         factor = 2.0 ** (step / 2)
         height, width = (int(least * factor) - 2 * sides.context for least in (sides.heights[0], sides.widths[0]))
-        numbers = gather(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
+        numbers = group_boxes(holes.boxes, max(1, height), max(1, width), holes.radii > max_radius * factor)
         if numbers.max() >= MAX_CROPS:
             continue
         groups = [
@@ -136,7 +137,7 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
 
 
 def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
-    """Merges crops that overlap, where one tile costs no more than the two and shows the holes no smaller."""
+    """Merge crops that overlap, if one tile costs no more than both and scales the holes down by at most 10 % more."""
     done: list[_Group] = []
     waiting = list(groups)
     while waiting:
@@ -157,14 +158,14 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
 
 
 def _context(extent: Size, sides: _Sides) -> Size:
-    """Half the extent of the largest hole, on every side."""
+    """The context wanted on every side: half the extent of the largest hole, or the minimum."""
     return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
-    """A box with its context, less of that if it then fits a tile, more of it where the tile has room.
+    """The crop around a hole: with less context if it then fits a tile, with more where the tile has space.
 
-    scale: how much it is to be scaled down at least; more if hole and context do not fit the largest tile.
+    scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.
     """
     least = _scaled(_with_context(hole, Size(sides.context, sides.context), picture), scale)
     wanted = _with_context(hole, context, picture)
@@ -183,7 +184,7 @@ def _with_context(hole: Box, context: Size, picture: Size) -> Size:
 
 
 def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
-    """A stretch of `length` with first..last in its middle, moved and cut to lie in 0..limit; never less than that."""
+    """An interval of `length` with first..last in its middle, moved and cut to lie in 0..limit; holds first..last."""
     length = min(max(length, last - first), limit)
     start = min(max(0, (first + last - length) // 2), limit - length)
     return start, start + length
@@ -193,7 +194,7 @@ def _stretched(crop: Crop, rule: SizeRule) -> Crop:
     return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
 
 
-def _owned(holes: Holes, group: _Group) -> Bool2D:
+def _own_mask(holes: Holes, group: _Group) -> Bool2D:
     """The masked pixels of the crop's box that belong to the group's holes."""
     chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
     chosen[np.array(group.members) + 1] = True
@@ -236,5 +237,5 @@ def _cost(crop: Crop) -> int:
 
 
 def _least_cost(sides: _Sides) -> int:
-    """Of any crop."""
+    """The cost of the smallest possible crop."""
     return sides.heights[0] * sides.widths[0]

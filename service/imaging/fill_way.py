@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engines.manifest import FixedSize, SizeRule
 from service.core.pictures import Bool2D
 from service.core.samples import Strategy
-from service.imaging.holes import Depths, find_depths, thickest
+from service.imaging.holes import Depths, find_depths, largest_radius
 
 
 class Way(NamedTuple):
@@ -41,7 +41,7 @@ def choose_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> Way:
         return Way(whole=True)
     longest = max(mask.shape)
     depths = find_depths(mask) if rule.auto and rule.auto.asks_for_radius(longest) else None
-    measured = rule.auto.decide(longest, thickest(depths)) if rule.auto else None
+    measured = rule.auto.decide(longest, largest_radius(depths)) if rule.auto else None
     if measured is not None:
         return Way(measured.strategy == "whole", measured.max_hole_radius, depths)
     return Way(whole=False)

@@ -1,7 +1,7 @@
-"""Crops for models that fill one fixed part of their tile and nothing else: any hole is moved and scaled onto it. Pure.
+"""Crops for models that fill one fixed part of their tile: any hole is moved and scaled onto that part. Pure.
 
-The hole's bounding box lies in the middle of that part, as large as it fits with its aspect kept, so that little of
-what the model invents is thrown away. Where the tile reaches beyond the picture it is reflected padding.
+The hole's bounding box is centred in that part, as large as it fits with its aspect ratio, so that little of the
+model's output is wasted. Where the tile reaches beyond the picture, the picture is reflected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ROUNDING = 1e-6
 
 
 class _Span(NamedTuple):
-    """A stretch of the picture on one axis, start..stop, which lies `offset` pixels into the tile, `scaled` long."""
+    """An interval start..stop of the picture on one axis, placed at `offset` in the tile with the length `scaled`."""
 
     start: int
     stop: int
@@ -32,7 +32,7 @@ def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
     """The crop that puts a hole of the picture onto `target`, a part of the rule's tile."""
     least = min(target.size)
     slack = 0
-    while True:  # rounding to whole pixels may push the hole over the edge: then it is made a little smaller
+    while True:  # rounding to whole pixels may push the hole over the edge; it is then scaled a little smaller
         scale = max(
             hole.size.height / max(1, target.size.height - slack), hole.size.width / max(1, target.size.width - slack)
         )
@@ -53,9 +53,9 @@ def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
 
 
 def _placed(first: int, last: int, limit: int, target: tuple[int, int, int], scale: float) -> _Span:
-    """One axis: first..last of a picture of `limit` pixels onto the middle of low..high of a tile.
+    """Place first..last of an axis of `limit` pixels onto the middle of low..high of a tile.
 
-    scale: pixels of the picture for each of the tile.
+    target: low, high, and the tile's length. scale: pixels of the picture for each pixel of the tile.
     """
     low, high, tile = target
     origin = (first + last - (low + high) * scale) / 2

@@ -1,8 +1,8 @@
-"""The holes of a mask, as few rectangles as a generator needs to fill them one by one. Pure.
+"""Finds the holes of a mask and groups them into few windows for the model. Pure.
 
-A hole is a connected component of the mask; parts a few pixels apart count as one. Holes are gathered while they fit
-one window. Thin holes longer than a window (wires, scratches, speckles everywhere) are cut into pieces, so that they
-need not be scaled down.
+A hole is a connected component of the mask; parts a few pixels apart count as one. Holes are grouped while they fit
+one window. Thin holes longer than a window, such as wires and scratches, are cut into pieces, so that they need not be
+scaled down.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from service.core.pictures import Bool2D, Box, Size
 Boxes = NDArray[np.intp]
 """N×4: top, left, bottom, right."""
 Depths = NDArray[Any]
-"""float32 of a rectangle round all holes: how far each pixel lies from the nearest that is not masked."""
+"""float32 H×W of the rectangle around all holes: each pixel's distance to the nearest pixel outside the mask."""
 GAP = 6
 """Parts of the mask that are at most this many pixels apart belong to the same hole."""
 THIN_RADIUS = 16.0
-"""Holes of at most this radius are cut where they are longer than a window; each cut is at most twice as long."""
+"""Holes up to this radius are thin: they are cut if they are longer than a window; a cut is at most twice as long."""
 
 _SQUARE_IN_CIRCLE = 23
-"""Side of a square whose corners are nearer than `THIN_RADIUS` to its centre: 11 diagonal steps, 1.37 each in the 3×3
-distance that radii are measured by."""
+"""Side of a square whose corners are within `THIN_RADIUS` of its centre: 11 diagonal steps of 1.37 each, in OpenCV's
+3×3 distance, which radii are measured in."""
 _REACH = GAP // 2
 _JOINS = np.ones((GAP + 1, GAP + 1), np.uint8)
 _SQUARE = np.ones((_SQUARE_IN_CIRCLE, _SQUARE_IN_CIRCLE), np.uint8)
@@ -35,11 +35,11 @@ _SQUARE = np.ones((_SQUARE_IN_CIRCLE, _SQUARE_IN_CIRCLE), np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Holes:
-    """Every masked pixel belongs to exactly one hole.
+    """The holes of a mask; every masked pixel belongs to exactly one.
 
-    boxes: N×4.
-    radii: of the largest circle in each hole, in pixels; 0 where that is at most `THIN_RADIUS`.
-    labels: H×W int32 of a rectangle round all holes, whose top left is `origin`; 0 = not masked, hole i is i + 1.
+    boxes: N×4, the bounding boxes.
+    radii: radius of the largest circle in each hole, in pixels; 0 where it is at most `THIN_RADIUS`.
+    labels: H×W int32 of a rectangle around all holes, whose top left is `origin`; 0 = not masked, hole i has i + 1.
     """
 
     boxes: Boxes
@@ -49,14 +49,14 @@ class Holes:
 
 
 def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes:
-    """The holes of a mask (at least one pixel); thin ones longer than `window` pixels in pieces of half a window.
+    """Find the holes of a mask (at least one pixel); thin ones longer than `window` are cut into half windows.
 
     Args:
         mask: H×W, True = fill.
-        window: pixels.
-        depths: the mask's, where they are measured already.
+        window: side of a window in pixels.
+        depths: result of `find_depths`, if it is known already.
     """
-    inside, (top, left) = _cut_out(mask)
+    inside, (top, left) = _bounding_part(mask)
     joined = cv2.dilate(inside.view(np.uint8), _JOINS)
     _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
@@ -65,7 +65,7 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
     radii = _radii(_depths(inside) if depths is None else depths, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
-        cut = _cut(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
+        cut = _cut_into_pieces(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
         boxes[hole] = cut[0]
         pieces.append(cut[1:])
     if len(pieces) > 1:
@@ -76,22 +76,21 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
 
 
 def find_depths(mask: Bool2D) -> Depths | None:
-    """How deep a mask is; None where no circle of more than `THIN_RADIUS` fits in."""
-    return _depths(_cut_out(mask)[0])
+    """Each masked pixel's distance to the mask's edge; None if no circle larger than `THIN_RADIUS` fits the mask."""
+    return _depths(_bounding_part(mask)[0])
 
 
-def thickest(depths: Depths | None) -> float:
-    """The largest of the radii that `find_holes` gives."""
+def largest_radius(depths: Depths | None) -> float:
+    """The largest radius of any hole, as in `Holes.radii`."""
     radius = 0.0 if depths is None else float(depths.max())
     return radius if radius > THIN_RADIUS else 0.0
 
 
-def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
-    """Groups boxes so that each group fits a window of height × width.
+def group_boxes(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.intp]:
+    """Group boxes so that each group fits a window of height × width; returns N group numbers, 0, 1, ….
 
-    A box larger than that stays alone, as do those marked in `alone` (N).
-
-    Sweeps bands from top to bottom and windows from left to right. Returns N group numbers, 0, 1, ….
+    Larger boxes, and those marked in `alone` (N), get groups of their own. Greedy: bands from top to bottom, and in
+    each band windows from left to right.
     """
     groups = np.full(len(boxes), -1, np.intp)
     sizes = boxes[:, 2:] - boxes[:, :2]
@@ -112,16 +111,16 @@ def gather(boxes: Boxes, height: int, width: int, alone: Bool2D) -> NDArray[np.i
     return groups
 
 
-class Gathered(NamedTuple):
-    """A group of boxes: their numbers, the box round them, and the largest height and width among them."""
+class HoleGroup(NamedTuple):
+    """A group of boxes: their numbers, the box around them, and the largest height and width among them."""
 
     members: tuple[int, ...]
     bounds: Box
     extent: Size
 
 
-def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
-    """The boxes of each group number: 0, 1, …, none left out."""
+def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[HoleGroup]:
+    """The groups, from the group number of each box: 0, 1, …, none left out."""
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers))
     starts, sorted_boxes = np.concatenate(((0,), ends[:-1])), boxes[order]
@@ -130,13 +129,13 @@ def groups_of(boxes: Boxes, numbers: NDArray[np.intp]) -> list[Gathered]:
     extents = np.maximum.reduceat(sorted_boxes[:, 2:] - sorted_boxes[:, :2], starts).tolist()
     members, spans = order.tolist(), zip(starts.tolist(), ends.tolist(), strict=True)
     return [
-        Gathered(tuple(members[start:end]), Box(*first, *last), Size(*extent))
+        HoleGroup(tuple(members[start:end]), Box(*first, *last), Size(*extent))
         for (start, end), first, last, extent in zip(spans, low, high, extents, strict=True)
     ]
 
 
-def _cut_out(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
-    """The part of a mask with something in it, `_REACH` pixels wider on every side, and where its top left is."""
+def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
+    """The rectangle around all masked pixels, `_REACH` pixels wider on every side, and its top left in the mask."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
     inside = np.zeros((height + 2 * _REACH, width + 2 * _REACH), np.bool_)
     inside[_REACH:-_REACH, _REACH:-_REACH] = mask[top : top + height, left : left + width]
@@ -144,7 +143,7 @@ def _cut_out(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
 
 
 def _boxes_of(stats: Any) -> Boxes:
-    """Of the components that connectedComponentsWithStats found behind the background, not joined any more."""
+    """The boxes from connectedComponentsWithStats, without the background and the margin of the dilation."""
     boxes: Boxes = stats[1:, (cv2.CC_STAT_TOP, cv2.CC_STAT_LEFT, cv2.CC_STAT_HEIGHT, cv2.CC_STAT_WIDTH)].astype(np.intp)
     boxes[:, 2:] += boxes[:, :2]
     boxes += (_REACH, _REACH, -_REACH, -_REACH)
@@ -164,13 +163,13 @@ def _radii(depths: Depths | None, labels: NDArray[np.int32], count: int) -> NDAr
 
 
 def _may_be_thick(inside: Bool2D) -> bool:
-    """Whether a circle of more than `THIN_RADIUS` may fit: a square in it is found in a third of the time."""
+    """Whether a circle larger than `THIN_RADIUS` may fit; checking for its inner square takes a third of the time."""
     survivors = cv2.erode(inside.view(np.uint8), _SQUARE, borderType=cv2.BORDER_CONSTANT, borderValue=0)
     return cv2.countNonZero(survivors) > 0
 
 
-def _cut(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:
-    """Relabels the pieces of a hole: the first keeps its label, the others follow the `count` that there are."""
+def _cut_into_pieces(labels: NDArray[np.int32], hole: int, box: Any, side: int, count: int) -> Boxes:
+    """Cut a hole into pieces and relabel them: the first keeps its label, the others follow the `count` in use."""
     top, left, bottom, right = map(int, box)
     own = labels[top:bottom, left:right] == hole + 1
     pieces: list[tuple[int, int, int, int]] = []

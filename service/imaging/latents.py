@@ -1,4 +1,4 @@
-"""Seeds to latents: which random numbers each sample of a request gets, whatever it is batched with. Pure."""
+"""Latents from seeds: reproducible random inputs for each result of a request, whatever it is batched with. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from service.core.samples import Sample
 
 Tile = NDArray[np.uint8]
 Draw = Callable[[int, int, int], NDArray[np.float32]]
-"""Seed, index of the sample and length to a latent."""
+"""A function of seed, index of the result and length to a latent vector."""
 
 
 def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
-    """The standard normal latent of one sample: Philox, keyed by the seed and the sample's index.
+    """The latent of one result: standard normal numbers from Philox, keyed by the seed and the result's index.
 
-    Sample 3 of 8 is the same as sample 3 of 4: how many are asked for does not matter.
+    Result 3 of 8 is the same as result 3 of 4.
     """
     key = np.random.SeedSequence(seed, spawn_key=(index,))
     return np.random.Generator(np.random.Philox(key)).standard_normal(length, np.float32)
@@ -28,9 +28,9 @@ def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
 def with_latents(
     rows: Sequence[Sample], manifest: Manifest, seed: int, count: int, draw_one: Draw = draw
 ) -> list[Sample]:
-    """The rows of `count` samples: each row `count` times, or once with all latents where the model takes several.
+    """Repeat each row for `count` results, or give it all latents at once where the model takes several together.
 
-    All crops of one sample get the same latent, so that its holes suit each other.
+    All crops of one result get the same latent, so that their fills match.
     """
     spec = manifest.input("latent")
     if spec is None:
@@ -41,8 +41,8 @@ def with_latents(
     return [replace(row, arrays={**row.arrays, "latent": latent}) for latent in latents for row in rows]
 
 
-def by_sample(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
-    """What came back for the rows of `with_latents`, sorted into the tiles of each sample."""
+def tiles_by_result(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
+    """The tiles of each result, from the tiles of the rows that `with_latents` made."""
     if manifest.samples_together:
         return [[tile[index] for tile in tiles] for index in range(count)]
     each = len(tiles) // count

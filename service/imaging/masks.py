@@ -1,4 +1,4 @@
-"""What a mask must be before anything is computed: as large as its image, and neither empty nor full."""
+"""Checks of a mask before anything is computed: as large as its image, and neither empty nor full."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
     Args:
         mask: H×W, True = fill.
         mode: how it was read.
-        look: gives the brightness of the mask's file; called only to say why a mask is refused.
+        look: measures the brightness of the mask's file; called only to explain a refusal.
 
     Raises:
-        InvalidOption: `mask_empty` or `mask_full`: most often a mask of the other polarity, or one of zeros and ones.
+        InvalidOption: `mask_empty` or `mask_full`; most often the mask has the other polarity, or values 0 and 1.
     """
     filled = int(np.count_nonzero(mask))
     if filled == 0:
@@ -53,9 +53,9 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
 
 
 def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> str:
-    """What is wrong with a mask that selects nothing or everything: no pixel of it is white, or nobody knows.
+    """What to do about a mask that selects nothing or everything.
 
-    Another mode would not help a mask of zeros and ones: what is empty as `white` is full as `black`.
+    A mask whose values are all dark, such as 0 and 1, must be scaled: it is empty as `white` and full as `black`.
     """
     if mode != "alpha":
         seen = look()

@@ -1,4 +1,4 @@
-"""What a model takes, told from its manifest alone: file parts, text fields, and whether it can be served. Pure."""
+"""Request format of a model, from its manifest: file parts, text fields, and whether it can be served. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from service.core.schemas import OPTIONS, Taken, Takes
 _OF_DIVERSE_MODELS = frozenset({"seed", "samples"})
 
 
-def takes(manifest: Manifest) -> Takes:
-    """What a request for the model looks like."""
+def request_format(manifest: Manifest) -> Takes:
+    """The endpoint, file parts and fields of a request for the model."""
     fields = OPTIONS[manifest.task].model_fields
     return Takes(
         endpoint=f"/v1/{manifest.task}",
@@ -26,10 +26,10 @@ def takes(manifest: Manifest) -> Takes:
 
 
 def refusal(manifest: Manifest) -> str | None:
-    """Why the model cannot be served; None where it can.
+    """Why the model cannot be served; None if it can.
 
-    Pictures are grey or RGB. Two channels out are a picture only where the manifest says that they are the a and b
-    that belong to the lightness of the input (docs/adr/0007-two-channels.md).
+    Pictures are grey or RGB. Two output channels are accepted only as the a and b that belong to the lightness of the
+    input, as the manifest declares it (docs/adr/0007-two-channels.md).
     """
     image, output = manifest.input("image"), manifest.output
     if image is not None and manifest.image_channels not in (1, 3):

@@ -1,4 +1,4 @@
-"""Pictures and masks to samples: cut out, scaled, padded, 8 bits, the model's channels. Pure."""
+"""Pictures and masks to samples: cropped, scaled, padded, and converted to 8 bits and the model's channels. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from service.imaging.files.pixels import to_8_bits, to_channels
 
 
 def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifest) -> Sample:
-    """One crop with its holes: `image` uint8 H×W×C and `mask` uint8 H×W, 1 = fill, of the crop's tile.
+    """The sample of one crop: `image` uint8 H×W×C and `mask` uint8 H×W (1 = fill) with the tile's size.
 
-    All holes in the box are marked, also those that another crop fills. A tile's pixel is marked where any of the
-    picture's pixels in it is, so no hole is lost by scaling down, and none of what lies under it shows.
+    The mask has all holes in the crop's box, also those that another crop fills. When it is scaled down, a pixel is
+    masked if any of its source pixels is, so that no hole is lost and no masked content is visible to the model.
     """
     rows, columns = slice(crop.box.top, crop.box.bottom), slice(crop.box.left, crop.box.right)
     image = _scaled_image(_model_pixels(picture.pixels[rows, columns], manifest), crop.scaled)
@@ -30,12 +30,12 @@ def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifes
 
 
 def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
-    """The picture as `image` uint8 H×W×C of the crop's tile; alpha is left out."""
+    """The sample of a whole picture: `image` uint8 H×W×C with the tile's size, without alpha."""
     return Sample(crop.tile, {"image": _whole(_model_pixels(picture.pixels, manifest), crop)})
 
 
 def reference_array(picture: Picture, crop: Crop, manifest: Manifest) -> NDArray[np.float32]:
-    """The second picture of a model that takes one: float32 C×H×W in [0, 1], of the crop's tile."""
+    """The input `reference` of a model with a second picture: float32 C×H×W in [0, 1], with the tile's size."""
     spec = manifest.input("reference")
     channels = 3 if spec is None else int(spec.shape[1])
     image = _whole(to_channels(to_8_bits(picture.pixels), channels), crop)
@@ -44,7 +44,7 @@ def reference_array(picture: Picture, crop: Crop, manifest: Manifest) -> NDArray
 
 
 def _whole(image: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
-    """What such models were trained on was scaled by Pillow's bicubic filter."""
+    """Scale a whole picture with Pillow's bicubic filter, as in the training of such models, and pad it to the tile."""
     if crop.scaled != Size(*image.shape[:2]):
         scaled = Image.fromarray(image.squeeze(2) if image.shape[2] == 1 else image)
         width_height = (crop.scaled.width, crop.scaled.height)
@@ -66,14 +66,14 @@ def _scaled_image(image: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
 
 
 def _scaled_mask(holes: Any, size: Size) -> Any:
-    """Scaled by maximum, first in one direction, then in the other."""
+    """Scale a mask down by maximum, first its rows, then its columns."""
     if Size(*holes.shape) == size:
         return holes
     return _scaled_rows(_scaled_rows(holes, size.height).T, size.width).T
 
 
 def _scaled_rows(holes: Any, height: int) -> Any:
-    """Each of the `height` rows is the maximum of all rows that it touches."""
+    """Scale to `height` rows, each the maximum of all source rows that it overlaps."""
     have = holes.shape[0]
     first = np.arange(height) * have // height
     last = -(-np.arange(1, height + 1) * have // height) - 1
@@ -84,14 +84,14 @@ def _scaled_rows(holes: Any, height: int) -> Any:
 
 
 def _hidden(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
-    """For a model that is not told where the holes are: the mean of the other pixels in place of what is removed."""
+    """Replace masked pixels by the mean of the others, for a model without a mask input."""
     kept = image[holes == 0]
     mean = kept.mean(axis=0) if kept.size else np.full(image.shape[2], 127.5)
     return np.where(holes[:, :, None] == 0, image, np.rint(mean).astype(np.uint8))
 
 
 def _padded(array: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
-    """Moved to its place in the tile and reflected at the edges up to the tile's size; always contiguous."""
+    """Place an array in the tile and fill the rest by reflection at its edges; always contiguous."""
     tile, top, left = crop.tile, crop.below, crop.right_of
     bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
     if top or left or bottom or right:

@@ -56,7 +56,7 @@ class _Plan:
     hole: Bool2D
     coverage: float
     crops: list[Crop]
-    places: list[postprocess.Place | None]
+    places: list[postprocess.PasteArea | None]
 
 
 class Weight(NamedTuple):
@@ -84,7 +84,7 @@ def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Heade
 def weigh(files: Mapping[str, bytes], headers: Headers) -> Weight:
     """How long and how much memory decoding the files takes, from their headers alone."""
     sized = [(header, len(files[part])) for part, header in headers.items()]
-    effort = max((decode_cost.effort(header, file_bytes) for header, file_bytes in sized), default=0)
+    effort = max((decode_cost.decode_effort(header, file_bytes) for header, file_bytes in sized), default=0)
     decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in sized)
     return Weight(effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in sized))
 
@@ -191,7 +191,7 @@ def _plan(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
     planned = crops.plan(hole, manifest.size, options.strategy)
-    return _Plan(hole, coverage, planned, [postprocess.place(hole, crop) for crop in planned])
+    return _Plan(hole, coverage, planned, [postprocess.paste_area(hole, crop) for crop in planned])
 
 
 def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from service.admission.admission import Admission, Ask
+from service.admission.admission import Admission, AdmissionRequest
 from service.admission.deadline import answer
 from service.core.call import Call
 from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
@@ -213,9 +213,8 @@ class Jobs:
         with ExitStack() as admitted:
             try:
                 on_large = await self._take_place(job, admitted)
-                order = await asyncio.to_thread(
-                    self._parts.kept.find, job.id
-                )  # not before: there may be many such jobs
+                # not before: there may be many such jobs
+                order = await asyncio.to_thread(self._parts.kept.find, job.id)
             except ShuttingDown:
                 await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
                 return
@@ -228,17 +227,19 @@ class Jobs:
         """What is to be called if its pictures are large."""
         admission = self._parts.admission
         while True:
-            ask = Ask(max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"])
+            ask = AdmissionRequest(
+                max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"]
+            )
             try:
                 place = admitted.enter_context(admission.admit(ask))
-                admission.arrive(place)
+                admission.count_in_flight(place)
             except Overloaded as error:
                 admitted.close()
                 if self._left_s(job) <= 0:
                     return None  # its deadline is told by the run
                 await asyncio.sleep(error.retry_after_s or 1.0)
             else:
-                return partial(admission.set_apart, place)
+                return partial(admission.mark_large, place)
 
     async def _run(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[[], None] | None) -> None:
         parts, now = self._parts, self._parts.clock()

@@ -51,7 +51,7 @@ class Answer:
 class DeliveryObserver(Protocol):
     """Told about every try, on the event loop."""
 
-    def webhook_tried(self, outcome: Outcome) -> None:
+    def webhook_attempted(self, outcome: Outcome) -> None:
         """One try ended."""
 
 
@@ -95,7 +95,7 @@ class Deliverer:
         host = urlsplit(message.url).hostname  # the rest may hold what is nobody's business
         facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
         level("webhook", id=message.id, host=host, **facts)
-        self.observer.webhook_tried(outcome)
+        self.observer.webhook_attempted(outcome)
 
     def _outcome(self, answer: Answer, message: Delivery) -> Outcome:
         if 200 <= answer.status < 300:

@@ -1,1 +1,1 @@
-"""What the server remembers of requests beyond its own life: one SQLite file, shared by the processes of a host."""
+"""Persistent state of requests: one SQLite file, shared by the processes of a host."""

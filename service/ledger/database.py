@@ -1,7 +1,7 @@
-"""One SQLite file that the processes of a host share, off the event loop: a thread writes, another reads.
+"""An SQLite file that the processes of a host share, used on two threads: one writes, one reads.
 
-Write-ahead log: readers never wait for a writer, writers wait for each other. A commit outlives the process, killed or
-not; a machine that loses its power may lose the last moments, never the file (synchronous=NORMAL).
+It uses a write-ahead log: readers never wait for a writer, and writers wait for each other. A commit survives the
+process, even `kill -9`. A power failure may lose the last commits, but does not damage the file (synchronous=NORMAL).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _BUSY_TIMEOUT_S = 10.0
 _WRITE_AGAIN_AFTER_S = 1.0
 _MIB = 2**20
 _OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
-"""As SQLite says SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their numbers from 3.11 on only."""
+"""Messages of SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their codes only from 3.11 on."""
 
 
 class Database:
-    """Opened with `with`; `write` and `read` are called on the event loop."""
+    """The ledger, a context manager; `write` and `read` are called on the event loop."""
 
     def __init__(self, path: Path, schemas: Sequence[str], on_failed: Callable[[], None] = lambda: None) -> None:
         self._path = path
@@ -41,10 +41,10 @@ class Database:
         self._reading: sqlite3.Connection
 
     def __enter__(self) -> Database:
-        """Open the file, and make what is missing in it.
+        """Open the file, and create it and its tables if they are missing.
 
         Raises:
-            SettingsInvalid: it cannot be opened, or is no ledger.
+            SettingsInvalid: the file cannot be opened, or is not a ledger.
         """
         try:
             self._writing = self._connect()
@@ -62,24 +62,24 @@ class Database:
         self._writing.close()
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """Run `work` in one transaction, after those that were handed over before it.
+        """Run `work` in one transaction; transactions run in the order of the calls.
 
         Raises (the future):
-            NotReady: code `ledger_unavailable`: the disk is full or failing; nothing of it is written.
+            NotReady: code `ledger_unavailable`: the disk is full or failing; nothing was written.
         """
         return asyncio.get_running_loop().run_in_executor(self._writer, self._transact, work)
 
     async def write_at_last(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """As `write`, but while the ledger cannot be used, again and again: for what must not stay unsaid."""
+        """Like `write`, but retry until it succeeds, for changes that must not be lost."""
         while True:
             try:
                 return await self.write(work)
-            except NotReady as error:  # noqa: PERF203 -- to try again is what the loop is for
+            except NotReady as error:  # noqa: PERF203 -- the loop is for retries
                 _log.warning("the ledger cannot be written; it is tried again", error=str(error))
                 await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """Run `work`, which only reads. Raises as `write`."""
+        """Run `work`, which only reads. Raises the errors of `write`."""
         return asyncio.get_running_loop().run_in_executor(self._reader, self._look, work)
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -110,7 +110,7 @@ class Database:
 
 
 def _way_out(error: sqlite3.Error) -> str:
-    """What to do about a ledger that cannot be opened: it is the disk's fault, or its own."""
+    """What to do about a ledger that cannot be opened, because of the disk or of its content."""
     if any(words in str(error) for words in _OF_THE_DISK):
         return "make room on that disk, or mend it, and start again"
     return "move it away to start with an empty one"

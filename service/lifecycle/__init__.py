@@ -1,1 +1,1 @@
-"""How the process lives and ends: background tasks, draining, health, what it may use of the host."""
+"""Lifecycle of the process: background tasks, draining, health, and its use of the host."""

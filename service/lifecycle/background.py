@@ -35,8 +35,8 @@ async def _set(event: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run them beside the block, and cancel them at its end. One that fails is logged, and takes nothing else along."""
-    tasks = [asyncio.create_task(_told(loop)) for loop in loops]
+    """Run coroutines beside the block, and cancel them at its end. One that fails is logged; the others go on."""
+    tasks = [asyncio.create_task(_logged(loop)) for loop in loops]
     try:
         yield
     finally:
@@ -44,10 +44,10 @@ async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await cancelled(task)
 
 
-async def _told(loop: Coroutine[Any, Any, None]) -> None:
+async def _logged(loop: Coroutine[Any, Any, None]) -> None:
     try:
         await loop
-    except Exception:  # nobody awaits it before the end
+    except Exception:  # nothing awaits the task before the end
         _log.exception(
             "work beside the requests failed, and is not done any more", work=getattr(loop, "__qualname__", repr(loop))
         )

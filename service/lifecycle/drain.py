@@ -1,4 +1,4 @@
-"""The end of a server: one deadline for everything that SIGTERM asks for, and what did not make it."""
+"""State of a drain after SIGTERM: its deadline, and the requests and results that missed it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 EXIT_DEVICE_LOST = 75
-"""The process's exit status when it lost its GPU: EX_TEMPFAIL of sysexits.h, start it again."""
+"""Exit status of a process that lost its GPU and should be restarted: EX_TEMPFAIL of sysexits.h."""
 FLUSH_AT_LEAST_S = 5.0
-"""Results that are accepted are given this long to reach the disk, even if the requests took all the time."""
+"""Seconds that accepted results get to reach the disk, even if the requests used up the drain timeout."""
 
 
 @dataclass(slots=True)
 class Drain:
-    """How far the end has come; the process exits with 0 only if it was clean."""
+    """Progress of the drain; the process exits with 0 only if it was clean."""
 
     timeout_s: float
     clock: Callable[[], float]
     announced: bool = False
-    """Whether the first signal came; the drain begins when proxies have had time to see it."""
+    """Whether the first signal has come; the drain begins later, when proxies have noticed."""
     began_at: float | None = None
     cut: int = 0
-    """Requests that were answered 503 because the time was over."""
+    """Requests that were answered with 503 at the deadline."""
     unsaved: int = 0
-    """Results that were accepted and did not reach the disk."""
+    """Accepted results that did not reach the disk."""
     begun: asyncio.Future[None] | None = None
-    """Done once the drain begins, for those who must not wait any longer then."""
+    """A future that is done when the drain begins, for tasks that must stop waiting then."""
 
     def begin(self) -> None:
-        """Nothing new is taken from now on."""
+        """Begin the drain; calling it again does nothing."""
         if self.began_at is None:
             self.began_at = self.clock()
             if self.begun is not None:
@@ -42,10 +42,10 @@ class Drain:
 
     @property
     def flush_s(self) -> float:
-        """How long the store may take now."""
+        """Seconds that the result store has left to flush."""
         return max(FLUSH_AT_LEAST_S, self.timeout_s - self.waited_s)
 
     @property
     def clean(self) -> bool:
-        """Whether everyone was answered and everything saved."""
+        """Whether all requests were answered and all results saved."""
         return not self.cut and not self.unsaved

@@ -1,7 +1,7 @@
-"""SIGHUP, from a terminal that closes or a service manager: it drains as SIGTERM does, and cuts no drain short.
+"""Handling of SIGHUP: it drains as SIGTERM does, but a second signal does not cut the drain short.
 
-A shell and the kernel both send one when a terminal closes, and systemd can send one right behind SIGTERM: a second one
-is no second wish to end.
+When a terminal closes, the shell and the kernel both send SIGHUP, and systemd can send it right after SIGTERM, so a
+second SIGHUP is not a second request to end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def hangup_signals() -> frozenset[signal.Signals]:
-    """SIGHUP; nothing where it has been switched off, as nohup does, or where there is none (Windows)."""
+    """SIGHUP; empty if it is ignored, as under nohup, or does not exist (Windows)."""
     if sys.platform == "win32" or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return frozenset()
     return frozenset({signal.SIGHUP})

@@ -1,4 +1,4 @@
-"""Whether the server can work, from the state of its parts, and not from a clock."""
+"""Readiness of the server, from the state of its parts, and estimates of how long an outage lasts. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from engines.repository.versions import ModelStatus
 from service.telemetry.redaction import without_folders
 
 _EMPTY = "the models folder is empty or missing; the server's log says which one it is"
-"""Clients are not told: it is a path of this host."""
+"""The message does not name the folder, because clients see it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
-    """What readiness is decided on."""
+class ReadinessState:
+    """The state that decides whether the server is ready."""
 
     draining: bool
     scanned: bool
-    """Whether the model repository has been looked at once."""
+    """Whether the model repository has been scanned once."""
     worker_ready: bool
     models: Sequence[ModelStatus]
 
 
 @dataclass(slots=True)
 class Outage:
-    """How long the server has not been able to work, and how long that usually takes: while it starts, and later."""
+    """The present or last outage (start-up is the first), and how long outages last."""
 
     since: float
+    """When the outage began."""
     startup_s: float = 0.0
-    """From start to ready; 0 until it was."""
+    """Seconds from start to ready; 0 until the server is ready."""
     usual_s: float = 0.0
-    """The last time that it took to become ready."""
+    """Duration of the last outage."""
     over: bool = False
 
     def observe(self, ready: bool, now: float) -> None:
-        """Look at the server; called often."""
+        """Record whether the server is ready; called often."""
         if ready and not self.over:
             self.usual_s = now - self.since
             self.startup_s = self.startup_s or self.usual_s
@@ -44,7 +45,7 @@ class Outage:
         self.over = ready
 
     def remaining_s(self, now: float) -> float:
-        """Seconds until it should be over: as long as the last, or, where that was longer ago, as long again."""
+        """Predicted seconds until the outage ends: it lasts as long as the last one, or twice as long as until now."""
         if self.over:
             return self.usual_s
         lasted_s = now - self.since
@@ -52,30 +53,30 @@ class Outage:
 
 
 def serving_names(models: Sequence[ModelStatus]) -> list[str]:
-    """The models that are ready, for people: `photos/4 on openvino/bf16`."""
+    """The models that are ready, for logs: `photos/4 on openvino/bf16`."""
     return [f"{m.name}/{m.version} on {m.engine}/{m.precision}" for m in models if m.state == "ready"]
 
 
-def unready_reasons(vitals: Vitals) -> list[str]:
-    """Why the server cannot take work now; empty when it can."""
+def unready_reasons(state: ReadinessState) -> list[str]:
+    """Why the server is not ready; empty if it is."""
     reasons = []
-    if vitals.draining:
+    if state.draining:
         reasons.append("draining: the server is shutting down")
-    if not vitals.scanned:
+    if not state.scanned:
         reasons.append("models are loading")
-    elif not any(model.state == "ready" for model in vitals.models):
-        refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in vitals.models if m.state == "refused")
+    elif not any(model.state == "ready" for model in state.models):
+        refused = "; ".join(f"{m.name}/{m.version}: {m.reason}" for m in state.models if m.state == "refused")
         reasons.append(f"no model can be served ({without_folders(refused) or _EMPTY})")
-    if not vitals.worker_ready:
+    if not state.worker_ready:
         reasons.append("the device worker died or hangs and is being restarted")
     return reasons
 
 
 def unsaved_reasons(why: str, *, saves: bool) -> list[str]:
-    """Why the server cannot save now; empty when it can, and where it saves only what asks for it.
+    """Why results cannot be saved now; empty if they can, or if the server saves only on request.
 
     Args:
-        why: what the disk says; empty while it takes results.
-        saves: whether requests are saved that do not say otherwise.
+        why: error of the disk; empty while it accepts results.
+        saves: whether results are saved by default.
     """
     return [f"results cannot be saved ({why})"] if why and saves else []

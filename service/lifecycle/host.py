@@ -25,7 +25,7 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def switch_often() -> None:
+def shorten_switch_interval() -> None:
     """Let threads that wait for the interpreter have it ten times sooner; holds for the whole process."""
     sys.setswitchinterval(SWITCH_S)
 

@@ -1,7 +1,7 @@
-"""The server as several processes: front ends do HTTP and pictures, an engine process for each device computes.
+"""The server as several processes: front ends do HTTP and images; an engine process for each device computes.
 
-    launcher ─ starts, restarts, ends ─▶ front_end ×N ◀─ channel: messages ─▶ engine_process ×devices
+    launcher ─ starts, restarts, ends ─▶ front_end ×N ◀─ channel: messages ─▶ engine ×devices
                                              └──────────── slots: pixels ──────────┘
 
-A front end runs the same app as a single process; its room is `remote_room`.
+A front end runs the same application as a single process, with `RemoteBackend` in place of `LocalBackend`.
 """

@@ -1,4 +1,4 @@
-"""A process that the launcher starts; its assignment comes on standard input."""
+"""Entry point of the processes that the launcher starts; each reads its assignment from standard input."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import structlog
 
-from service.processes.shared.assignment import Assignment, end_with
+from service.processes.shared.assignment import Assignment, end_with_launcher
 from service.telemetry.logs import configure_logs
 
 
 def main() -> int:
-    """Do what the assignment says; the process's exit status."""
+    """Run as front end or engine process, and return the exit status."""
     assignment = Assignment.model_validate_json(sys.stdin.buffer.read())
-    end_with(assignment.launcher)
+    end_with_launcher(assignment.launcher)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(assignment.settings)
     structlog.contextvars.bind_contextvars(process=f"{assignment.role}-{assignment.index}")
@@ -30,11 +30,11 @@ def main() -> int:
 
 
 def _front_end(assignment: Assignment) -> int:
-    from service.processes.front_end.backend import open_remote_room  # noqa: PLC0415 -- each role loads its own
+    from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415 -- each role loads its own
     from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
-    return run(assignment.settings, partial(open_remote_room, assignment), listener)
+    return run(assignment.settings, partial(open_remote_backend, assignment), listener)
 
 
 def _engine(assignment: Assignment) -> int:
@@ -43,12 +43,12 @@ def _engine(assignment: Assignment) -> int:
     try:
         return _run(serve(assignment))
     finally:
-        if os.getppid() != assignment.launcher:  # it was killed and could not tidy up
+        if os.getppid() != assignment.launcher:  # the launcher was killed and could not remove it
             shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:
-    """On uvloop where there is one, as uvicorn does for front ends."""
+    """Run a coroutine, on uvloop if it is installed, as uvicorn does for front ends."""
     try:
         import uvloop  # noqa: PLC0415 -- not everywhere
     except ImportError:

@@ -1,9 +1,9 @@
-"""Many machines by Ray Serve: the same server, once a replica; Ray places replicas, spreads requests and scales.
+"""Deployment on many machines with Ray Serve, which places replicas, distributes requests and scales.
 
-    proxy.py     in Ray's HTTP proxy of each node: asks another replica when one is lost over a request
-    app.py       what `serve deploy` starts: the deployment, from its arguments
-    tries.py     what both know of a request that may come more than once: the id of its job
-    replica.py   in each replica: the ASGI application as `retouch serve` has it, without its sockets
+    app.py       the deployment that `serve deploy` starts
+    proxy.py     middleware in Ray's HTTP proxy: repeats a request on another replica when one is lost
+    replica.py   the ASGI application of each replica, without sockets and signals
+    tries.py     the header with the job's id, which is the same in all tries of a request
 
 See docs/operations.md and ADR 15.
 """

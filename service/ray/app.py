@@ -1,7 +1,7 @@
 """The deployment for Ray Serve: `import_path: service.ray.app:build` in docker/ray/serve.yaml.
 
-Backpressure is ours: Ray lets so many requests into a replica that the server's own admission refuses first, with a
-computed Retry-After. Ray scales on the requests inside, which is the queue's depth.
+Ray's own limit of requests for each replica is so high that the server's admission refuses first, with a computed
+Retry-After. Ray scales by the number of requests in flight.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from service.core.settings import load_settings
 from service.ray.replica import Replica
 
 _SPARE = 64
-"""Requests beyond all that may be inside: probes, lists and results are not counted by admission."""
+"""Additional requests for each replica, for probes, lists and results, which admission does not count."""
 _LOOK_EVERY_S = 2.0
-"""How soon Ray sees that a replica is gone, and starts another; its own 10 s are long for the others."""
+"""Interval of Ray's health checks, so that a lost replica is replaced sooner than with Ray's default of 10 s."""
 _REPLIES_S = 10.0
-"""For Ray to wait longer than the drain, so that it never cuts one short."""
+"""Time that Ray waits beyond the drain, so that it never cuts the drain short."""
 
 
 class Arguments(BaseModel):
-    """`args` in serve.yaml."""
+    """The deployment's arguments: `args` in serve.yaml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,12 +41,12 @@ class Arguments(BaseModel):
 
 
 def build(arguments: Arguments) -> Application:
-    """The application that Ray deploys.
+    """Build the application that Ray deploys.
 
     Raises:
         SettingsInvalid: a setting is unknown, misspelt or out of range.
     """
-    # what proxies listen on is Ray's to say: whoever means to ask nobody for a key has to say so
+    # Ray's proxies may listen on any address, so a server without keys must set allow_anonymous
     settings = load_settings({"host": "0.0.0.0", **arguments.settings})  # noqa: S104 -- nothing is bound here
 
     def application() -> Replica:
@@ -58,7 +58,7 @@ def build(arguments: Arguments) -> Application:
         app: Replica
 
         def check_health(self) -> None:
-            """Ray replaces a replica that has lost its device; a worker that died is replaced within."""
+            """Raise if the replica has lost its device, so that Ray replaces it."""
             self.app.check_health()
 
     options: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""In Ray's HTTP proxy: a request over which a replica is lost is asked again, of another one.
+"""Middleware in Ray's HTTP proxy: repeats a request on another replica if its replica is lost.
 
-Ray's proxy answers such a request with 500. A request that was not answered has had no effect that anybody was told of
-(a result is promised by its reply), so it can be asked again; its body is kept until the reply begins. How much that
-can be is bounded by what the replica itself reads: it refuses what is too large. A job can be on record before its
-reply: every try brings the id that the job is to have, and the ledger takes one job of that id.
+Ray's proxy would answer such a request with 500. A request without a reply may be repeated, because results are
+acknowledged only by the reply. Its body is kept until the reply begins; its size is limited, because the replica stops
+reading a body that is too large. A job may be recorded before its reply, so every try carries the same job id, and the
+ledger accepts an id only once.
 
 Ray calls `middlewares` in each proxy when RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it.
 """
@@ -28,26 +28,26 @@ VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 _TRIES = 4
 """Replicas that may be lost over one request before it is given up."""
 _PAUSE_S = 0.1
-"""Before another try, times the tries: Ray learns within that time that a replica is gone."""
+"""Pause before another try, times the number of tries, in which Ray notices that a replica is gone."""
 _RETRY_AFTER_S = 5.0
-_RAYS_OWN = "/-/"
-"""Its routes and health, which no replica answers."""
+_RAY_PREFIX = "/-/"
+"""Prefix of Ray's own routes and health checks, which no replica answers."""
 
 
 def middlewares() -> list[Middleware]:
-    """What Ray wraps round its proxy; Ray leaves the protocol to uvicorn, which is told of ours here."""
+    """The middleware for Ray's proxy; also makes uvicorn use our strict HTTP protocol there."""
     HTTP_PROTOCOLS["auto"] = "service.web.framing:FramedHttp"
-    return [Middleware(AskAgain)]
+    return [Middleware(RepeatOnLoss)]
 
 
-class AskAgain:
-    """ASGI middleware round Ray's proxy."""
+class RepeatOnLoss:
+    """ASGI middleware around Ray's proxy that repeats requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(_RAYS_OWN):
+        if scope["type"] != "http" or scope["path"].startswith(_RAY_PREFIX):
             await self._app(scope, receive, send)
             return
         request_id = _with_ids(scope)
@@ -64,7 +64,7 @@ class AskAgain:
 
 
 def _with_ids(scope: Scope) -> str:
-    """The request's id, under which every try is known: Ray would repeat whatever the client sent. And its job's."""
+    """Set a request id and a job id, which are the same in every try, and return the request id."""
     headers = MutableHeaders(scope=scope)
     headers[JOB_ID] = uuid.uuid4().hex  # instead of what a client sent
     request_id = acceptable_request_id(headers.get("x-request-id")) or uuid.uuid4().hex
@@ -73,7 +73,7 @@ def _with_ids(scope: Scope) -> str:
 
 
 class _Body:
-    """A request's body that can be read from its beginning until `forget`."""
+    """A request's body that can be read again from its beginning until `forget` is called."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -81,10 +81,10 @@ class _Body:
         self._keeps = True
         self.client_left = False
         self.whole = False
-        """Whether all of it has come from the client."""
+        """Whether the client has sent all of it."""
 
     def reader(self) -> Receive:
-        """Its messages from the first one."""
+        """An ASGI `receive` that begins with the first message."""
         position = 0
 
         async def receive() -> Message:
@@ -104,15 +104,15 @@ class _Body:
         return receive
 
     def forget(self) -> None:
-        """It will not be asked for again."""
+        """Stop keeping messages, because the request will not be repeated."""
         self._keeps = False
 
 
 class _Reply:
-    """Passes a reply on once there is something of its body: what only began can still come from another replica.
+    """Forwards a reply once its body begins; until then the request can be repeated on another replica.
 
-    A replica may wait in vain for a body that is here: Ray itself asks another one where a replica is lost before it
-    could say that it takes the request, and what that one had read of the body is not read again.
+    A 408 from a replica is dropped if the client has sent the whole body. Ray may itself repeat a request whose replica
+    was lost early, and the new replica then waits in vain for the part of the body that was already read.
     """
 
     def __init__(self, send: Send, request_id: str, body: _Body) -> None:

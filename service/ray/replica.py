@@ -1,4 +1,4 @@
-"""In a replica: the server's ASGI application, with what uvicorn and signals are to it elsewhere."""
+"""The server's ASGI application in a replica of Ray Serve, which takes the place of uvicorn and signals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import Service
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import first_of
 from service.preflight import prepare
@@ -21,25 +21,25 @@ _LOOK_EVERY_S = 0.05
 
 
 class DeviceGone(RuntimeError):
-    """This process has lost its GPU; another one must take its place."""
+    """This process has lost its GPU and must be replaced."""
 
 
 class Replica:
-    """ASGI application. Ray sends the lifespan once, and cancels the call of a client that hangs up.
+    """ASGI application of a replica. Ray sends the lifespan once, and cancels the call if the client disconnects.
 
     Args:
-        settings: all knobs; those of sockets and front ends are not used.
-        open_room: what computes; by default in this process.
+        settings: the server's settings; those of sockets and front ends are not used.
+        open_backend: opens the backend; by default one in this process.
 
     Raises:
-        SettingsInvalid: results cannot be saved as the settings say, or strangers could use the server.
+        SettingsInvalid: results cannot be saved, or the server would be open to anyone by mistake.
         KeysInvalid: the key file cannot be read.
     """
 
-    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
+    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
         prepare(settings)
         self._settings = settings
-        self._app = App(settings, open_room, version("retouch"))
+        self._app = App(settings, open_backend, version("retouch"))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,17 +58,17 @@ class Replica:
             raise
 
     def check_health(self) -> None:
-        """Whether this process can go on.
+        """Check that this process has its GPU.
 
         Raises:
-            DeviceGone: it cannot.
+            DeviceGone: the GPU is lost.
         """
         service = self._app.service
-        if service is not None and service.room.lost.is_set():
+        if service is not None and service.backend.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
     def _after_drain(self, receive: Receive) -> Receive:
-        """Ray ends a replica when its requests are answered; jobs are finished, too, before the application is told."""
+        """Delay the shutdown message until jobs are finished, too; Ray waits only for requests."""
 
         async def received() -> Message:
             message = await receive()
@@ -80,19 +80,19 @@ class Replica:
         return received
 
     def _once_loaded(self, send: Send) -> Send:
-        """Ray sends requests as soon as a replica has started: it has when the models are loaded."""
+        """Delay the end of start-up until the models are loaded, because Ray sends requests right after it."""
 
         async def sent(message: Message) -> None:
             service = self._app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
-                await first_of(service.room.loaded, service.room.lost)
+                await first_of(service.backend.loaded, service.backend.lost)
             await send(message)
 
         return sent
 
     async def _drain(self, service: Service) -> None:
         service.begin_draining()
-        while service.admission.inside and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
+        while service.admission.in_flight and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
             await asyncio.sleep(_LOOK_EVERY_S)
-        if service.admission.inside:
+        if service.admission.in_flight:
             service.cut_short()

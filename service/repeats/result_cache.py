@@ -39,7 +39,7 @@ _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "se
 class CacheObserver(Protocol):
     """Told about every request that could be cached, on the event loop."""
 
-    def cache_asked(self, outcome: CacheOutcome) -> None:
+    def cache_looked_up(self, outcome: CacheOutcome) -> None:
         """Where its result came from."""
 
 
@@ -132,7 +132,7 @@ class ResultCache:
         return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_about` wrote it
 
     def _told(self, reply: Reply, outcome: CacheOutcome) -> Reply:
-        self.observer.cache_asked(outcome)
+        self.observer.cache_looked_up(outcome)
         return replace(reply, cache=outcome)
 
     def _write(self, work: Callable[..., None]) -> asyncio.Future[None]:

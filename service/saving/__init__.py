@@ -1,1 +1,1 @@
-"""Results on their way from memory to where they last."""
+"""Saving of results: from memory through the spool to durable storage."""

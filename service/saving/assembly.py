@@ -1,4 +1,4 @@
-"""Builds the store of results from the settings, looks after it while the server runs, and flushes it at the end."""
+"""Builds the result store from the settings, runs its background tasks, and flushes it at the end."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _MOST_AT_ONCE = 64
 """Results that a thread makes durable with the same syncs."""
 _SWEEP_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
-"""How soon it is seen that a disk that failed has room again."""
+"""How often a disk that failed is probed."""
 _INHERIT_EVERY_S = 2.0
-"""How long the results of a process that died wait for another one to take them up."""
+"""How often results of dead processes are looked for."""
 
 
 @asynccontextmanager
 async def open_store(
     settings: Settings, observer: SaveObserver, drain: Drain, owner: Owner
 ) -> AsyncIterator[ResultStore]:
-    """The store that the settings choose. At the end it is flushed, within what is left of the drain.
+    """Open the result store that the settings choose, and flush it at the end, within the rest of the drain.
 
     Raises:
-        SettingsInvalid: results could not be saved as the settings say.
+        SettingsInvalid: the settings name a place where results cannot be saved.
     """
     limits = SpoolLimits(settings.spool_max_items, int(settings.spool_max_mb * 2**20))
     spool_files = SpoolFiles(owner)
@@ -60,12 +60,12 @@ async def open_store(
 
 
 def open_storage(settings: Settings) -> Storage:
-    """Where results last; the results directory is made and tried in any case, for the spool is there.
+    """Open the durable storage; the results directory is created and probed in any case, because it has the spool.
 
     Raises:
-        SettingsInvalid: the directory cannot be written to, or the URL makes no sense.
+        SettingsInvalid: the directory cannot be written to, or the URL is wrong.
     """
-    files = ResultFiles(settings.results_dir, most_at_once=_MOST_AT_ONCE)
+    files = ResultFiles(settings.results_dir, max_group_size=_MOST_AT_ONCE)
     files.prepare()
     if not settings.results_url:
         return files

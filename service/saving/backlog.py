@@ -10,8 +10,8 @@ import threading
 
 from service.core.errors import ShuttingDown
 from service.saving.results import Clock, Reservation, StoredResult
-from service.saving.spool.capacity import Backoff, Spool, SpoolLimits
-from service.saving.write_queue import Waiting, WriteQueue
+from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
+from service.saving.write_queue import UnsavedResult, WriteQueue
 
 
 class Backlog:
@@ -28,8 +28,8 @@ class Backlog:
         lock = threading.RLock()  # guards all below
         self._changed = threading.Condition(lock)
         self._queued = threading.Condition(lock)  # apart: a notification must not wake a writer that pauses
-        self._spool = Spool(limits)
-        self.waiting: dict[str, Waiting] = {}
+        self._spool = SpoolCapacity(limits)
+        self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
         self._queue = WriteQueue(most_at_once)  # those of them that no writer has taken
         self._flushing = self._lost = self._recoveries = 0
@@ -65,15 +65,15 @@ class Backlog:
         size = len(result.body)
         with self._changed:
             self._spool.fill(reservation.estimate, size)
-            self._append(Waiting(result.id, size, self._clock.now(), on_saved=result.on_saved))
+            self._append(UnsavedResult(result.id, size, self._clock.now(), on_saved=result.on_saved))
 
     def inherit(self, result_id: str, size: int) -> None:
         """Queue a result of `size` bytes that a dead process left in the spool."""
         with self._changed:
             self._spool.inherit(size)
-            self._append(Waiting(result_id, size, self._clock.now()))
+            self._append(UnsavedResult(result_id, size, self._clock.now()))
 
-    def next_group(self) -> list[Waiting]:
+    def next_group(self) -> list[UnsavedResult]:
         """Take the results to write next, as soon as they should go; none once the backlog is closed."""
         with self._changed:
             while not self._closed:
@@ -85,8 +85,8 @@ class Backlog:
                         return group
             return []
 
-    def saved(self, group: list[Waiting], lost: int) -> float:
-        """Forget results that are durable, or, `lost` of them, gone. Returns when, on the clock of `Waiting.since`."""
+    def saved(self, group: list[UnsavedResult], lost: int) -> float:
+        """Forget results that are durable, or, `lost` of them, gone; returns when, on the monotonic clock."""
         with self._changed:
             self._lost += lost
             now = self._clock.now()
@@ -96,7 +96,7 @@ class Backlog:
             self._changed.notify_all()
         return now
 
-    def retry(self, group: list[Waiting], pause: Backoff, failures: int, recoveries: int) -> None:
+    def retry(self, group: list[UnsavedResult], pause: Backoff, failures: int, recoveries: int) -> None:
         """Queue results that could not be saved again, each by itself; then pause the writer that tried.
 
         A writer pauses only for a single result: which of a group is at fault is not known, so that the next is tried
@@ -173,7 +173,7 @@ class Backlog:
             oldest = next(iter(self.waiting.values()), None)
             return self._clock.now() - oldest.since if oldest else 0.0
 
-    def everyone(self) -> list[Waiting]:
+    def everyone(self) -> list[UnsavedResult]:
         """All accepted results that are not durable yet, oldest first."""
         with self._changed:
             return list(self.waiting.values())
@@ -189,7 +189,7 @@ class Backlog:
                 self._spool.release(reservation.estimate)
                 self._wake_a_writer()
 
-    def _append(self, waiting: Waiting) -> None:
+    def _append(self, waiting: UnsavedResult) -> None:
         self.waiting[waiting.id] = waiting
         self._queue.append(waiting)
         self._wake_a_writer()

@@ -9,7 +9,7 @@ from typing import Any
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.segment import Spooled
 from service.saving.storage.contract import Storage, is_result_id, unreadable
-from service.saving.write_queue import Waiting
+from service.saving.write_queue import UnsavedResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +19,32 @@ class ResultFinder:
     waiting: the results of this process that are not durable yet; other threads change it meanwhile.
     """
 
-    waiting: Mapping[str, Waiting]
+    waiting: Mapping[str, UnsavedResult]
     spool_files: SpoolFiles
     storage: Storage
 
     def image(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, or None where there is no such result. Raises as `Storage.read`."""
+        """The image and its media type; None if there is no such result. Raises the errors of `Storage.read`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """What is known of a result, or None where there is no such result. Raises as `Storage.read_sidecar`."""
+        """The sidecar of a result; None if there is no such result. Raises the errors of `Storage.read_sidecar`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
-    def to_save(self, group: Sequence[Waiting]) -> tuple[list[Spooled], list[str]]:
+    def to_save(self, group: Sequence[UnsavedResult]) -> tuple[list[Spooled], list[str]]:
         """The spooled results of a group, and the ids of those found neither in the spool nor in the storage.
 
         Raises:
             OSError: the spool cannot be read.
             ServiceError: as `Storage.read_sidecar`.
         """
-        found = {waiting.id: waiting.remembered or self.spool_files.read(waiting.id) for waiting in group}
+        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id) for waiting in group}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         return [spooled for spooled in found.values() if spooled], lost
@@ -52,8 +52,8 @@ class ResultFinder:
     def _in_spool(self, result_id: str) -> Spooled | None:
         """The result if it is spooled. Ask before the storage: a result leaves the spool only once stored."""
         waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
-        if waiting and (remembered := waiting.remembered):
-            return remembered
+        if waiting and (in_memory := waiting.in_memory):
+            return in_memory
         try:
             return self.spool_files.read(result_id)
         except OSError as error:

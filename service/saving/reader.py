@@ -1,4 +1,4 @@
-"""Reads results for the event loop, on threads of its own: a storage that hangs holds up nothing else."""
+"""Reads results for the event loop on threads of its own, so that a storage that hangs delays nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _THREADS = 16
 
 
 class ResultReader:
-    """Results by id, wherever they are. Used on the event loop."""
+    """Asynchronous reads of results by id. Used on the event loop."""
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
@@ -27,5 +27,5 @@ class ResultReader:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.sidecar, result_id)
 
     def close(self) -> None:
-        """Leave behind what hangs."""
+        """Stop the threads, without waiting for reads that hang."""
         self._threads.shutdown(wait=False, cancel_futures=True)

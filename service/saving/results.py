@@ -58,7 +58,7 @@ class StoredResult:
     sidecar: dict[str, Any]
     on_saved: Callable[[float], None] | None = field(default=None, compare=False)
 
-    def whole_sidecar(self, created: datetime) -> dict[str, Any]:
+    def sidecar_without_digest(self, created: datetime) -> dict[str, Any]:
         """The sidecar with all that the store adds, except the digest; a copy.
 
         Raises:

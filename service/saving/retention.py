@@ -1,7 +1,7 @@
-"""Which stored results have to go: the oldest first, by age and by bytes; sidecar and image together.
+"""Retention: deletes stored results beyond the limits of age and size, oldest first, image and sidecar together.
 
-Only results are ever deleted, never what others keep in the same bucket or folder, nor what is still in the spool.
-`plan` decides and does nothing else.
+Only results are deleted, never other objects in the same bucket or folder, nor results that are still in the spool.
+`plan` decides; `Retention` deletes.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 
 import structlog
 
-from service.saving.storage.contract import Kept, Storage
+from service.saving.storage.contract import Storage, StoredObject
 
 _log = structlog.get_logger(__name__)
-_HALF_A_RESULT_S = 3600.0
-"""An image without its sidecar, or the other way round, is then what a crash left, and no write in progress."""
+_INCOMPLETE_AGE_S = 3600.0
+"""Age from which on an image without its sidecar, or the reverse, is garbage of a crash and not a write in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """How much is kept; 0 for no limit."""
+    """Limits of the results to keep; 0 means no limit."""
 
     max_age_s: float = 0.0
     max_bytes: int = 0
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any limit is set."""
         return bool(self.max_age_s or self.max_bytes)
 
 
@@ -39,50 +39,50 @@ class _Result:
     size: int = 0
     modified_at: float = 0.0
 
-    def add(self, kept: Kept) -> None:
-        self.names.append(kept.name)
-        self.size += kept.size
-        self.modified_at = max(self.modified_at, kept.modified_at)
+    def add(self, stored: StoredObject) -> None:
+        self.names.append(stored.name)
+        self.size += stored.size
+        self.modified_at = max(self.modified_at, stored.modified_at)
 
     @property
     def whole(self) -> bool:
         return len(self.names) > 1
 
-    def in_order(self) -> list[str]:
-        """The sidecar first: a sidecar that can be seen has its image beside it."""
+    def deletion_order(self) -> list[str]:
+        """The names in the order of deletion: the sidecar first, so that a sidecar always has its image."""
         return sorted(self.names, key=lambda name: not name.endswith(".json"))
 
 
 def plan(
-    entries: Iterable[Kept], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
+    entries: Iterable[StoredObject], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
 ) -> list[str]:
-    """The names of what has to go, in the order in which it is to be deleted.
+    """The names of the objects to delete, in the order of deletion.
 
     Args:
-        entries: of the storage.
-        limits: how much is kept.
+        entries: all objects in the storage.
+        limits: the retention limits.
         now: seconds since the epoch.
-        spooled: ids of results that were in the spool before the storage was listed: these may be written this moment.
+        spooled: ids that were in the spool before the storage was listed, which may be being written now.
     """
     results: dict[str, _Result] = {}
-    for kept in entries:
-        if kept.is_ours and kept.result_id not in spooled:
-            results.setdefault(kept.result_id, _Result()).add(kept)
+    for stored in entries:
+        if stored.is_ours and stored.result_id not in spooled:
+            results.setdefault(stored.result_id, _Result()).add(stored)
     left = sum(result.size for result in results.values() if result.whole)
-    gone: list[str] = []
+    deleted: list[str] = []
     for result in sorted(results.values(), key=lambda one: one.modified_at):
         age_s = now - result.modified_at
         if not result.whole:
-            gone += result.names if age_s > _HALF_A_RESULT_S else []
+            deleted += result.names if age_s > _INCOMPLETE_AGE_S else []
         elif 0 < limits.max_age_s < age_s or 0 < limits.max_bytes < left:
-            gone += result.in_order()
+            deleted += result.deletion_order()
             left -= result.size
-    return gone
+    return deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Deletes what `plan` names; one process at a time. Blocks."""
+    """Deletes the objects that `plan` names, in one process at a time. Blocks."""
 
     storage: Storage
     lock: Path
@@ -92,20 +92,20 @@ class Retention:
     """Ids of all results that are in the spool."""
 
     def sweep(self) -> int:
-        """Look through the storage once; how many objects were deleted.
+        """Delete once, and return the number of deleted objects.
 
         Raises:
-            OSError: it cannot be listed, or one cannot be deleted; the next sweep goes on.
+            OSError: the storage cannot be listed, or an object cannot be deleted; the next sweep goes on.
         """
         with self.lock.open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # another process is at it
+            except BlockingIOError:  # another process is deleting
                 return 0
             spooled = self.spooled()  # before the storage is listed
-            gone = plan(self.storage.entries(), self.limits, self.now(), spooled)
-            for name in gone:
+            deleted = plan(self.storage.entries(), self.limits, self.now(), spooled)
+            for name in deleted:
                 self.storage.delete(name)
-        if gone:
-            _log.info("old results deleted", objects=len(gone))
-        return len(gone)
+        if deleted:
+            _log.info("old results deleted", objects=len(deleted))
+        return len(deleted)

@@ -1,4 +1,4 @@
-"""What is written down beside every stored result."""
+"""Content of the sidecar of a stored result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.core.schemas import Options
 
 
 def sidecar_of(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
-    """Who asked for what, and how the picture of that index came about; JSON values. The store adds what it knows."""
+    """The sidecar of one picture of a reply, as JSON values: request, model, options, times. The store adds its own."""
     drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
     return {
         "request_id": call.request_id,

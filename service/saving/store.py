@@ -20,7 +20,7 @@ from service.saving.results import Clock, Reservation, SaveObserver, StoredResul
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.contract import Storage
-from service.saving.trust import Left, SpoolTrust
+from service.saving.trust import SpoolTrust, UnsavedCounts
 from service.saving.writers import Writers
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ class ResultStore:
         self._spooled = spool_files
         self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
         self._clock = clock or Clock()
-        self._backlog = Backlog(limits, storage.most_at_once, self._clock)
+        self._backlog = Backlog(limits, storage.max_group_size, self._clock)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage)
         self._trust = SpoolTrust(spool_files, storage, self.disk)
         self._writers = Writers(
@@ -96,7 +96,7 @@ class ResultStore:
             NotReady: code `storage_unavailable`: the disk does not take it; the reservation is given back.
             ShuttingDown: the store is closed.
         """
-        sidecar = result.whole_sidecar(self._clock.wall())
+        sidecar = result.sidecar_without_digest(self._clock.wall())
         self._backlog.use(reservation, result.id)
         try:
             self._spooled.write(result.id, result.body, sidecar)
@@ -130,7 +130,7 @@ class ResultStore:
         """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
         self._writers.look()
 
-    def left(self) -> Left:
+    def left(self) -> UnsavedCounts:
         """What becomes of accepted results if the process ends now; those lost before are counted, too."""
         return self._trust.left(self._backlog.everyone(), self._backlog.lost)
 

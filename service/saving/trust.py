@@ -1,7 +1,7 @@
-"""How far the spool on disk can be relied on for what waits in it, when the disk fails.
+"""Keeps results safe when a sync of the spool fails.
 
-A sync that fails says that something written before is lost, once, and no later sync can be believed for that file: its
-results are kept in memory from then on, beside what is left of them, until they are durable or spooled anew.
+A failed sync means that earlier writes to that file may be lost, and Linux reports it only once. The file's results are
+then kept in memory, too, until they are durable or spooled again in another file.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from service.core.errors import ServiceError
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.contract import Storage
-from service.saving.write_queue import Waiting
+from service.saving.write_queue import UnsavedResult
 
 
-class Left(NamedTuple):
+class UnsavedCounts(NamedTuple):
     """How many accepted results are not durable when the process ends."""
 
     spooled: int = 0
@@ -41,26 +41,26 @@ class SpoolTrust:
     storage: Storage
     disk: DiskState
 
-    def secure(self, group: Iterable[Waiting], everyone: Collection[Waiting]) -> None:
-        """Make results that could not be saved outlive the machine, each synced in the spool.
+    def secure(self, group: Iterable[UnsavedResult], everyone: Collection[UnsavedResult]) -> None:
+        """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
             group: results that the caller has taken: no other thread saves them meanwhile.
             everyone: all waiting results; those in a file that cannot be trusted any more are kept in memory.
         """
         for waiting in group:
-            if waiting.remembered and self.disk.why:
+            if waiting.in_memory and self.disk.why:
                 continue
             try:
-                if waiting.remembered:
-                    self.spool_files.write(waiting.id, *waiting.remembered)
+                if waiting.in_memory:
+                    self.spool_files.write(waiting.id, *waiting.in_memory)
                 self.spool_files.sync(waiting.id)
-                waiting.remembered = None
+                waiting.in_memory = None
             except OSError as error:
                 self.disk.failed(error, waiting.size)
-                self._remember(everyone)
+                self._copy_to_memory(everyone)
 
-    def left(self, everyone: Iterable[Waiting], lost: int) -> Left:
+    def left(self, everyone: Iterable[UnsavedResult], lost: int) -> UnsavedCounts:
         """Count what becomes of waiting results if the process ends now; `lost` ones are added. Reads each."""
         spooled = unsure = 0
         for waiting in everyone:
@@ -70,20 +70,20 @@ class SpoolTrust:
                 unsure += 1
             else:
                 spooled += 1
-        return Left(spooled, unsure, lost)
+        return UnsavedCounts(spooled, unsure, lost)
 
-    def _is_there(self, waiting: Waiting) -> bool:
+    def _is_there(self, waiting: UnsavedResult) -> bool:
         with suppress(OSError, ServiceError):
             if self.spool_files.read(waiting.id) is not None:
                 return True
-            if waiting.remembered:
-                self.spool_files.write(waiting.id, *waiting.remembered)
+            if waiting.in_memory:
+                self.spool_files.write(waiting.id, *waiting.in_memory)
                 return True
-            return self.storage.read_sidecar(waiting.id) is not None  # it has just been saved
+            return self.storage.read_sidecar(waiting.id) is not None  # saved just now
         return False
 
-    def _remember(self, everyone: Iterable[Waiting]) -> None:
+    def _copy_to_memory(self, everyone: Iterable[UnsavedResult]) -> None:
         for waiting in everyone:
-            if waiting.remembered is None and self.spool_files.is_suspect(waiting.id):
+            if waiting.in_memory is None and self.spool_files.is_suspect(waiting.id):
                 with suppress(OSError):
-                    waiting.remembered = self.spool_files.read(waiting.id)
+                    waiting.in_memory = self.spool_files.read(waiting.id)

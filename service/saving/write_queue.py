@@ -19,14 +19,14 @@ writer takes the interpreter from threads that compute replies."""
 
 
 @dataclass(slots=True)
-class Waiting:
+class UnsavedResult:
     """A result that was accepted and is not durable yet."""
 
     id: str
     size: int
     """Bytes of its image."""
     since: float
-    remembered: Spooled | None = None
+    in_memory: Spooled | None = None
     """The result itself, where the spool cannot be trusted (trust.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
@@ -37,32 +37,32 @@ class WriteQueue:
     """Results that no writer has taken, in order of arrival."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._queue: deque[Waiting] = deque()
+        self._max_group_size = most
+        self._queue: deque[UnsavedResult] = deque()
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: UnsavedResult) -> None:
         """Add a result at the end."""
         self._queue.append(waiting)
 
     def ripe_in_s(self, now: float, coming: int) -> float:
-        """Seconds until the next group should go: 0 where it is full, or nothing is coming that could join it.
+        """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
         Args:
             now: in seconds, of the clock that `Waiting.since` was read from.
             coming: reservations whose results have not arrived yet.
         """
-        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._most:
+        if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._max_group_size:
             return 0.0
         return max(0.0, self._queue[0].since + GATHER_S - now)
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[UnsavedResult]:
         """Take the results that are saved together next; none if the queue is empty."""
-        group: list[Waiting] = []
+        group: list[UnsavedResult] = []
         size = 0
-        while self._queue and len(group) < self._most:
+        while self._queue and len(group) < self._max_group_size:
             waiting = self._queue[0]
             size += waiting.size
             if group and (waiting.failed or group[0].failed or size > MOST_BYTES):

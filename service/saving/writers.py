@@ -16,7 +16,7 @@ from service.saving.local_disk.disk_state import DiskState
 from service.saving.results import SaveObserver
 from service.saving.spool.capacity import Backoff
 from service.saving.trust import SpoolTrust
-from service.saving.write_queue import Waiting
+from service.saving.write_queue import UnsavedResult
 from service.telemetry.profiler_ranges import stage_range
 
 _log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class Writers:
         while group := self.backlog.next_group():
             self._save(group)
 
-    def _save(self, group: list[Waiting]) -> None:
+    def _save(self, group: list[UnsavedResult]) -> None:
         try:
             with stage_range("save", group[0].id):
                 found, lost = self.finder.to_save(group)
@@ -74,7 +74,7 @@ class Writers:
         else:
             self._forget(group, lost)
 
-    def _forget(self, group: list[Waiting], lost: list[str]) -> None:
+    def _forget(self, group: list[UnsavedResult], lost: list[str]) -> None:
         if lost:
             _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._counting:
@@ -86,7 +86,7 @@ class Writers:
             for tell in filter(None, (self.observer.saved, waiting.on_saved)):
                 tell(now - waiting.since)
 
-    def _keep(self, group: list[Waiting], error: Exception) -> None:
+    def _keep(self, group: list[UnsavedResult], error: Exception) -> None:
         with self._counting:
             self._failures += 1
             failures = self._failures
@@ -95,7 +95,7 @@ class Writers:
         if failures == 1:  # one line per streak: a full disk fails thousands of times
             _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
         self.trust.secure(group, everyone)
-        if self.finder.storage.on_this_disk and isinstance(error, OSError):
-            self.disk.doubt(max(waiting.size for waiting in group))
+        if self.finder.storage.shares_spool_disk and isinstance(error, OSError):
+            self.disk.suspect(max(waiting.size for waiting in group))
         self.look()
         self.backlog.retry(group, self.backoff, failures, recoveries)

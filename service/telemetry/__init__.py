@@ -1,1 +1,1 @@
-"""What is told of the work: metrics, traces, logs."""
+"""Metrics, traces and logs."""

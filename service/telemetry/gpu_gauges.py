@@ -1,7 +1,7 @@
-"""Gauges of the GPUs, read from NVIDIA's management library (NVML) whenever Prometheus asks.
+"""Gauges of the GPUs, read from NVIDIA's management library (NVML) at each scrape.
 
-Beside the server's own series, so that one scrape shows both and no exporter has to run: on a host without a GPU, or
-without the package nvidia-ml-py (extra `gpu`), they are simply not there.
+They are part of the server's metrics, so that no separate exporter is needed. They are absent on a host without a GPU
+or without the package nvidia-ml-py (extra `gpu`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _GAUGES: dict[str, tuple[str, Callable[[Any, Any], float]]] = {
 
 
 class GpuGauges(Collector):
-    """All GPUs that this process can see."""
+    """Collector of the gauges of all GPUs that this process can see."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
 
     def collect(self) -> Iterable[Metric]:
-        """Read now; what a GPU cannot tell (power, on some; anything, when it is lost) is left out."""
+        """Read the gauges; values that a GPU does not report, such as power on some, are left out."""
         nvml, gpus = self._nvml, dict(self._gpus())
         for name, (documentation, read) in _GAUGES.items():
             family = GaugeMetricFamily(name, documentation, labels=["gpu"])
@@ -66,7 +66,7 @@ class GpuGauges(Collector):
 
 
 def add_gpu_gauges(registry: CollectorRegistry) -> bool:
-    """Whether there are GPUs to be watched; if so, their gauges are on the registry from now on."""
+    """Register the gauges of the GPUs; False if there is no GPU or no NVML."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:

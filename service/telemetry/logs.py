@@ -1,4 +1,4 @@
-"""Structured logs: facts as key=value (or JSON), in units; one line a request."""
+"""Structured logs: key=value or JSON, with units in the keys; one line for each request."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from service.core.settings import Settings
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """Writes lines, and knows which module they come from."""
+    """A logger that writes lines to a file; `name` is the module that logs."""
 
     def __init__(self, name: str, file: TextIO) -> None:
         super().__init__(file)
         self.name = name
 
     def _write_line(self, message: str) -> None:
-        """A line that nobody can take is lost: its terminal closed, its reader ended, its disk is full.
-
-        The request or the drain that it tells of goes on.
-        """
+        """Write a line; if that fails (terminal closed, disk full), drop it, so that the request goes on."""
         with suppress(OSError):
             self.msg(message)
 
@@ -34,7 +31,7 @@ class _NamedLogger(structlog.WriteLogger):
 def configure_logs(settings: Settings) -> None:
     """Write what structlog and the standard library log to standard error: coloured text on a terminal, else JSON.
 
-    structlog writes by itself: the detour over the standard library's records costs a request more than its routing.
+    structlog writes directly, because going through the standard library costs a request more than its routing.
     """
     level = settings.log_level.upper()
     shared: list[structlog.typing.Processor] = [

@@ -1,4 +1,4 @@
-"""Prometheus series. Base units; histograms, so that percentiles can be aggregated over replicas."""
+"""Prometheus metrics in base units; durations are histograms, so that percentiles can be aggregated over replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
-from service.telemetry.histograms import OwnTally, SharedTally, Tally
+from service.telemetry.histograms import FastHistogram, LocalHistogram, SharedHistogram
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -19,8 +19,8 @@ LATENCY_BUCKETS_S = (
 BATCH_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
 
 
-def gathered(directory: str) -> CollectorRegistry:
-    """The series that the processes of one server keep there, added up; and the GPUs, which they share."""
+def combined_registry(directory: str) -> CollectorRegistry:
+    """The metrics of all processes of a server, from their files in `directory`, and the gauges of the GPUs."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, directory)  # type: ignore[no-untyped-call]
     add_gpu_gauges(registry)
@@ -28,13 +28,13 @@ def gathered(directory: str) -> CollectorRegistry:
 
 
 class Metrics:
-    """All series of one server, on a registry of its own.
+    """All metrics of one process, in a registry of their own.
 
-    Where PROMETHEUS_MULTIPROC_DIR is set when prometheus_client is imported, it keeps them in files there, which
+    If PROMETHEUS_MULTIPROC_DIR is set when prometheus_client is imported, metrics are kept in files there, which
     outlive the process, and `exposition` adds up those of all processes.
 
     Args:
-        device: what this process's only device is called; by default what engines call it.
+        device: the label of this process's only device; by default the engine's own name for it.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -44,15 +44,15 @@ class Metrics:
         if not self._directory:
             add_gpu_gauges(self.registry)
         self._watched: list[tuple[Gauge, Callable[[], float]]] = []
-        self._requests = self._tally(
+        self._requests = self._histogram(
             "retouch_request_duration_seconds",
             "Time from the request's header to its reply",
             ("endpoint", "model", "code"),
         )
-        self._stages = self._tally("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
+        self._stages = self._histogram("retouch_stage_duration_seconds", "Time in one stage of a request", ("stage",))
         per_device = ("model", "device")
-        self._batch_sizes = self._tally("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
-        self._batches = self._tally("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
+        self._batch_sizes = self._histogram("retouch_batch_size", "Samples in a batch", per_device, BATCH_BUCKETS)
+        self._batches = self._histogram("retouch_batch_duration_seconds", "Time a batch held the device", per_device)
         self.rejected = Counter(
             "retouch_rejected", "Requests refused before they were computed", ["reason"], registry=self.registry
         )
@@ -80,7 +80,7 @@ class Metrics:
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
-        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in the house")
+        self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
         self.decoded_bytes = self._gauge("retouch_decoded_bytes", "Memory that is handed out for decoded pictures")
         self.memory_waiting = self._gauge("retouch_memory_waiting", "Requests that wait for memory for their pictures")
         self.spool_items = self._gauge("retouch_spool_items", "Results waiting for the disk")
@@ -92,64 +92,64 @@ class Metrics:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes of this server have series too."""
+        """Whether this server has several processes with metrics."""
         return bool(self._directory)
 
     def watch(self, gauge: Gauge, read: Callable[[], float]) -> None:
-        """Let a gauge read the state whenever it is scraped."""
+        """Set a gauge by calling `read` at each scrape."""
         gauge.set_function(read)
         self._watched.append((gauge, read))
 
     def refresh(self) -> None:
-        """Write the state down for the other processes of this server, which cannot ask for it."""
+        """Write the gauges of `watch` to the shared files, for the other processes of this server."""
         if self.shared:
             for gauge, read in self._watched:
                 gauge.set(float(read()))
 
     def exposition(self) -> bytes:
-        """All series as text: of all processes of this server, where there are several."""
+        """All metrics in Prometheus' text format; with several processes, those of all of them."""
         self.refresh()
-        return generate_latest(gathered(self._directory) if self._directory else self.registry)
+        return generate_latest(combined_registry(self._directory) if self._directory else self.registry)
 
     def request_done(self, endpoint: str, model: str, status: int, seconds: float) -> None:
-        """A request was answered, or its client left."""
+        """Record a request that was answered, or whose client left."""
         self._requests.observe((endpoint, model, str(status)), seconds)
 
     def stages_done(self, stages: Mapping[str, float]) -> None:
-        """A request went through these stages, in seconds."""
+        """Record the seconds of each stage of a request."""
         for stage, seconds in stages.items():
             self._stages.observe((stage,), seconds)
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        """A batch was computed (called on the device worker's thread)."""
+        """Record a batch that was computed; called on the device worker's thread."""
         labels = model, self._device or device
         self._batch_sizes.observe(labels, size)
         self._batches.observe(labels, device_s)
 
     def saved(self, lag_s: float) -> None:
-        """A result became durable (called on the store's threads)."""
+        """Record a result that became durable `lag_s` seconds after its reply; called on the store's threads."""
         self.save_lag.observe(lag_s)
 
     def save_failed(self) -> None:
-        """A try to write a result failed; it is tried again."""
+        """Record a failed attempt to write a result."""
         self.save_failures.inc()
 
-    def webhook_tried(self, outcome: str) -> None:
-        """A try to deliver a webhook ended."""
+    def webhook_attempted(self, outcome: str) -> None:
+        """Record an attempt to deliver a webhook."""
         self.webhooks.labels(outcome).inc()
 
-    def cache_asked(self, outcome: str) -> None:
-        """A request that could be cached found its result, or did not."""
+    def cache_looked_up(self, outcome: str) -> None:
+        """Record whether a cacheable request found its result: hit, miss or coalesced."""
         self.cache.labels(outcome).inc()
 
-    def _tally(
+    def _histogram(
         self, name: str, text: str, label_names: tuple[str, ...], buckets: Sequence[float] = LATENCY_BUCKETS_S
-    ) -> Tally:
-        """A histogram that is told of something with every request."""
-        return (SharedTally if self.shared else OwnTally)(name, text, label_names, buckets, self.registry)
+    ) -> FastHistogram:
+        """Make a histogram whose observations are cheap enough for every request."""
+        return (SharedHistogram if self.shared else LocalHistogram)(name, text, label_names, buckets, self.registry)
 
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"
     ) -> Gauge:
-        """A gauge of the processes that live."""
+        """Make a gauge over the processes that are alive."""
         return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)

@@ -1,7 +1,7 @@
-"""Sends spans as the SDK's exporter does, the same bytes, encoded in a fifth of the time.
+"""Exporter of spans that sends the same bytes as OpenTelemetry's, encoded in a fifth of the time.
 
-The SDK's encoder copies each span from message to message and asks for what no span here has. Imported where traces are
-on.
+The SDK's encoder copies each span several times and handles features that no span here uses. Imported only where traces
+are on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _REMOTE = _KNOWN | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
 
 class Exporter(OTLPSpanExporter):
-    """The SDK's, but for the encoding. Where its inside is not as it is known here, it is the SDK's altogether."""
+    """The SDK's exporter with a faster encoding; falls back to the SDK's if its private attributes have changed."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send spans, which must be of one resource and one scope, and without events."""
+        """Send spans, which must have the same resource and scope, and no events."""
         client: Any = getattr(self, "_client", None)
         if client is None or self._shutdown:
             return super().export(spans)
@@ -34,7 +34,7 @@ class Exporter(OTLPSpanExporter):
 
 
 def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
-    """The message of spans of one resource and one scope, at least one, without events."""
+    """Encode spans (at least one) with the same resource and scope, and without events."""
     request = encode_spans(spans[:1])
     into = request.resource_spans[0].scope_spans[0].spans
     del into[:]

@@ -1,6 +1,6 @@
-"""NVTX ranges named after the stages, for Nsight Systems and its kin; nothing where the package nvtx is missing.
+"""NVTX ranges for profilers such as Nsight Systems; they do nothing if the package nvtx is missing.
 
-Names: decode preprocess infer postprocess encode save.
+They are named after the stages: decode preprocess infer postprocess encode save.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def _annotate() -> Range | None:
 
 
 def stage_range(stage: str, about: str = "") -> AbstractContextManager[Any]:
-    """Marks a block as that stage of a request or batch (`about`); costs next to nothing with no profiler attached."""
+    """Mark a block as a stage of a request or batch (`about`); nearly free if no profiler is attached."""
     annotate = _annotate()
     return nullcontext() if annotate is None else annotate(f"{stage} {about}".rstrip(), domain="retouch")

@@ -1,6 +1,6 @@
-"""What is said to operators names files of this host; what is said to clients names none of its folders.
+"""Removes folders of this host from error messages before they are sent to clients.
 
-Nor does it name a runtime's own source files, which OpenVINO and ONNX Runtime put before what they mean.
+It also removes the source positions that OpenVINO and ONNX Runtime put in front of their messages.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 
 _SOURCE = re.compile(r"(?:Exception from )?(?<!\S)[\w./+-]+\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|py):\d+:?\s*")
-"""`Exception from src/inference/src/cpp/core.cpp:132: `."""
+"""Matches a source position: `Exception from src/inference/src/cpp/core.cpp:132: `."""
 _QUOTED = re.compile(r"(?<!\w)(['\"])([^'\"\n]*)\1")
-"""What may be a path in quotes, in which folders may have spaces."""
+"""Matches quoted text, which may be a path whose folders have spaces."""
 _ABSOLUTE = re.compile(r"(?<![\w/.])(?:file://)?/(?:[^/\s'\"]+/)+")
-"""The folders of an absolute path; addresses (`http://…`) are none."""
+"""Matches the folders of an absolute path, but no URL (`http://…`)."""
 _SLASHED = re.compile(r"(?<![\w/.:~%-])[\w.@+~-]+(?:/[\w.@+~-]+)+")
-"""What may be a relative path; no part of an address, of which a colon or a slash comes before."""
+"""Matches a possible relative path, but no part of a URL."""
 _FILE = re.compile(r"\.[A-Za-z]\w*$")
 
 
 def without_folders(message: str) -> str:
-    """The message with every path shortened to its last part, and without the places of a runtime's sources.
+    """Shorten every path in a message to its last part, and remove source positions.
 
-    A relative path is told from `name/version` and `engine/precision` by a third part, by a file's suffix or by how it
-    begins: with `.`, `..` or `~`.
+    Text such as `name/version` stays; it counts as a path if it has three parts, a file suffix, or begins with `.`,
+    `..` or `~`.
     """
     message = _SOURCE.sub("", message)
     message = _QUOTED.sub(lambda found: f"{found[1]}{_shortened(found[2])}{found[1]}", message)

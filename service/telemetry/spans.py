@@ -1,8 +1,8 @@
-"""Spans of OpenTelemetry, made when they have ended: the SDK's way, to start and to end each, costs ten times as much.
+"""OpenTelemetry spans, created when they have ended, which costs a tenth of starting and ending them with the SDK.
 
-Whoever imports this imports OpenTelemetry; it is imported where traces are on. Left out of the SDK's way is what no
-span here needs: a sampler (whoever sends a span has decided), the thread's context, a lock, limits of attributes.
-Batching is the SDK's; `otlp.py` encodes.
+It leaves out what spans here do not need: a sampler (the caller has decided), the thread's context, a lock, and limits
+of attributes. The SDK still does the batching, and `otlp.py` encodes. Imports OpenTelemetry, so it is imported only
+where traces are on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _FAILED = Status(StatusCode.ERROR)
 
 
 class Spans:
-    """Sends spans that have ended, from any thread.
+    """Creates and sends spans that have ended, from any thread.
 
     Args:
-        tracer: whose they are.
-        bits: so many random bits as an integer.
+        tracer: the SDK's tracer, whose resource and processor are used.
+        bits: returns an integer of that many random bits.
     """
 
     def __init__(self, tracer: Tracer, bits: Callable[[int], int] = random.getrandbits) -> None:
@@ -39,7 +39,7 @@ class Spans:
         self._propagator = TraceContextTextMapPropagator()
 
     def new_ids(self, parent: SpanContext | None = None) -> SpanContext:
-        """Of a span, and of a trace where it has no parent."""
+        """New ids for a span, in its parent's trace or, without a parent, in a new one."""
         if parent is None:
             return SpanContext(self._bits(128) or 1, self._bits(64) or 1, False, _SAMPLED)
         return SpanContext(parent.trace_id, self._bits(64) or 1, False, _SAMPLED, parent.trace_state)
@@ -51,17 +51,17 @@ class Spans:
         return context if context.is_valid else None
 
     def request(self, ids: SpanContext, parent: SpanContext | None, name: str, times: Times, facts: Facts) -> None:
-        """A whole request; it failed if its status says so."""
+        """Send the span of a whole request; a status of 500 or more marks it as failed."""
         status = {"status": _FAILED} if int(facts["http.response.status_code"]) >= 500 else {}
         span = partial(self._span, name, ids, parent, kind=SpanKind.SERVER, attributes=facts, **status)
         self._send(span(start_time=times[0], end_time=times[1]))
 
     def stage(self, parent: SpanContext, name: str, times: Times) -> None:
-        """A stage of a request."""
+        """Send the span of a stage of a request."""
         self._send(self._span(name, self.new_ids(parent), parent, start_time=times[0], end_time=times[1]))
 
     def infer(self, parent: SpanContext, times: Times, batch_size: int, batch: str) -> None:
-        """A sample was computed, in the batch of that `traceparent`; empty where that has no span."""
+        """Send the span of a computed sample, linked to its batch's `traceparent`, which is empty without a span."""
         self._send(
             self._span(
                 "infer",
@@ -75,13 +75,13 @@ class Spans:
         )
 
     def batch(self, times: Times, facts: Facts) -> SpanContext:
-        """A batch, in a trace of its own."""
+        """Send the span of a batch, in a trace of its own, and return its ids."""
         ids = self.new_ids()
         self._send(self._span("batch", ids, attributes=facts, start_time=times[0], end_time=times[1]))
         return ids
 
 
 def ids_of(traceparent: str) -> SpanContext:
-    """Of a span of ours that another process or an earlier part of this one began."""
+    """The ids in the `traceparent` of a span that this server made, here or in another process."""
     _, trace_id, span_id, flags = traceparent.split("-")
     return SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))

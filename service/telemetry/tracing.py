@@ -1,9 +1,8 @@
-"""OpenTelemetry traces over OTLP: one a request with a span a stage, and a span a batch that requests link to.
+"""OpenTelemetry traces over OTLP: a trace for each request with a span for each stage, and a trace for each batch.
 
-Off unless `otlp_endpoint` is set; while it is off nothing of OpenTelemetry is imported here. Spans leave on a thread
-of the SDK, which drops them rather than waits. Whether a request is traced is its caller's decision where it sends
-`traceparent` (W3C Trace Context), else chance's. A batch has a trace of its own, because it belongs to several
-requests; it has one only if one of them is traced.
+Off unless `otlp_endpoint` is set; OpenTelemetry is imported only then. A thread of the SDK sends spans, and drops them
+if it cannot keep up. A caller that sends `traceparent` (W3C Trace Context) decides whether its request is traced;
+others are sampled at random. A batch has its own trace, which its requests link to, if any of them is traced.
 """
 
 from __future__ import annotations
@@ -28,42 +27,42 @@ if TYPE_CHECKING:
     from service.telemetry.spans import Spans
 
 _EXPORT_TIMEOUT_S = 5.0
-"""Of one try; a collector that hangs must not hold the process's end longer."""
+"""Timeout of one export, so that a collector that hangs cannot delay the process's end for longer."""
 _PATH = "/v1/traces"
-_CHANCE_BITS = 53
-"""As many as a float is exact to."""
+_SAMPLING_BITS = 53
+"""Random bits for sampling: the precision of a float."""
 
 
 def check_tracing(settings: Settings) -> None:
-    """Whether what the settings ask for is installed.
+    """Check that OpenTelemetry is installed if the settings need it.
 
     Raises:
-        SettingsInvalid: it is not.
+        SettingsInvalid: it is not installed.
     """
     if settings.otlp_endpoint and not (find_spec("opentelemetry") and find_spec("opentelemetry.sdk")):
         raise SettingsInvalid("otlp_endpoint needs OpenTelemetry: install the extra, pip install '.[otel]'")
 
 
 class RequestTracer:
-    """Begins the traces of requests.
+    """Starts the traces of requests.
 
     Args:
-        tracer: whose spans they are.
-        ratio: the share of requests without a caller's decision that is recorded.
-        bits: so many random bits as an integer.
+        tracer: the SDK's tracer.
+        ratio: share of the requests to trace, 0 to 1, if the caller has not decided.
+        bits: returns an integer of that many random bits.
     """
 
     def __init__(self, tracer: Tracer, ratio: float, bits: Callable[[int], int] = random.getrandbits) -> None:
         from service.telemetry.spans import Spans  # noqa: PLC0415 -- see the module's text
 
         self._spans = Spans(tracer, bits)
-        self._left_out_below = round((1.0 - ratio) * 2**_CHANCE_BITS)
+        self._sampling_threshold = round((1.0 - ratio) * 2**_SAMPLING_BITS)
         self._bits = bits
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """The root span of a request; a child of its caller's where it names one."""
         caller = self._spans.caller(headers) if "traceparent" in headers else None
-        recorded = caller.trace_flags.sampled if caller else self._bits(_CHANCE_BITS) >= self._left_out_below
+        recorded = caller.trace_flags.sampled if caller else self._bits(_SAMPLING_BITS) >= self._sampling_threshold
         if recorded:
             root = _Root(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
             return RequestTrace(root.ids.trace_id, root.ids.span_id, root)
@@ -71,7 +70,7 @@ class RequestTracer:
         return RequestTrace(trace_id, self._bits(64) or 1)
 
     def follow(self, traceparent: str) -> StageTrace:
-        """The trace of a request that began here, or in another process, or before a restart."""
+        """Continue the trace of a request that was started here, in another process, or before a restart."""
         from service.telemetry.spans import ids_of  # noqa: PLC0415
 
         return StageTrace(self._spans, ids_of(traceparent))
@@ -79,18 +78,18 @@ class RequestTracer:
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """The root span of a request that is recorded, while it runs."""
+    """The root span of a recorded request while it runs."""
 
     spans: Spans
     ids: SpanContext
     caller: SpanContext | None
     method: str
     path: str
-    began_ns: int
+    started_ns: int
 
 
 class RequestTrace:
-    """One request's trace, and its root span, where that is recorded."""
+    """The trace of one request, which may not be recorded."""
 
     def __init__(self, trace_id: int, span_id: int, root: _Root | None = None) -> None:
         self._root = root
@@ -99,30 +98,30 @@ class RequestTrace:
         self.traceparent = _traceparent(trace_id, span_id, int(self.recorded))
 
     def end(self, route: str, status: int, facts: dict[str, str]) -> None:
-        """It is answered, or its client left."""
+        """End the trace: the request was answered, or its client left."""
         root = self._root
         if root is None:
             return
         about = {"http.request.method": root.method, "url.path": root.path, "http.route": route}
-        times = root.began_ns, time.time_ns()
+        times = root.started_ns, time.time_ns()
         name = f"{root.method} {route}"
         root.spans.request(root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts})
 
 
 class StageTrace:
-    """Spans of a request's stages, told of when they end, from any thread. Names as in Server-Timing."""
+    """Sends the spans of a request's stages when they end, from any thread; named as in Server-Timing."""
 
     def __init__(self, spans: Spans, parent: SpanContext) -> None:
         self._spans = spans
         self._parent = parent
 
     def stage_ended(self, stage: str, seconds: float) -> None:
-        """A stage ended just now."""
+        """Send the span of a stage that ended just now."""
         now = time.time_ns()
         self._spans.stage(self._parent, stage, (now - _ns(seconds), now))
 
     def computed(self, done: Computed) -> None:
-        """A sample came back just now: it waited, then its batch was computed."""
+        """Send the spans `queue` and `infer` of a sample that was returned just now."""
         now = time.time_ns()
         began = now - _ns(done.infer_s)
         self._spans.stage(self._parent, "queue", (began - _ns(done.queue_s), began))
@@ -130,7 +129,7 @@ class StageTrace:
 
 
 class BatchTracer:
-    """Spans of batches, in the process that computes them."""
+    """Sends the spans of batches, in the process that computes them."""
 
     def __init__(self, tracer: Tracer) -> None:
         from service.telemetry.spans import Spans  # noqa: PLC0415
@@ -138,7 +137,7 @@ class BatchTracer:
         self._spans = Spans(tracer)
 
     def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
-        """A batch ended just now; called on the device worker's thread. Returns its `traceparent`."""
+        """Send the span of a batch that ended just now, and return its `traceparent`; on the device worker's thread."""
         now = time.time_ns()
         facts: dict[str, str | int] = {"retouch.model": model, "retouch.device": device, "retouch.batch_size": size}
         ids = self._spans.batch((now - _ns(infer_s), now), facts)
@@ -147,14 +146,14 @@ class BatchTracer:
 
 @asynccontextmanager
 async def open_request_tracer(settings: Settings) -> AsyncIterator[RequestTracer | None]:
-    """Traces as the settings say; None where they say nothing."""
+    """Open the tracer of requests; None if traces are off."""
     async with _open_tracer(settings) as tracer:
         yield RequestTracer(tracer, settings.trace_ratio) if tracer is not None else None
 
 
 @asynccontextmanager
 async def open_batch_tracer(settings: Settings) -> AsyncIterator[BatchTracer | None]:
-    """As `open_request_tracer`, for the process that computes."""
+    """Open the tracer of batches, for the process that computes; None if traces are off."""
     async with _open_tracer(settings) as tracer:
         yield BatchTracer(tracer) if tracer is not None else None
 
@@ -178,13 +177,13 @@ async def _open_tracer(settings: Settings) -> AsyncIterator[Tracer | None]:
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         tracer = provider.get_tracer("retouch")
-        yield tracer if isinstance(tracer, Tracer) else None  # of another kind where OTEL_SDK_DISABLED is set
+        yield tracer if isinstance(tracer, Tracer) else None  # another class if OTEL_SDK_DISABLED is set
     finally:
         await asyncio.to_thread(provider.shutdown)  # sends what is left
 
 
 def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
-    """W3C Trace Context, version 00."""
+    """Format a `traceparent` (W3C Trace Context, version 00)."""
     return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
 

@@ -1,1 +1,1 @@
-"""From a socket to a validated order, and from a reply to an HTTP response."""
+"""HTTP: requests to validated orders, and results to responses."""

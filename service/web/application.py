@@ -18,8 +18,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import Service, open_service
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.errors import ServiceError
 from service.core.settings import Settings
 from service.web import docs_page, openapi, routes
@@ -60,11 +60,11 @@ class App:
     image call time and does nothing for it.
     """
 
-    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room, version: str = "0") -> None:
+    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
         self._fastapi = _fastapi(self._lifespan, version)
-        self._settings, self._open_room = settings, open_room
+        self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
             origins = [origin.strip() for origin in settings.cors_origins.split(",")]
@@ -81,7 +81,7 @@ class App:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[dict[str, Any]]:
-        async with open_service(self._settings, self._open_room) as service:
+        async with open_service(self._settings, self._open_backend) as service:
             self.service = service
             yield {"service": service}
 

@@ -1,4 +1,4 @@
-"""The interactive documentation: Swagger UI from files of ours, so that it works without a network and under a CSP."""
+"""The interactive documentation: Swagger UI, served from local files, to work offline and with a strict CSP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Swagger UI sets styles on elements; its scripts need no exception."""
+"""`unsafe-inline` is needed for styles, which Swagger UI sets on elements, but not for scripts."""
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -42,20 +42,20 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/docs")
 async def docs() -> Response:
-    """The page; its addresses are relative, so that it works behind a proxy's prefix."""
+    """The page; its URLs are relative, so that it works behind a path prefix of a proxy."""
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _CSP})
 
 
 @router.get("/docs/start.js")
 async def start() -> Response:
-    """A file, because the page's CSP allows no script in the page itself."""
+    """The script that starts Swagger UI; a file, because the CSP forbids inline scripts."""
     return Response(_START, media_type="text/javascript")
 
 
 @router.get("/docs/swagger-ui-bundle.js")
 @router.get("/docs/swagger-ui.css")
 async def asset(request: Request) -> Response:
-    """Swagger UI, as the package fastapi-offline ships it."""
+    """Files of Swagger UI from the package fastapi-offline."""
     name = Path(request.url.path).name
     path = Path(str(files("fastapi_offline"))) / "static" / name
     return FileResponse(path, media_type=_ASSETS[name], headers={"Cache-Control": "public, max-age=3600"})
@@ -63,7 +63,7 @@ async def asset(request: Request) -> Response:
 
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    """The machine-readable document."""
+    """The OpenAPI document."""
     service: Service = request.state.service
     models = example_models(service.settings, service.models.statuses())
     return JSONResponse(completed(request.app.openapi(), ("/livez", "/readyz"), models))

@@ -1,4 +1,4 @@
-"""Which model the documentation names in its examples, so that they work on this server. Pure."""
+"""Model names for the examples in the documentation, chosen so that the examples work on this server. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.imaging.model_inputs import refusal
 
 
 def example_models(settings: Settings, statuses: Iterable[ModelStatus]) -> dict[Task, str]:
-    """A name for each task: the server's default, unless others alone are ready; empty where there is neither."""
+    """A model name for each task: the default, or another one if only that is ready; may be empty."""
     defaults: dict[Task, str] = {
         "inpaint": settings.inpaint_model,
         "translate": settings.translate_model,

@@ -1,7 +1,6 @@
-"""Reading a multipart/form-data body (RFC 7578) into memory, within limits.
+"""Reads a multipart/form-data body (RFC 7578) into memory, within limits.
 
-The parts are read by multipart.py; the body's size is checked before it is read where its length is announced, and
-while it is read where it is not.
+multipart.py parses the parts. The body's size is checked by its Content-Length first, and again while it is read.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NAMES_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The parts of a body: files by name, and text fields by name."""
+    """The file parts and text fields of a body, by name."""
 
     files: dict[str, bytes]
     fields: dict[str, str]
@@ -45,7 +44,7 @@ class Form:
         return data
 
     def options(self, model: type[OptionsT]) -> OptionsT:
-        """The text fields as validated options; one that is empty counts as not sent, as forms of browsers send them.
+        """Validate the text fields as options; an empty field counts as absent, because browsers send those.
 
         Raises:
             InvalidOption: a field is unknown or out of range; the message names it.
@@ -58,13 +57,12 @@ class Form:
 
 
 def refuse_query(query_string: bytes) -> None:
-    """Refuse options that came in the address, where nothing would read them.
+    """Refuse options in the query string, because options are form fields and would be ignored there.
 
-    They would have to be looked at in two places, with a rule for which one wins; and addresses end up in the logs of
-    proxies.
+    Query strings would also end up in the logs of proxies.
 
     Raises:
-        InvalidOption: there is a query; the message names its parameters and not their values.
+        InvalidOption: there is a query string; the message has its parameters' names, but not their values.
     """
     if not query_string:
         return
@@ -77,12 +75,12 @@ def refuse_query(query_string: bytes) -> None:
 
 
 async def read_form(
-    request: Request, files: Collection[str], hold: Callable[[int], None], *, max_body_bytes: int
+    request: Request, files: Collection[str], count_bytes: Callable[[int], None], *, max_body_bytes: int
 ) -> Form:
-    """The parts of a request's body; `files` are the names that must be file parts.
+    """Read a request's form; `files` are the names of the parts that must be files.
 
-    A body that may be empty (no files are expected) may also be no multipart at all, if it is empty. `hold` is told the
-    size of every piece before it is kept, and may refuse it.
+    Without `files`, an empty body of any type is accepted, too. `count_bytes` gets the size of every piece before it
+    is kept, and may raise.
 
     Raises:
         UnsupportedType: the body is not multipart/form-data, or is compressed.
@@ -100,7 +98,7 @@ async def read_form(
     try:
         async for chunk in _limited(request, max_body_bytes):
             if chunk:
-                hold(len(chunk))
+                count_bytes(len(chunk))
                 reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
@@ -108,7 +106,7 @@ async def read_form(
 
 
 def _check_encoding(announced: str) -> None:
-    """A compressed body could unpack to any size, and pictures are compressed already."""
+    """Refuse a compressed body, which could unpack to any size; pictures are compressed already."""
     if announced.strip().lower() not in ("", "identity"):
         raise UnsupportedType(
             f"the body has Content-Encoding {announced[:80]!r}; send it as it is, without Content-Encoding",
@@ -156,10 +154,10 @@ def _put(form: Form, part: Part, files: Collection[str]) -> None:
     if not part.is_file:
         if name not in files:
             form.fields[name] = part.text
-        elif part.size:  # an empty text is what Swagger's page sends for a file that nobody chose
+        elif part.size:  # Swagger UI sends an empty text if no file was chosen
             raise InvalidRequest(f"`{name}` is a text field; send it as a file part", code="missing_part")
     elif name in files:
-        if part.file_name or part.size:  # a browser sends neither for a file that nobody chose
+        if part.file_name or part.size:  # a browser sends neither if no file was chosen
             form.files[name] = part.data
     else:
         known = f"file parts are {', '.join(files)}" if files else "this call takes no files"

@@ -1,11 +1,11 @@
-"""HTTP/1.1 message framing: where each request ends, and that each gets its own reply and no other.
+"""HTTP/1.1 message framing: finds where each request ends, and makes sure that each gets exactly its own reply.
 
-What shares a connection, such as the clients of a proxy that pools connections, is kept apart by framing alone.
-uvicorn's protocol leaves these gaps, which are closed here:
+Framing alone separates requests that share a connection, such as those of different clients behind a proxy, so errors
+allow request smuggling. These gaps of uvicorn's protocol are closed:
 
-- An `Upgrade` that nobody serves ended the message before its body, and the body was read as the next request.
-- Trailers became header fields, after the header had been checked.
-- A request that could not be read was answered at once: before the requests ahead of it, or a second time.
+- An `Upgrade` ended the message before its body, and the body was read as the next request.
+- Trailers were added to the header fields, after the header had been checked.
+- A malformed request was answered at once, before earlier requests on the connection, or twice.
 - A reply that closes the connection was lost if the client was still sending.
 """
 
@@ -21,19 +21,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from service.core.errors import InvalidRequest
 
 LINGER_S = 1.0
-"""How long a closed connection is still read from: closing it over unread bytes would destroy the reply on its way."""
+"""Seconds to read from a connection after the last reply; closing it with unread data would discard the reply."""
 _HOST = re.compile(rb"[\w.~!$&'()*+,;=%:\[\]-]*", re.ASCII)
 _INVALID = "Invalid HTTP request received."
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Names in lower case, and values."""
+"""Header fields: names in lower case, and values."""
 
 
 def check_head(version: str, method: str, headers: Headers) -> None:
-    """Whether everybody who reads this header finds the same host and the same end of the message (RFC 9112).
+    """Check that every recipient finds the same host and the same end of the message (RFC 9112).
 
     Raises:
-        InvalidRequest: it is for another version or a tunnel; `Host` or `Transfer-Encoding` are not what they must be.
+        InvalidRequest: another HTTP version, CONNECT, or an invalid `Host` or `Transfer-Encoding`.
     """
     if version not in ("1.0", "1.1"):
         raise InvalidRequest(f"HTTP/{version} is not served; send HTTP/1.1")
@@ -50,7 +50,7 @@ def check_head(version: str, method: str, headers: Headers) -> None:
 
 
 def head_without_upgrade(version: str, method: bytes, url: bytes, headers: Headers) -> bytes:
-    """The same header as if nobody had asked for another protocol; a server may ignore that (RFC 9110 §7.8)."""
+    """The same request header without `Upgrade`, which a server may ignore (RFC 9110 §7.8)."""
     lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
     for name, value in headers:
         kept = value
@@ -65,14 +65,14 @@ class FramedHttp(HttpToolsProtocol):
     """uvicorn's httptools protocol, strict about where a message ends."""
 
     _in_body = False
-    """The header of the newest request is complete, and the request is not."""
+    """Whether the newest request's header is complete and its body is not."""
     _kept_alive: bool | None = None
-    """Whether the connection will be kept if the client sends the body that it asked leave for."""
+    """Keep-alive of a request with `Expect: 100-continue`, restored when its body arrives; None without one."""
     _refusal: str | None = None
-    """Why nothing more is read."""
+    """Why the connection is refused and nothing more is read from it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client connected."""
+        """Wrap the transport so that it lingers; called by asyncio."""
         super().connection_made(transport)
         self.transport = LingeringTransport(transport, self._linger)
 
@@ -93,7 +93,7 @@ class FramedHttp(HttpToolsProtocol):
             rest = self._fed(rest)
 
     def _fed(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What is left to be fed behind a header that had to be read again."""
+        """Feed the parser, and return the data after a header that had to be read again."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as reached:
@@ -102,7 +102,7 @@ class FramedHttp(HttpToolsProtocol):
         return b""
 
     def _begin_again(self) -> None:
-        """Read the header once more, without its `Upgrade`; the parser takes what follows one for another protocol."""
+        """Parse the header again without `Upgrade`, after which the parser would not read a body."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         head = head_without_upgrade(version, method, self.url, self.headers)
         self.parser = httptools.HttpRequestParser(self)
@@ -110,15 +110,15 @@ class FramedHttp(HttpToolsProtocol):
         self.parser.feed_data(head)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header line is complete; a trailer is none (RFC 9110 §6.5.1)."""
+        """Add a header field, but ignore trailers (RFC 9110 §6.5.1)."""
         if not self._in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The header is complete, and the request begins unless it is read again without its `Upgrade`.
+        """Check the header and begin the request, unless it must be parsed again without `Upgrade`.
 
         Raises:
-            InvalidRequest: as `check_head`; the client is answered 400.
+            InvalidRequest: as `check_head`; the client gets a 400.
         """
         method = self.parser.get_method().decode("ascii")
         upgrade = self.parser.should_upgrade()
@@ -127,16 +127,16 @@ class FramedHttp(HttpToolsProtocol):
         check_head(self.parser.get_http_version(), method, self.headers)
         super().on_headers_complete()
         self._in_body = True
-        if self.expect_100_continue:  # refused now, the client may leave its body out, and what comes next is anything
+        if self.expect_100_continue:  # the client may omit its body if refused, so the next bytes would be ambiguous
             self._kept_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Pass on a piece of the body."""
         self._body_comes()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete, unless its header is read again."""
+        """End the request, unless its header must be parsed again."""
         if not self.parser.should_upgrade():
             self._body_comes()
             self._in_body = False
@@ -149,7 +149,7 @@ class FramedHttp(HttpToolsProtocol):
             self._kept_alive = None
 
     def refuse(self, reason: str) -> None:
-        """Answer the request that is being read with 400, after those before it, and close the connection."""
+        """Answer the request being read with 400, after the earlier ones, and close the connection."""
         if self._refusal is not None:
             return
         self.logger.warning(reason)
@@ -157,7 +157,7 @@ class FramedHttp(HttpToolsProtocol):
         if not self._in_body:
             ahead = self.cycle is not None and not self.cycle.response_complete
         elif ahead := bool(self.pipeline):
-            self.pipeline.popleft()  # the newest; it is refused and not begun
+            self.pipeline.popleft()  # the newest request, which is refused before it is started
         if not ahead:
             self._close_refused(reason)
 
@@ -171,14 +171,14 @@ class FramedHttp(HttpToolsProtocol):
         self.send_400_response(reason)
 
     def on_response_complete(self) -> None:
-        """A reply is sent; the next request begins, or is refused."""
+        """Start the next request after a reply, or send the pending refusal."""
         was_last = not self.pipeline
         super().on_response_complete()
         if was_last and self._refusal is not None and not self.transport.is_closing():
             self._close_refused(self._refusal)
 
     def _linger(self, transport: asyncio.Transport) -> bool:
-        """Whether the client may still be sending; then what it sends is taken for a while, and ignored."""
+        """If the client may still be sending, close only the sending side and ignore its data for `LINGER_S`."""
         if not (self._in_body or self._refusal is not None) or not transport.can_write_eof():
             return False
         self.flow.resume_reading()
@@ -188,7 +188,7 @@ class FramedHttp(HttpToolsProtocol):
 
 
 class LingeringTransport(asyncio.Transport):
-    """A transport that is closed when its protocol allows it; until then only its writing side is."""
+    """A transport whose `close` calls `linger`, which may keep the receiving side open for a while."""
 
     def __init__(self, transport: asyncio.Transport, linger: Callable[[asyncio.Transport], bool]) -> None:
         super().__init__()
@@ -196,16 +196,16 @@ class LingeringTransport(asyncio.Transport):
         self._closing = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[type-arg,unused-ignore]
-        """Send, unless it is closed."""
+        """Send data, unless the transport is closed."""
         if not self._closing:
             self._transport.write(data)
 
     def is_closing(self) -> bool:
-        """Whether it was closed, by whomever."""
+        """Whether it was closed by either side."""
         return self._closing or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send what is written, then close."""
+        """Send pending data, then close."""
         if self._closing:
             return
         self._closing = True
@@ -213,6 +213,6 @@ class LingeringTransport(asyncio.Transport):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what is written may be lost."""
+        """Close at once; pending data may be lost."""
         self._closing = True
         self._transport.abort()

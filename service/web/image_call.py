@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from engines.manifest import Task
-from service.admission.admission import Ask
+from service.admission.admission import AdmissionRequest
 from service.admission.deadline import answer
 from service.app import Service
 from service.core.call import Call
@@ -58,18 +58,18 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     if later and job_id is not None and (known := await service.jobs.known(job_id)) is not None:
         return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
     with ExitStack() as admitted:
-        ask = Ask(allowed_s, asked_s is not None, flow, request.state.request_id)
+        ask = AdmissionRequest(allowed_s, asked_s is not None, flow, request.state.request_id)
         place = admitted.enter_context(service.admission.admit(ask))
         if not service.outage.over and (reasons := service.outage_reasons()):
             raise NotReady("; ".join(reasons))
-        form = await _read_form(request, endpoint, allowed_s, partial(service.admission.hold, place))
-        service.admission.arrive(place)
+        form = await _read_form(request, endpoint, allowed_s, partial(service.admission.count_body_bytes, place))
+        service.admission.count_in_flight(place)
         order = _order(form, endpoint, joined(request.headers, "accept"))
         call = Call(
             *(request.state.request_id, received_at, received_at + allowed_s, flow),
             traceparent=request.scope["state"].get("traceparent", ""),
             own_deadline=asked_s is not None,
-            on_large=partial(service.admission.set_apart, place),
+            on_large=partial(service.admission.mark_large, place),
         )
         work: Work = partial(_reply, request, order, call)
         if later:

@@ -1,7 +1,7 @@
-"""The parts of a multipart/form-data body (RFC 7578), kept in memory.
+"""Parser of multipart/form-data bodies (RFC 7578), which keeps parts in memory.
 
-`multipart` finds the boundaries. Starlette's own parser would put every file into a temporary file and hop through a
-task for it, and python-multipart, which it stands on, calls back for every step of a header: three times as long.
+The package `multipart` finds the boundaries. Starlette's parser takes three times as long: it writes files to temporary
+files, and python-multipart, which it uses, has a callback for every step of a header.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class Part:
 
     @property
     def data(self) -> bytes:
-        """All of it."""
+        """The part's bytes."""
         return self.slices[0] if len(self.slices) == 1 else b"".join(self.slices)
 
     @property
     def text(self) -> str:
-        """All of it, in the charset of the body; as Latin-1 where it cannot be decoded.
+        """The part's text, decoded with the body's charset, or as Latin-1 if that fails.
 
         Raises:
-            InvalidRequest: the charset is none for text.
+            InvalidRequest: the charset is not a text encoding.
         """
         return _decoded(self.data, self.charset)
 
 
 class PartsReader:
-    """Fed with a body piece by piece; files and fields are told apart by a file name."""
+    """Incremental parser of a body; a part with a file name is a file, others are fields."""
 
     def __init__(self, content_type: str) -> None:
-        """Read the boundary.
+        """Take the boundary from the content type.
 
         Raises:
-            InvalidRequest: there is none, or it cannot be one.
+            InvalidRequest: the boundary is missing or invalid.
         """
         _, options = parse_options_header(content_type)  # type: ignore[no-untyped-call]
         boundary = options.get("boundary")
@@ -59,18 +59,18 @@ class PartsReader:
         self.parts: list[Part] = []
         self._charset = _charset(options.get("charset", "utf-8"))
         self._beginning: bytes | None = b""
-        """Of the body, until there is enough of it to see whether its first boundary comes first."""
-        try:  # Latin-1 keeps every byte of a header: names are decoded here
+        """The first bytes of the body, until there are enough to check that it begins with its boundary; then None."""
+        try:  # Latin-1 keeps every byte of a header; names are decoded with the body's charset later
             self._first = b"--" + boundary.encode("latin-1")
             self._parser = PushMultipartParser(self._first[2:], header_charset="latin-1")
         except (MultipartError, UnicodeError) as error:
             raise _malformed(error) from error
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece; what follows the last boundary is ignored.
+        """Parse the next piece; data after the last boundary is ignored.
 
         Raises:
-            InvalidRequest: it cannot be read, or has too many or too large parts.
+            InvalidRequest: the body is malformed, or has too many or too large parts.
         """
         if self._beginning is not None:
             data = self._begun(data)
@@ -84,10 +84,10 @@ class PartsReader:
             raise _malformed(error) from error
 
     def finish(self) -> list[Part]:
-        """The parts, once all was fed.
+        """The parts, after the whole body was fed.
 
         Raises:
-            InvalidRequest: the body ended too soon.
+            InvalidRequest: the body ends before its last boundary.
         """
         try:
             self._parser.close()  # type: ignore[no-untyped-call]
@@ -96,10 +96,10 @@ class PartsReader:
         return self.parts
 
     def _begun(self, data: bytes) -> bytes:
-        """What can be parsed; nothing as long as too little is there.
+        """Check that the body begins with its boundary; returns the data to parse, empty while too little has come.
 
-        Text before the first boundary, which RFC 2046 allows and no client sends, would be read or refused according to
-        the pieces in which it comes.
+        RFC 2046 allows text before the boundary, but no client sends it, and the parser's reaction would depend on how
+        the body is cut into pieces.
         """
         data = (self._beginning or b"") + data
         if len(data) < len(self._first) + 2:
@@ -134,7 +134,7 @@ def _malformed(error: Exception) -> InvalidRequest:
 def _charset(announced: str) -> str:
     try:
         return codecs.lookup(announced).name
-    except (LookupError, ValueError):  # none of that name, or no name at all
+    except (LookupError, ValueError):  # unknown, or not a valid name
         return "latin-1"
 
 
@@ -143,5 +143,5 @@ def _decoded(data: bytes, charset: str) -> str:
         return data.decode(charset)
     except UnicodeDecodeError:
         return data.decode("latin-1")
-    except (LookupError, UnicodeError) as error:  # no codec for text, such as hex; or a broken one, such as punycode
+    except (LookupError, UnicodeError) as error:  # not a text codec, such as hex, or one that fails, such as punycode
         raise InvalidRequest(f"a text field is not in the charset that is announced: {error}") from error

@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI document that FastAPI cannot infer: multipart bodies, image replies and problems."""
+"""Parts of the OpenAPI document that FastAPI cannot infer: multipart bodies, image replies and problems (errors)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMMON_HEADERS = {
     "X-Request-ID": "the request's id",
     "traceparent": "W3C Trace Context, where the server traces the request",
 }
-"""On every reply, beside those for browsers that docs/security.md lists."""
+"""Headers of every reply, besides those for browsers, which docs/security.md lists."""
 _HEADERS = {
     "X-Model": "`name/version`",
     "X-Engine": "`engine/precision`",
@@ -93,9 +93,9 @@ _RESULT_HEADERS = {
 _RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
 _PROBLEM_HEADERS = {401: {"WWW-Authenticate": "`Bearer`"}, 405: {"Allow": "the methods of the path"}}
 _RETRIED = (409, 429, 503, 504)
-"""Errors that pass, some of which say when."""
+"""Statuses of temporary errors, some of which have a Retry-After."""
 _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
-"""Named beside media types that FastAPI would give no schema, so that it does not know of them."""
+"""Schemas used only with media types that FastAPI ignores, so they must be added to the document by hand."""
 _SECURITY_SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -103,7 +103,7 @@ _SECURITY_SCHEMES = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Responses that are RFC 9457 problems, each with all `code`s that it can have."""
+    """Responses for these statuses as RFC 9457 problems, each with all its possible `code`s."""
     content = {PROBLEM_TYPE: {"schema": _ref(Problem)}}
     return {
         status: {
@@ -122,12 +122,12 @@ def _problem_description(status: int) -> str:
 
 
 def completed(document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]) -> dict[str, Any]:
-    """The document with what holds for every call: keys, the errors of all, headers, and all that is referred to.
+    """Complete the document with what holds for every call: keys, common errors and headers, and missing schemas.
 
     Args:
-        document: as FastAPI makes it; it is not changed.
+        document: made by FastAPI; it is not changed.
         public: paths that need no key.
-        models: a name for the field `model` of each task's call, so that a page made from the document works.
+        models: example for the field `model` of each task's call.
     """
     whole = deepcopy(dict(document))
     for path, calls in whole["paths"].items():
@@ -136,7 +136,7 @@ def completed(document: Mapping[str, Any], public: Collection[str], models: Mapp
             call["responses"] |= {str(status): answer for status, answer in problems(*statuses).items()}
             for response in call["responses"].values():
                 response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
-            if path not in public:  # a server with keys answers those alone who have one; without keys everyone (`{}`)
+            if path not in public:  # `{}` means that a server may also be configured without keys
                 call["security"] = [{}, *({name: []} for name in _SECURITY_SCHEMES)]
     for task, name in models.items():
         body = whole["paths"][f"/v1/{task}"]["post"]["requestBody"]["content"]["multipart/form-data"]
@@ -152,13 +152,13 @@ def completed(document: Mapping[str, Any], public: Collection[str], models: Mapp
 def image_call(
     options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments of a route that takes multipart/form-data and gives images back.
+    """Keyword arguments of a route that takes multipart/form-data and returns images.
 
     Args:
-        options: the text fields.
-        files: file parts that are required; without any, the body may be empty.
-        optional: further file parts.
-        several: the field that asks for more than one image.
+        options: model of the text fields.
+        files: required file parts; without any, the body may be empty.
+        optional: optional file parts.
+        several: name of the field that asks for more than one image.
     """
     schema = options.model_json_schema(mode="validation")
     parts = {name: {"type": "string", "format": "binary", "description": "JPEG, PNG or WebP"} for name in files}
@@ -185,14 +185,14 @@ def image_call(
 
 
 def _image_content(several: str | None) -> dict[str, Any]:
-    """Media types of a reply; `several` results are never an image alone."""
+    """Media types of a reply; `several` results come as JSON or multipart/mixed."""
     as_json: list[type[BaseModel]] = [ImageReply, ImagesReply] if several else [ImageReply]
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"anyOf": [*map(_ref, as_json)]}}}
     return {**content, "multipart/mixed": _IMAGE} if several else content
 
 
 def stored_result() -> dict[str, Any]:
-    """Keyword arguments of the route that gives a stored result back."""
+    """Keyword arguments of the route that returns a stored result."""
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
     known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
     return {
@@ -211,7 +211,7 @@ def stored_result() -> dict[str, Any]:
 
 
 def series() -> dict[str, Any]:
-    """Keyword arguments of the route that gives Prometheus series."""
+    """Keyword arguments of the route that returns the Prometheus metrics."""
     content = {"text/plain": {"schema": {"type": "string"}}}
     return {
         "response_class": Response,
@@ -220,7 +220,7 @@ def series() -> dict[str, Any]:
 
 
 def _text_field(field: dict[str, Any]) -> dict[str, Any]:
-    """A field of a form is absent rather than null, or empty, which counts as absent."""
+    """The schema of a form field: it is never null, but it may be empty, which counts as absent."""
     choices = [choice for choice in field.get("anyOf", []) if choice != {"type": "null"}]
     kept = {key: value for key, value in field.items() if key not in ("anyOf", "title") and value is not None}
     whole = {**kept, **(choices[0] if choices else {})}

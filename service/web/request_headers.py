@@ -1,4 +1,4 @@
-"""What a request's headers ask for: format, JSON, asynchrony, deadline, priority, its id. All pure."""
+"""Parsers of request headers: format, JSON or image, asynchrony, deadline, priority and request id. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def wants_multipart(accept: str) -> bool:
 
 
 def wanted_format(accept: str) -> ImageFormat:
-    """The image format that the Accept header wants most; png where it names none of ours."""
+    """The supported image format that the Accept header prefers; png if it names none."""
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
 
 
@@ -60,10 +60,10 @@ def joined(headers: Headers, name: str) -> str:
 
 
 def single(headers: Headers, name: str) -> str | None:
-    """The value of a header that is no list; None where it is not sent.
+    """The value of a header that may occur only once; None without it.
 
     Raises:
-        InvalidOption: it is sent more than once: which one was meant?
+        InvalidOption: it is sent more than once.
     """
     values = headers.getlist(name)
     if len(values) > 1:
@@ -72,7 +72,7 @@ def single(headers: Headers, name: str) -> str | None:
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Whether an If-None-Match header names the entity tag (RFC 9110 §13.1.2: compared weakly); `*` names any."""
+    """Whether an If-None-Match header matches the entity tag, compared weakly (RFC 9110 §13.1.2); `*` matches any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
 
@@ -83,7 +83,7 @@ def wants_job(prefer: str) -> bool:
 
 
 def asked_timeout_s(text: str | None) -> float | None:
-    """The client's own deadline in seconds, from X-Request-Timeout-Ms; None where it names none.
+    """The client's timeout in seconds, from X-Request-Timeout-Ms; None without the header.
 
     Raises:
         InvalidOption: it is not a positive number of milliseconds, or is over a day.
@@ -97,7 +97,7 @@ def asked_timeout_s(text: str | None) -> float | None:
 
 
 def asked_priority(text: str | None) -> int:
-    """The level that X-Priority asks for, 0 … 9 with the highest first; the normal one where there is none.
+    """The priority from X-Priority, 0 (last) to 9 (first); the normal one without the header.
 
     Raises:
         InvalidOption: it is neither a name nor a digit.
@@ -113,5 +113,5 @@ def asked_priority(text: str | None) -> int:
 
 
 def acceptable_request_id(text: str | None) -> str | None:
-    """The client's X-Request-ID where it is safe to log and to send back; None otherwise."""
+    """The client's X-Request-ID if it is safe to log and send back; None otherwise."""
     return text if text and _REQUEST_ID.fullmatch(text) else None

@@ -21,7 +21,7 @@ from service.core.schemas import (
     ModelsReply,
     TranslateOptions,
 )
-from service.imaging.model_inputs import takes
+from service.imaging.model_inputs import request_format
 from service.telemetry.redaction import without_folders
 from service.web import openapi
 from service.web.image_call import Endpoint, image_call
@@ -104,7 +104,7 @@ async def list_models(request: Request) -> ModelsReply:
                 reason=without_folders(status.reason) or None,
                 engine=f"{status.engine}/{status.precision}" if status.engine else None,
                 manifest=status.manifest,
-                takes=takes(status.manifest) if status.manifest else None,
+                takes=request_format(status.manifest) if status.manifest else None,
             )
             for status in service.models.statuses()
         ]

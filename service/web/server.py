@@ -1,4 +1,4 @@
-"""Runs the service under uvicorn, and ends it well: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
+"""Runs the service under uvicorn with a graceful shutdown: SIGTERM, SIGINT and SIGHUP drain, flush and exit with 0."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import uvicorn
 from prometheus_client import disable_created_metrics, start_http_server
 
 from service.app import Service
-from service.batching.backend import OpenRoom
-from service.batching.local_backend import open_engine_room
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.hangup import handling_hangups, is_hangup
@@ -29,47 +29,49 @@ log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
 _REPLY_GRACE_S = 2
-"""For replies to be sent after the drain was cut short."""
+"""Time to send replies after the drain was cut short."""
 _KEEP_ALIVE_S = 75
-"""Longer than common pools and proxies keep theirs (nginx: 60 s), so that they, and not we, close idle connections."""
+"""Longer than in common proxies (nginx: 60 s), so that they close idle connections and not the server."""
 
 
-def run(settings: Settings, open_room: OpenRoom = open_engine_room, listener: socket.socket | None = None) -> int:
+def run(
+    settings: Settings, open_backend: OpenBackend = open_local_backend, listener: socket.socket | None = None
+) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
     Args:
-        settings: all knobs.
-        open_room: what computes; by default in this process.
-        listener: a socket that is bound; by default one is made for the settings' address.
+        settings: the server's settings.
+        open_backend: opens the backend; by default one in this process.
+        listener: a bound socket; by default one is made for the settings' address.
 
     Returns:
-        The process's exit status: 0 after a drain that lost nothing, EXIT_DEVICE_LOST when the process should be
-        started again because it has lost its GPU, else 1.
+        The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
+        restarted, else 1.
 
     Raises:
-        SettingsInvalid, KeysInvalid: as `prepare` says.
+        SettingsInvalid, KeysInvalid: raised by `prepare`.
     """
     prepare(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_room)
+    server = DrainingServer(settings, open_backend)
     server.run(None if listener is None else [listener])
     service = server.app.service
-    if service is not None and service.room.lost.is_set():
+    if service is not None and service.backend.lost.is_set():
         return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
     return 0 if server.started and clean and not server.force_exit else 1
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn, but a first signal drains before the socket closes: /readyz 503, new work refused, the rest finished.
+    """uvicorn server that drains on the first signal: /readyz answers 503, new work is refused, the rest is finished.
 
-    Work is still taken for `drain_delay_s` after /readyz has turned; `drain_timeout_s` runs from there on.
+    Work is still accepted for `drain_delay_s` after /readyz has changed; `drain_timeout_s` begins after that.
 
-    A second signal ends at once; SIGHUP (hangup.py) is neither a first nor a second one.
+    A second signal ends the server at once; SIGHUP drains, but does not count as a signal (hangup.py).
     """
 
-    def __init__(self, settings: Settings, open_room: OpenRoom = open_engine_room) -> None:
-        self.app = App(settings, open_room, version("retouch"))
+    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
+        self.app = App(settings, open_backend, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = self._asked = False
@@ -92,15 +94,15 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Handle SIGHUP, too, which uvicorn leaves to end the process at once."""
-        if threading.current_thread() is not threading.main_thread():  # signals come to the main thread alone
+        """Handle SIGHUP, too, which would otherwise end the process at once."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
             yield
             return
         with super().capture_signals(), handling_hangups(self.handle_exit):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a signal handler's arguments
-        """Drain on the first signal, leave at once on the second. uvicorn's own re-raises it at the end."""
+        """Drain on the first signal, exit at once on the second. uvicorn's own handler would raise it again later."""
         service = self.app.service
         if service is None or self._loop is None or (self._asked and not is_hangup(sig)):
             self.should_exit, self.force_exit = True, self._asked
@@ -110,8 +112,8 @@ class DrainingServer(uvicorn.Server):
         self._signalled, self._asked = True, self._asked or not is_hangup(sig)
 
     def _drain(self, service: Service, name: str) -> None:
-        """On the loop: the handler may have interrupted the very line that holds the log's lock."""
-        log.info("draining", signal=name, in_flight=service.admission.inside)
+        """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""
+        log.info("draining", signal=name, in_flight=service.admission.in_flight)
         service.announce_end()
         if self._settings.drain_delay_s and self._loop is not None:
             self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
@@ -119,14 +121,14 @@ class DrainingServer(uvicorn.Server):
             service.begin_draining()
 
     async def on_tick(self, counter: int) -> bool:
-        """Leave the main loop once everything inside is answered, or the drain took too long."""
+        """Leave the main loop when all requests in flight are answered, or the drain timed out."""
         return await super().on_tick(counter) or self._drained()
 
     def _drained(self) -> bool:
         service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
-        if service.admission.inside == 0:
+        if service.admission.in_flight == 0:
             return True
         waited_s = service.drain.waited_s
         if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:
@@ -135,7 +137,7 @@ class DrainingServer(uvicorn.Server):
         return self._cut_at_s is not None and waited_s >= self._cut_at_s + _REPLY_GRACE_S
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say where to look."""
+        """Start, and log the server's URL."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         service = self.app.service

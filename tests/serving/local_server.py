@@ -73,7 +73,7 @@ def serving(
         wait: False to see it while it loads.
         settings: replace the tests' own; `models_dir` must be among them.
     """
-    from service.batching.local_backend import open_engine_room  # noqa: PLC0415 -- see above
+    from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
     from service.web.server import DrainingServer  # noqa: PLC0415
 
     chosen = Settings.model_validate(
@@ -92,7 +92,7 @@ def serving(
         engines.append(fake(manifest))
         return engines[-1]
 
-    server = DrainingServer(chosen, partial(open_engine_room, open_model=open_model))
+    server = DrainingServer(chosen, partial(open_local_backend, open_model=open_model))
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

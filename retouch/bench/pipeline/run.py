@@ -17,7 +17,7 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest, Task
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
-from service.batching.local_backend import any_device, engine_opener, open_engine_room
+from service.batching.local_backend import any_device, engine_opener, open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.pictures import ImageFormat
@@ -116,11 +116,11 @@ class _RecordedDevice(Device):
         return self.device.depth
 
     @property
-    def look_s(self) -> float:  # type: ignore[override] # delegates
-        return self.device.look_s
+    def poll_s(self) -> float:  # type: ignore[override] # delegates
+        return self.device.poll_s
 
-    def rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
-        return self.device.rows(engine, first, most, waiting)
+    def batch_rows(self, engine: Engine, first: Sample, most: int, waiting: int) -> int:
+        return self.device.batch_rows(engine, first, most, waiting)
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
         self.batches.append(batch_shape_of(samples))
@@ -217,7 +217,7 @@ async def _open_variant(settings: Settings, workload: Workload, recorder: Device
             return engine
 
         async with open_pipeline(
-            own, partial(open_engine_room, open_model=open_model, open_device=recorder.open)
+            own, partial(open_local_backend, open_model=open_model, open_device=recorder.open)
         ) as pipeline:
             refused = [status.reason for status in pipeline.models.statuses() if status.reason]
             if refused:

@@ -1,1 +1,1 @@
-"""Encoded files to pixels and back."""
+"""Image files: decoding to pixels, and encoding."""

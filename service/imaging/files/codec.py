@@ -1,7 +1,7 @@
-"""Files to pixels and back. docs/images.md states the rules; this file and those it imports follow them.
+"""Decodes image files to pixels, and encodes them, by the rules of docs/images.md.
 
-Everything here is pure and safe to call from several threads; the libraries release the interpreter lock while they
-work. Which library does what was measured: benchmarks/host/codec.py.
+All functions are pure and thread-safe; the libraries release the interpreter's lock. The libraries were chosen by
+measurement: benchmarks/host/codec.py.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from service.imaging.pool.parallel_steps import SideBySide, in_turn
 
 MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
 MAX_SCANS = 100
-"""Scans of a progressive JPEG: encoders write about 10; each one costs a pass over the whole picture."""
+"""Limit of scans in a progressive JPEG, each of which is a pass over the picture; encoders write about 10."""
 
 _MAX_SIDES: dict[ImageFormat, int] = {"png": 2**31 - 1, "jpeg": 65_500, "webp": 16_383}
 _WEBP_METHOD = 2
 _WEBP_HEADER_BYTES = 32
-"""What OpenCV wants to see of a file, though one of a few pixels can be shorter."""
+"""Least bytes of a file that OpenCV accepts; a file of a few pixels can be shorter and is padded."""
 _HARMLESS = re.compile(r"extraneous bytes before marker 0xd9|Invalid SOS parameters for sequential JPEG")
-"""Complaints about files that some phones write: bytes behind the last pixel, a needless field of the scan header."""
+"""libjpeg warnings to ignore, for files of some phones: bytes after the last pixel, odd fields of the scan header."""
 
 
 def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Picture:
-    """The picture in a JPEG, PNG or WebP file, upright.
+    """Decode a JPEG, PNG or WebP file to an upright picture.
 
     Args:
         data: the file.
-        max_pixels: the pixel budget.
-        header: the file's, where it was read already.
+        max_pixels: limit of height × width.
+        header: the file's header, if it was read already.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: from the header, before anything is decoded (header.py).
@@ -59,10 +59,10 @@ def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Pic
 
 
 def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header | None = None) -> Bool2D:
-    """What a mask file asks to fill: H×W, True = fill.
+    """Decode a mask file: H×W, True = fill.
 
-    `white` fills where the luminance is at least 128 (32,768 of a 16-bit file), `black` where it is less, `alpha`
-    where alpha is 0. Partly transparent pixels and, in the first two modes, alpha as a whole are kept out of it.
+    `white` fills where the luminance is at least 128 (32,768 of a 16-bit file), `black` where it is less, and `alpha`
+    where alpha is exactly 0. The first two modes ignore alpha.
 
     Raises:
         As `decode`; and InvalidOption: mode `alpha` for a file without alpha.
@@ -79,9 +79,9 @@ def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header 
 
 
 def measure_brightness(data: bytes, *, max_pixels: int, header: Header | None = None) -> Brightness:
-    """How dark and how bright a mask is, to say why it selects nothing or everything.
+    """The darkest and brightest value of a mask, to explain why it selects nothing or everything.
 
-    It decodes the file once more: only a mask that is refused is looked at so, and the others pay nothing for it.
+    It decodes the file again, which only happens for a mask that is refused.
 
     Raises:
         As `decode`.
@@ -91,7 +91,7 @@ def measure_brightness(data: bytes, *, max_pixels: int, header: Header | None = 
 
 
 def check_encodable(size: Size, file_format: ImageFormat) -> None:
-    """Raises InvalidOption where a format cannot hold a picture of that size."""
+    """Raise InvalidOption if a format cannot hold a picture of that size."""
     limit = _MAX_SIDES[file_format]
     if max(size) > limit:
         raise InvalidOption(
@@ -101,10 +101,10 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
 
 
 def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_side: SideBySide = in_turn) -> bytes:
-    """The file of a picture, its colour profile embedded; the same file, whoever helps.
+    """Encode a picture with its colour profile; the file does not depend on the number of threads that help.
 
-    PNG is lossless: exactly the pixels, 8 or 16 bits, grey or RGB, with alpha. JPEG and WebP get 8 bits and `quality`
-    (1–100); JPEG drops alpha, WebP is RGB.
+    PNG is lossless: 8 or 16 bits, grey or RGB, with alpha. JPEG and WebP have 8 bits and `quality` (1–100); JPEG drops
+    alpha, WebP turns grey into RGB.
 
     Raises:
         InvalidOption: the format cannot hold a picture of that size.
@@ -118,14 +118,14 @@ def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_sid
 
 
 def _luminance(picture: Picture) -> tuple[Pixels, int]:
-    """H×W of the picture's dtype, and from where on it is white."""
+    """The luminance, H×W with the picture's dtype, and the value from which on a mask pixel is white."""
     pixels = picture.pixels
     luminance: Any = pixels[:, :, 0] if pixels.shape[2] == 1 else cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     return luminance, (int(np.iinfo(pixels.dtype).max) + 1) // 2
 
 
 def _decode_samples(data: bytes, header: Header) -> Pixels:
-    """H×W×C as stored, C = 1, 2 (grey, alpha), 3 or 4 (RGB, alpha)."""
+    """The pixels as stored, H×W×C, C = 1, 2 (grey, alpha), 3 or 4 (RGB, alpha)."""
     if header.format == "png":
         return decode_png(data, header)
     if header.format == "jpeg":
@@ -147,16 +147,16 @@ def _decode_jpeg(data: bytes, header: Header) -> NDArray[np.uint8]:
             samples = simplejpeg.decode_jpeg(data, wanted, strict=False)
     except ValueError as error:
         raise InvalidImage(f"the JPEG is truncated or corrupt: {error}") from error
-    if wanted == "CMYK":  # Adobe writes ink inverted, and everyone reads it so
+    if wanted == "CMYK":  # Adobe stores inverted ink, and all readers expect that
         return np.asarray(Image.fromarray(255 - samples, "CMYK").convert("RGB"))
     return np.asarray(samples, np.uint8)
 
 
 def _jpeg_colours(data: bytes, header: Header) -> str:
-    """What libjpeg is asked for: GRAY, RGB or CMYK."""
+    """The colour space to ask libjpeg for: GRAY, RGB or CMYK."""
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-    except KeyError:  # 4:4:1: simplejpeg decodes it and only has no name for it; colours alone are sampled so
+    except KeyError:  # 4:4:1 chroma subsampling, which simplejpeg decodes but has no name for
         return "RGB"
     if (height, width) != header.stored:
         raise InvalidImage("the JPEG is corrupt: it has two sizes")
@@ -173,7 +173,7 @@ def _decode_webp(data: bytes, header: Header) -> NDArray[np.uint8]:
 
 
 def _upright(samples: Pixels, orientation: int) -> Pixels:
-    """Turns stored pixels as EXIF orientation 1–8 says."""
+    """Rotate and mirror stored pixels by the EXIF orientation, 1–8."""
     if orientation == 1:
         return samples
     turned = np.swapaxes(samples, 0, 1) if orientation >= 5 else samples

@@ -1,7 +1,7 @@
-"""Walks the containers of JPEG, PNG and WebP files without decoding anything.
+"""Parsers of the containers of JPEG, PNG and WebP files; they decode no pixels.
 
-Each walker yields `Chunk`s lazily, in file order, after checking that they lie inside the file. Costs no more than the
-file is long: nothing is copied, nothing is allocated by what a file claims, and the number of chunks is bounded.
+Each yields `Chunk`s lazily, in file order, after checking that they lie inside the file. They take linear time, copy
+nothing, never allocate what a file merely claims, and limit the number of chunks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from service.core.errors import InvalidImage
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS = 65_536
-"""Far above what encoders write (a 64 MiB PNG in libpng's 8 KiB pieces has 8,192); walking them takes 50 ms."""
+"""Limit of chunks: encoders write far fewer (8,192 for 64 MiB in libpng's 8 KiB pieces), and parsing takes 50 ms."""
 
 _PNG_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
 _PNG_BEFORE_DATA = frozenset((b"PLTE", b"tRNS"))
-"""Once at most, and before the first IDAT."""
+"""Chunk types that may occur once at most, and only before the first IDAT."""
 _PNG_ORDERED = _PNG_BEFORE_DATA | {b"IDAT"}
 _FILL = re.compile(rb"\xff+")
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))
@@ -59,9 +59,9 @@ def png_chunks(data: bytes) -> Iterator[Chunk]:
 
 
 def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
-    """As `png_chunks`, for decoders: nothing that may change the picture is passed over (PNG, 3rd edition, 5.3 to 5.6).
+    """The chunks of a PNG as in `png_chunks`, with the checks that a decoder must make (PNG, 3rd edition, 5.3 to 5.6).
 
-    Other decoders would refuse these files too, or show another picture.
+    Decoders disagree about files that fail these checks: some refuse them, others show another picture.
 
     Raises:
         InvalidImage: as `png_chunks`, and: a chunk type is not of four letters or is critical and unknown; the IDAT

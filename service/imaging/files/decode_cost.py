@@ -1,8 +1,7 @@
-"""How much memory a file takes while it is decoded, and about how long that takes, from its header alone. Pure.
+"""Estimates of a file's peak memory and time for decoding, from its header alone. Pure.
 
-Measured, not derived: the decoders' own buffers count too (OpenCV's libpng makes BGRA of grey with alpha, a progressive
-JPEG is kept as coefficients until its last scan). Rounded up to whole bytes a pixel; its test decodes and
-compares.
+The constants were measured and include the decoders' own buffers: OpenCV's libpng turns grey with alpha into BGRA, and
+a progressive JPEG is kept as coefficients until its last scan. The tests decode files and compare.
 """
 
 from __future__ import annotations
@@ -10,26 +9,26 @@ from __future__ import annotations
 from service.imaging.files.header import Header
 
 _PNG_BY_OPENCV = {("grey", False): 5, ("grey", True): 15, ("rgb", False): 10, ("rgb", True): 13}
-"""Bytes a pixel for samples of 8 bits, those of 16 take twice as much."""
+"""Bytes per pixel for 8-bit samples by colour and alpha; 16-bit samples take twice as much."""
 _PNG_TRANSPARENT = {"grey": 2, "rgb": 4}
-"""More, where a tRNS chunk adds alpha."""
+"""Additional bytes per pixel if a tRNS chunk adds alpha."""
 _PNG_PALETTE = 14
 _JPEG, _JPEG_TURNED, _JPEG_PROGRESSIVE, _JPEG_INKS = 5, 7, 10, 16
 _WEBP, _WEBP_ALPHA = 8, 9
 _COPIES_OF_A_PNG = 3
-"""Its packed data are joined, and what they inflate to is there twice: more than the pixels where those are few."""
+"""Peak memory of a PNG in file sizes (joined data, and two copies inflated); it counts if pixels are few."""
 _SLOWER = 6
-"""So many times as long as a plain JPEG, or a grey PNG, others take a pixel, at most (512²: 1.7 ms; RGB PNG 7.4)."""
+"""Largest factor on the time per pixel of a baseline JPEG or grey PNG (512²: 1.7 ms; an RGB PNG takes 7.4 ms)."""
 _PIXELS_A_BYTE = 25
-"""A byte of deflated data that stands for no pixels, such as one of an empty block, takes as long as so many pixels."""
+"""Pixels that take as long as one byte of deflated data without pixels, such as an empty block."""
 LARGE_PIXELS = 4_000_000
-"""From so many on a picture is large: it waits with its like, so that it holds up no smaller one."""
+"""Pixels from which on a picture is large and queues separately, so that it does not delay small ones."""
 _MASK_BYTES = 4096
-"""A PNG of a drawn mask has fewer, and one byte for each four pixels."""
+"""Bytes of a drawn mask's PNG beyond one byte for every four pixels, at most."""
 
 
-def effort(header: Header, file_bytes: int) -> int:
-    """How long the file takes to be decoded: as long as a plain JPEG of so many pixels, or less."""
+def decode_effort(header: Header, file_bytes: int) -> int:
+    """Upper estimate of the decoding time, as the number of pixels of a baseline JPEG that takes as long."""
     pixels = header.stored.height * header.stored.width
     if header.format == "jpeg":
         return max(pixels * (_SLOWER if header.progressive or header.inks else 1), file_bytes)
@@ -39,13 +38,13 @@ def effort(header: Header, file_bytes: int) -> int:
 
 
 def is_large(header: Header, file_bytes: int) -> bool:
-    """Whether a file takes as long as one of 4 megapixels, or has them."""
+    """Whether a picture has 4 megapixels, or takes as long to decode."""
     pixels = header.stored.height * header.stored.width
-    return pixels >= LARGE_PIXELS or effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
+    return pixels >= LARGE_PIXELS or decode_effort(header, file_bytes) > LARGE_PIXELS * _SLOWER
 
 
 def decoded_bytes(header: Header, file_bytes: int) -> int:
-    """The most that a file of this header and length holds at once while it is decoded, and afterwards."""
+    """Peak memory in bytes of a file with this header and length, while it is decoded and afterwards."""
     pixels = header.stored.height * header.stored.width
     if header.format == "png":
         return max(pixels * _png(header), file_bytes * _COPIES_OF_A_PNG)

@@ -1,7 +1,7 @@
-"""What a file says about its picture, read before anything is decoded: format, size, orientation, depth.
+"""Reads format, size, orientation and depth of a picture from its file's header, without decoding it.
 
-The format comes from the file's first bytes, never from the client's word. The pixel budget is checked as soon as the
-size is known, so a decompression bomb costs microseconds and no memory.
+The format is taken from the file's first bytes, not from the client's media type. The pixel limit is checked as soon
+as the size is known, so that a decompression bomb costs microseconds and no memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from service.imaging.files.containers import PNG_SIGNATURE, Chunk, jpeg_segments
 
 Colour = Literal["grey", "rgb", "palette"]
 MAX_SIDE = 65_535
-"""The longest side that a JPEG can have; longer ones in a PNG are no photographs."""
+"""Longest side in pixels, which is that of the JPEG format."""
 
 _OTHER_FORMATS = (
     (0, b"GIF8", "a GIF"),
@@ -46,13 +46,13 @@ _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A file's own description of its picture.
+    """What a file's header says about its picture.
 
-    stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how they are to be turned.
-    bits: per sample, 1–16. colour: of the samples; a JPEG with four components (CMYK) counts as rgb.
-    alpha: the samples include one for alpha (a PNG's tRNS chunk does not count).
-    transparent: a PNG's tRNS chunk is there.
-    progressive, inks: of a JPEG: it comes in several passes; its samples are CMYK.
+    stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how to turn them upright.
+    bits: bits per sample, 1–16. colour: of the samples; a JPEG with four components (CMYK) counts as rgb.
+    alpha: whether there is an alpha channel (a PNG's tRNS chunk does not count).
+    transparent: whether a PNG has a tRNS chunk.
+    progressive, inks: whether a JPEG is progressive; whether its samples are CMYK.
     """
 
     format: ImageFormat
@@ -72,12 +72,12 @@ class Header:
 
 
 def read_header(data: bytes, *, max_pixels: int) -> Header:
-    """The header of a JPEG, PNG or WebP file.
+    """Read the header of a JPEG, PNG or WebP file.
 
     Raises:
-        UnsupportedType: of another format, animated, or of a JPEG kind that is not decoded here (lossless, 12-bit).
-        TooLarge: `too_many_pixels`; the message names the size and the limit.
-        InvalidImage: empty, truncated or broken, or a side of 0 pixels.
+        UnsupportedType: another format, an animation, or a kind of JPEG that is not decoded (lossless, 12-bit).
+        TooLarge: code `too_many_pixels`; the message names the size and the limit.
+        InvalidImage: the file is empty, truncated or broken, or a side has 0 pixels.
     """
     if not data:
         raise InvalidImage("the file is empty; send a JPEG, PNG or WebP")
@@ -202,7 +202,7 @@ def _refuse_animation(name: str) -> NoReturn:
 
 
 def _exif_orientation(tiff: bytes) -> int:
-    """The orientation in a block of EXIF (TIFF) data, 1–8; 1 where it is missing or broken, as viewers do."""
+    """The orientation in EXIF (TIFF) data, 1–8; 1 if it is missing or broken, as in viewers."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
         return 1

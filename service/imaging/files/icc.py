@@ -1,4 +1,4 @@
-"""ICC colour profiles: read from files, dropped where they do not describe the pixels, embedded in results."""
+"""ICC colour profiles: read from uploads, dropped if they do not fit the pixels, embedded in results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.core.pictures import ImageFormat
 from service.imaging.files.containers import jpeg_segments, png_chunks, webp_chunks
 
 MAX_PROFILE_BYTES = 4 << 20
-"""Printers' profiles have up to 3 MB; what inflates to more than this is no profile."""
+"""Largest profile after inflating; profiles of printers have up to 3 MB."""
 
 _JPEG_PROFILE = b"ICC_PROFILE\0"
 _JPEG_PIECE = 65_533 - len(_JPEG_PROFILE) - 2
@@ -18,12 +18,12 @@ _COLOUR_SPACES = {1: b"GRAY", 3: b"RGB "}
 
 
 def read_profile(data: bytes, file_format: ImageFormat, channels: int) -> bytes | None:
-    """The profile embedded in a file whose header was read before, if it fits pixels of 1 or 3 channels.
+    """The profile embedded in a file, if it fits `channels` (1 or 3); the header must have been read before.
 
-    A profile that is broken, or for another colour space than the pixels', is dropped: viewers ignore it too.
+    A profile that is broken or for another colour space is dropped; viewers ignore it, too.
 
     Raises:
-        InvalidImage: it is, or inflates to, more than `MAX_PROFILE_BYTES`.
+        InvalidImage: the profile has more than `MAX_PROFILE_BYTES` after inflating.
     """
     profile = {"jpeg": _from_jpeg, "png": _from_png, "webp": _from_webp}[file_format](data)
     if len(profile) > MAX_PROFILE_BYTES:
@@ -36,12 +36,12 @@ def read_profile(data: bytes, file_format: ImageFormat, channels: int) -> bytes 
 
 
 def fitting(profile: bytes | None, channels: int) -> bytes | None:
-    """The profile, or None where it is not for pixels of that many channels."""
+    """The profile; None if its colour space does not have that many channels."""
     return profile if profile is not None and profile[16:20] == _COLOUR_SPACES[channels] else None
 
 
 def embed_in_jpeg(jpeg: bytes, profile: bytes) -> bytes:
-    """A JPEG file with the profile in APP2 segments behind its JFIF header."""
+    """Insert the profile into a JPEG file, in APP2 segments behind its JFIF header."""
     after = 4 + struct.unpack_from(">H", jpeg, 4)[0] if jpeg[2:4] == b"\xff\xe0" else 2
     pieces = [profile[at : at + _JPEG_PIECE] for at in range(0, len(profile), _JPEG_PIECE)]
     segments = [

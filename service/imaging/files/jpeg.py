@@ -1,8 +1,8 @@
-"""A JPEG encoded in strips that can be worked on side by side, and joined by restart markers.
+"""Encodes a JPEG in strips that several threads can work on, joined by restart markers.
 
-A restart marker makes the decoder forget what came before, so strips are encoded on their own and decode to exactly the
-pixels that one pass over the whole picture gives. How many there are follows from the picture's size alone: the
-same picture gives the same file, however many threads were free.
+A restart marker resets the decoder, so strips that are encoded separately decode to the same pixels as a picture that
+is encoded in one pass. The number of strips depends on the picture's size only, so the same picture always gives the
+same file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from service.imaging.pool.parallel_steps import SideBySide
 
 FULL_CHROMA_QUALITY = 90
 PIXELS_OF_A_STRIP = 256 * 256
-"""About 0.3 ms of encoding; with less, handing strips over costs more than it gains."""
+"""Least pixels of a strip, about 0.3 ms of encoding; smaller strips cost more for scheduling than they save."""
 MOST_STRIPS = 8
 _LONGEST_INTERVAL = 65_535
-"""Blocks between two restart markers, by the format."""
+"""Largest number of blocks between two restart markers in the format."""
 _FRAME = 0xC0
 _MARKER_AND_LENGTH = 4
 """Bytes of a segment before its payload."""
 
 
 def encode_jpeg(pixels: NDArray[np.uint8], quality: int, side_by_side: SideBySide) -> bytes:
-    """The JPEG of H×W×1 or H×W×3 pixels; RGB keeps its full colour resolution from `FULL_CHROMA_QUALITY` on."""
+    """Encode H×W×1 or H×W×3 pixels; chroma is subsampled (4:2:0) below `FULL_CHROMA_QUALITY`."""
     height, width, channels = pixels.shape
     chroma = ("444" if quality >= FULL_CHROMA_QUALITY else "420") if channels == 3 else "Gray"
     block = 16 if chroma == "420" else 8
@@ -50,13 +50,13 @@ def encode_jpeg(pixels: NDArray[np.uint8], quality: int, side_by_side: SideBySid
 
 
 def _rows_of_a_strip(height: int, width: int, block: int) -> int:
-    """Whole rows of blocks, as equal as can be."""
+    """Height of a strip: a multiple of the block size, so that strips are about equal."""
     strips = max(1, min(MOST_STRIPS, height * width // PIXELS_OF_A_STRIP))
     return -(-height // strips // block) * block
 
 
 def _joined(strips: list[bytes], height: int, interval: int) -> bytes:
-    """The first strip's headers with the whole height, then all strips' blocks."""
+    """Join strips to one file: the first one's headers with the whole height, then the blocks of all strips."""
     first, (frame, scan) = strips[0], _frame_and_scan(strips[0])
     head = bytearray(first[: scan.start - _MARKER_AND_LENGTH])
     struct.pack_into(">H", head, frame.start + 1, height)
@@ -70,6 +70,6 @@ def _joined(strips: list[bytes], height: int, interval: int) -> bytes:
 
 
 def _frame_and_scan(jpeg: bytes) -> tuple[Chunk, Chunk]:
-    """The headers of the frame and of the scan, in a file of this encoder's."""
+    """The headers of the frame and of the scan in a file that simplejpeg has written."""
     found = {segment.kind[0]: segment for segment in jpeg_segments(jpeg)}
     return found[_FRAME], found[SOS]

@@ -1,7 +1,7 @@
-"""Maps of class and instance ids: files to exact integers, scaled without mixing them. Pure.
+"""Label maps of class or instance ids: decoded to exact integers, and scaled without mixing ids. Pure.
 
-A map is a PNG: grey of 1 to 16 bits, whose values are the ids (never stretched to 0–255), or with a palette, whose
-indices are the ids and whose colours are for people (Cityscapes, Pascal VOC). Alpha is left out.
+A map is a grey PNG of 1 to 16 bits, whose values are the ids, or a palette PNG, whose indices are the ids and whose
+colours are only for display (Cityscapes, Pascal VOC). Alpha is ignored.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from service.imaging.files.header import read_header
 from service.imaging.files.png import decode_indices
 
 Ids = NDArray[np.int32]
-"""H×W, 0 … 65535."""
+"""H×W of ids, 0 … 65535."""
 _BYTE_IDS = 256
 
 
 def decode_ids(data: bytes, part: str, *, max_pixels: int) -> Ids:
-    """The ids in a PNG, as they are stored: label maps carry no orientation.
+    """Decode the ids of a PNG as stored; an EXIF orientation is ignored.
 
     Args:
         data: the file.
-        part: what it is called in messages.
-        max_pixels: the pixel budget.
+        part: name of the form part, for messages.
+        max_pixels: limit of height × width.
 
     Raises:
-        UnsupportedType: code `not_ids`: a JPEG or WebP, whose values are not exact, or colours, which are no ids.
+        UnsupportedType: code `not_ids`: a JPEG or WebP, which changes values, or an RGB PNG, which has no ids.
         UnsupportedType, TooLarge, InvalidImage: as `codec.decode`.
     """
     header = read_header(data, max_pixels=max_pixels)
@@ -47,15 +47,15 @@ def decode_ids(data: bytes, part: str, *, max_pixels: int) -> Ids:
 
 
 def decode_labels(data: bytes, classes: int | None, *, max_pixels: int) -> Picture:
-    """The class ids in a PNG, as the pixels of a grey picture.
+    """Decode the class ids of a PNG to the pixels of a grey picture.
 
     Args:
         data: the file.
-        classes: how many the model knows; 256 where it does not say.
-        max_pixels: the pixel budget.
+        classes: number of classes of the model; None means 256.
+        max_pixels: limit of height × width.
 
     Raises:
-        InvalidOption: code `unknown_class`: an id is not below `classes`; the message names the largest.
+        InvalidOption: code `unknown_class`: an id is not below `classes`; the message names the largest id.
         UnsupportedType, TooLarge, InvalidImage: as `decode_ids`.
     """
     labels = decode_ids(data, "image", max_pixels=max_pixels)
@@ -68,7 +68,7 @@ def decode_labels(data: bytes, classes: int | None, *, max_pixels: int) -> Pictu
 
 
 def fitted(ids: NDArray[Any], crop: Crop) -> NDArray[Any]:
-    """The ids of the crop's tile: nearest neighbour, as Pillow takes it, then reflected at the lower and right edge."""
+    """Scale ids to the crop's tile by nearest neighbour, as Pillow does, and pad by reflection at the lower right."""
     rows, columns = _nearest(ids.shape[0], crop.scaled.height), _nearest(ids.shape[1], crop.scaled.width)
     scaled = ids if Size(*ids.shape) == crop.scaled else ids[rows[:, None], columns]
     missing = (0, crop.tile.height - crop.scaled.height), (0, crop.tile.width - crop.scaled.width)
@@ -76,5 +76,5 @@ def fitted(ids: NDArray[Any], crop: Crop) -> NDArray[Any]:
 
 
 def _nearest(have: int, want: int) -> NDArray[np.intp]:
-    """For each of `want` pixels the one of `have` that its centre falls on."""
+    """For each of `want` pixels, the index of the source pixel, of `have`, under its centre."""
     return ((np.arange(want) + 0.5) * have / want).astype(np.intp)

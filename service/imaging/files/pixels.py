@@ -1,4 +1,4 @@
-"""Depth and channels of pixels, converted the same way wherever that is needed."""
+"""Conversions of pixel depth and channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.core.pictures import Pixels
 
 
 def to_8_bits(samples: Pixels) -> NDArray[np.uint8]:
-    """Samples on the scale of 0–255: v/257 rounded for 16 bits, themselves for 8."""
+    """Convert samples to 8 bits: 16-bit values are divided by 257 and rounded, 8-bit values stay as they are."""
     if samples.dtype == np.uint8:
         return samples.astype(np.uint8, copy=False)
     scaled: Any = cv2.convertScaleAbs(samples, alpha=1 / 257)
@@ -20,7 +20,7 @@ def to_8_bits(samples: Pixels) -> NDArray[np.uint8]:
 
 
 def to_channels(pixels: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
-    """H×W×1 or H×W×3 as H×W×`channels`: grey repeated, or the luminance of RGB (ITU-R BT.601)."""
+    """Convert between H×W×1 and H×W×3: grey is repeated, RGB becomes its luminance (ITU-R BT.601)."""
     if pixels.shape[2] == channels:
         return pixels
     converted: Any = cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB if channels == 3 else cv2.COLOR_RGB2GRAY)

@@ -1,12 +1,12 @@
-"""The pixels of PNG files, both ways.
+"""Decoding and encoding of PNG files.
 
-Decoders see only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk
-reaches them. What is done with is let go at once, and what is held at most is counted in decode_cost.py.
+Decoders get only the chunks that hold pixels, after their CRCs were checked: no text, profile or animation chunk.
+Buffers are freed as early as possible; decode_cost.py counts the peak.
 
-OpenCV decodes, which gives up the interpreter's lock; its libpng writes complaints to stderr, so the data
-are inflated and checked first, and it gets them as they are then. Palettes and less than 8 bits are Pillow's, and so is
-what 8-bit data fail the check: it is content with more, but also with fewer rows than the header says, so a black last
-row is looked into.
+OpenCV decodes most files, because it releases the interpreter's lock. Its libpng prints warnings to stderr, so the data
+are inflated and checked first, and passed on uncompressed. Pillow decodes palettes, less than 8 bits, and 8-bit data
+that fail the check. Pillow accepts data with too many rows, which is allowed, but also with too few, so a file whose
+last row is black is checked for its length.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 _FILTER_UP = 2
 _PIECE = 1 << 20
 _FED = 1 << 14
-"""What of the packed data zlib is given at once: what it leaves of it is copied."""
+"""Bytes of compressed data given to zlib at once, because zlib copies the part that it has not consumed."""
 _STORED_BLOCK = 65_535
 
 
 def decode_png(data: bytes, header: Header) -> Pixels:
-    """The pixels as stored: H×W×C, C = 1, 2 (grey, alpha), 3 or 4 (RGB, alpha), uint8, or uint16 for 16 bits.
+    """Decode pixels as stored: H×W×C, C = 1, 2 (grey, alpha), 3 or 4 (RGB, alpha), uint8, or uint16 for 16 bits.
 
     Raises:
         InvalidImage: truncated or corrupt.
@@ -53,7 +53,7 @@ def decode_png(data: bytes, header: Header) -> Pixels:
 
 
 def decode_indices(data: bytes, header: Header) -> Pixels:
-    """H×W of a palette PNG's indices, or of a grey one's values as they are stored: 0 to 2^bits - 1, not stretched.
+    """Decode the indices of a palette PNG, or the values of a grey one, as stored: H×W, 0 to 2^bits - 1.
 
     Raises:
         InvalidImage: truncated or corrupt.
@@ -67,10 +67,11 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
 
 
 def encode_png(pixels: Pixels, profile: bytes | None) -> bytes:
-    """A PNG of exactly these pixels: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16.
+    """Encode pixels losslessly: H×W×C, C = 1, 2, 3 or 4, uint8 or uint16.
 
-    Neither library writes all eight kinds (OpenCV no grey with alpha, Pillow no 16-bit colour). One filter and zlib's
-    run-length strategy make photographs 2–12 % larger than Pillow's default does, in a tenth of its time.
+    Written here because neither library writes all eight kinds: OpenCV no grey with alpha, Pillow no 16-bit colour.
+    With one filter and zlib's run-length strategy, photographs get 2–12 % larger than with Pillow's defaults, in a
+    tenth of the time.
     """
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
@@ -99,7 +100,7 @@ def _check_crcs(data: bytes, chunks: list[Chunk]) -> None:
 
 
 def _pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
-    """A PNG of those chunks alone that the pixels are made of."""
+    """A PNG with only the chunks that hold pixels."""
     kept = {b"IHDR", b"IDAT", b"IEND"} | ({b"PLTE", b"tRNS"} if header.colour == "palette" else set())
     view = memoryview(data)
     return b"".join((PNG_SIGNATURE, *(view[c.start - 8 : c.end + 4] for c in chunks if c.kind in kept)))
@@ -124,9 +125,9 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
 
 
 def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
-    """By OpenCV where it gives exactly the samples of the file."""
+    """Decode with OpenCV if it returns exactly the samples of the file, else with Pillow."""
     stored = None if header.colour == "palette" or header.bits < 8 else _stored(data, chunks, header)
-    if stored is None:  # or Pillow says what is wrong, or is content
+    if stored is None:  # Pillow also decodes, or explains the error of, 8-bit data that failed the check
         return _decode_by_pillow(_pixel_chunks(data, chunks, header), header)
     decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
@@ -141,10 +142,9 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
 
 
 def _stored(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint8] | None:
-    """The same PNG with its scanlines not compressed: inflating them twice would cost as much again.
+    """The same PNG with uncompressed scanlines, so that OpenCV need not inflate them again; None for bad 8-bit data.
 
-    In zlib's stored blocks (RFC 1950, 1951), which zlib itself would write only after adding up the checksum anew.
-    None for 8-bit data that are not as they should be.
+    They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
     """
     try:
         lines, checksum = _checked_scanlines(data, chunks, header)
@@ -167,10 +167,7 @@ def _stored(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint
 
 
 def _joined(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
-    """One after the other, once: the lines are in memory twice and not three times.
-
-    As `bytes.join` does it, but that has the interpreter's lock all the while: half a second for 400 MB.
-    """
+    """Concatenate the pieces, like `bytes.join`, which would hold the interpreter's lock for 0.5 s for 400 MB."""
     whole = np.empty(sum(map(len, pieces)), np.uint8)
     at = 0
     for piece in pieces:
@@ -180,7 +177,7 @@ def _joined(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
 
 
 def _scanlines(data: bytes, header: Header) -> list[tuple[int, int]]:
-    """How many scanlines of how many bytes, filter type included, in each pass of the picture."""
+    """Number of scanlines, and bytes of each with its filter type, for each pass of the picture."""
     samples = 1 if header.colour == "palette" else (1 if header.colour == "grey" else 3) + header.alpha
     interlaced = data[len(PNG_SIGNATURE) + 8 + 12] == 1
     height, width = header.stored
@@ -195,7 +192,7 @@ def _packed(data: bytes, chunks: list[Chunk]) -> bytes:
 
 
 def _check_length(core: bytes, header: Header) -> None:
-    """Inflates a PNG piece by piece and counts whether all of its pixels are there."""
+    """Check that a PNG has all of its pixels, by inflating it piece by piece."""
     missing = sum(rows * stride for rows, stride in _scanlines(core, header))
     inflate, packed = zlib.decompressobj(), _packed(core, list(png_chunks(core)))
     while packed and missing > 0:
@@ -206,9 +203,9 @@ def _check_length(core: bytes, header: Header) -> None:
 
 
 def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tuple[NDArray[np.uint8], bytes]:
-    """Inflates a PNG and checks what libpng would complain about: length, checksum, filter types.
+    """Inflate a PNG and check what libpng would warn about: length, checksum and filter types.
 
-    Returns the scanlines and zlib's checksum of them.
+    Returns the scanlines and their zlib checksum.
     """
     scanlines = _scanlines(data, header)
     expected = sum(rows * stride for rows, stride in scanlines)
@@ -229,12 +226,12 @@ def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tupl
 
 
 def _inflated(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, int]:
-    """What the data inflate to, and how many bytes are left behind their end; None where it is not as much as expected.
+    """The inflated data, or None if their length is not `expected`; and the number of bytes after their end.
 
-    In pieces: zlib's module puts together what it returns under the interpreter's lock, half a second for 400 MB.
+    Inflates in pieces, because the zlib module joins its output under the interpreter's lock (0.5 s for 400 MB).
 
     Raises:
-        zlib.error: they are none.
+        zlib.error: the data are not valid.
     """
     inflate = zlib.decompressobj()
     if expected <= _PIECE:
@@ -258,7 +255,7 @@ def _inflated(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, i
 
 
 def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:
-    """Adds the alpha that a tRNS chunk stands for: 0 where a pixel has exactly that colour."""
+    """Add the alpha of a tRNS chunk: 0 where a pixel has exactly its colour, else opaque."""
     channels, opaque = pixels.shape[2], np.iinfo(pixels.dtype).max
     if len(transparent) != 2 * channels:
         raise InvalidImage(f"the PNG's tRNS chunk has {len(transparent)} bytes instead of {2 * channels}")

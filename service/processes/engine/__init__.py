@@ -1,1 +1,1 @@
-"""An engine process: one session for each front end."""
+"""The engine process: it computes for all front ends, with a session for each."""

@@ -1,4 +1,4 @@
-"""Page-locking of shared memory, so that a GPU copies from and to it by itself, at the full speed of the bus."""
+"""Page-locking of shared memory, so that a GPU can copy it directly (DMA), at the full speed of the bus."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _ON_GPUS = frozenset({"auto", "trt", "inductor", "onnxrt-cuda"})
 
 
 class PageLocks(Protocol):
-    """Locks memory, and unlocks it before it is unmapped."""
+    """Page-locks memory, and unlocks it before it is unmapped."""
 
     def lock(self, memory: Memory) -> bool:
-        """Whether the memory is page-locked from now on."""
+        """Page-lock the memory; False if that is not possible."""
 
     def unlock(self, memory: Memory) -> None:
-        """Nothing reads or writes it any more."""
+        """Unlock the memory, which no batch uses any more."""
 
 
-class NoLocks:
-    """Without a GPU there is nothing to lock for."""
+class NoPageLocks:
+    """Page locks on a host without a GPU: nothing is locked."""
 
     def lock(self, memory: Memory) -> bool:  # noqa: ARG002 -- as PageLocks
         return False
 
     def unlock(self, memory: Memory) -> None:
-        """Nothing was locked."""
+        """Do nothing: no memory was locked."""
 
 
-class CudaLocks:
-    """Locks for one GPU.
+class CudaPageLocks:
+    """Page locks for one GPU.
 
     Args:
-        cuda: the device.
+        cuda: the GPU.
     """
 
     def __init__(self, cuda: Cuda) -> None:
@@ -53,7 +53,7 @@ class CudaLocks:
             self._cuda.use()
             flags = self._cuda.runtime.cudaHostRegisterPortable
             self._cuda.call("cudaHostRegister", memory.address, memory.nbytes, flags)
-        except EngineError as error:  # a limit of locked memory, for one: slower, and as right
+        except EngineError as error:  # for example a limit on locked memory: only slower
             _log.warning("slots not page-locked", reason=str(error))
             return False
         self._locked.add(memory.address)
@@ -71,11 +71,11 @@ class CudaLocks:
 
 
 def open_page_locks(choice: EngineChoice) -> PageLocks:
-    """Locks for this process's GPU, if engines of that choice may use one."""
+    """Page locks for this process's GPU, if there is one and the chosen engines may use it."""
     if choice not in _ON_GPUS or not has_nvidia_gpu():
-        return NoLocks()
+        return NoPageLocks()
     try:
-        return CudaLocks(open_cuda())
+        return CudaPageLocks(open_cuda())
     except EngineError as error:
         _log.info("slots are not page-locked", reason=str(error))
-        return NoLocks()
+        return NoPageLocks()

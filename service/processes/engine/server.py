@@ -1,8 +1,8 @@
 """A process that owns one device: models, queue, device worker and supervisor, for all front ends.
 
-It ends by itself: on SIGTERM or SIGHUP (the launcher's, or the kernel's when the launcher is gone) once no front end is
-connected; with EXIT_DEVICE_LOST when its device is lost or hangs, so that the launcher starts another. Nobody is
-answered then: front ends see the end and ask again, and a thread that hangs can write into no slot afterwards.
+It ends on SIGTERM or SIGHUP, sent by the launcher or, when the launcher is gone, by the kernel, as soon as no front end
+is connected. It ends with EXIT_DEVICE_LOST when its device is lost or hangs, and the launcher starts another process.
+Samples are not answered then: front ends notice the lost connection and submit them again.
 """
 
 from __future__ import annotations
@@ -19,68 +19,68 @@ from functools import partial
 import structlog
 
 from engines.errors import RetouchError
-from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.lifecycle.background import cancelled
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.hangup import hangup_signals
-from service.processes.engine.leases import Offers
+from service.processes.engine.leases import ModelOffers
 from service.processes.engine.page_locks import PageLocks, open_page_locks
 from service.processes.engine.session import Session, failed
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.channel import receive_greeting
 from service.processes.shared.messages import Found, Vitals, Wanted
 from service.processes.shared.slots import Memory
-from service.processes.shared.status_board import Board, Row
+from service.processes.shared.status_board import Row, StatusBoard
 from service.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S = 0.05
-"""How often models and worker are looked at, and life is shown."""
+"""How often models and worker are checked, and the heartbeat is written."""
 
 
-class EngineDesk:
-    """Takes in front ends and tells them of models and worker. Used on the event loop only."""
+class EngineServer:
+    """Accepts front ends, and announces models and readiness to them. Used on the event loop only."""
 
-    def __init__(self, room: EngineRoom, row: Row, page_locks: PageLocks) -> None:
-        self._room = room
+    def __init__(self, backend: LocalBackend, row: Row, page_locks: PageLocks) -> None:
+        self._backend = backend
         self._row = row
         self._page_locks = page_locks
-        self._offers = Offers(room.models)
+        self._offers = ModelOffers(backend.models)
         self._sessions: set[Session] = set()
         self._count = 0
         self._known: object = None
         self._ready = False
         self._renewing = asyncio.Lock()
-        room.metrics.watch(room.metrics.ready, lambda: self._ready)
+        backend.metrics.watch(backend.metrics.ready, lambda: self._ready)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def deserted(self) -> bool:
+    def has_no_front_end(self) -> bool:
         """Whether no front end is connected."""
         return not any(session.connected for session in self._sessions)
 
     async def accept(self, listener: socket.socket) -> None:
-        """Take in front ends as they come, until cancelled."""
+        """Accept connections of front ends, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
             try:
-                await self._take_in(connection)
+                await self._connect(connection)
             except OSError as error:
                 _log.warning("front end turned away", reason=str(error))
                 connection.close()
 
     async def look(self) -> None:
-        """Tell front ends what changed, show life, end when the device hangs; until cancelled."""
+        """Announce changes to front ends and write the heartbeat, until cancelled."""
         while True:
-            loaded = self._room.loaded.is_set()  # what is offered below is all of it only if it was so before
+            loaded = self._backend.loaded.is_set()  # read before the models are offered, or some might be missing
             await self._renew()
-            ready = loaded and self._room.ready
+            ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
             self._row.ready, self._row.beat_at = ready, time.monotonic()
-            self._room.metrics.refresh()
-            if news:  # written down before any front end can say it
+            self._backend.metrics.refresh()
+            if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:
                     session.channel.send(Vitals(ready))
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -91,29 +91,38 @@ class EngineDesk:
             session.channel.close()
         self._offers.close()
 
-    async def _take_in(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket) -> None:
         hello, descriptor = await asyncio.to_thread(receive_greeting, connection)
         try:
             memory = Memory(descriptor, hello.slots_bytes)
         finally:
             os.close(descriptor)
-        await self._room.loaded.wait()  # pages are locked when no model is being loaded, and nothing is served before
+        await (
+            self._backend.loaded.wait()
+        )  # pages are locked when no model is being loaded, and nothing is served before
         locked = await asyncio.to_thread(self._page_locks.lock, memory)
         self._count += 1
-        room, offers = self._room, self._offers
+        backend, offers = self._backend, self._offers
         session = Session(
-            self._count, room.batcher, offers, memory, locked, self._row, want=self._want, done=self._forget
+            self._count,
+            backend.batcher,
+            offers,
+            memory,
+            locked,
+            self._row,
+            load_version=self._load_on_request,
+            done=self._forget,
         )
         self._sessions.add(session)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
-        self._offers.arrived(session.number)
+        self._offers.add_front_end(session.number)
         session.channel.send(self._offers.served())
         session.channel.send(Vitals(self._ready))
         _log.info("front end taken in", front_end=hello.front_end, locked=locked)
 
     async def _renew(self) -> None:
         async with self._renewing:
-            known = (self._room.models.statuses(), self._room.supervisor.restarts)
+            known = (self._backend.models.statuses(), self._backend.supervisor.restarts)
             if known == self._known:
                 return
             self._offers.renew(await asyncio.to_thread(self._offers.lease_ready))
@@ -122,15 +131,15 @@ class EngineDesk:
         for session in self._sessions:
             session.channel.send(served)
 
-    def _want(self, session: Session, wanted: Wanted) -> None:
+    def _load_on_request(self, session: Session, wanted: Wanted) -> None:
         task = asyncio.get_running_loop().create_task(self._find(session, wanted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _find(self, session: Session, wanted: Wanted) -> None:
-        """Load a version that is not the newest; it stays loaded as the repository sees fit, and offered with it."""
+        """Load and offer a version that is not the newest, for as long as the repository keeps it."""
         with ExitStack() as stack:
-            lease = self._room.models.lease(wanted.name, wanted.version)
+            lease = self._backend.models.lease(wanted.name, wanted.version)
             try:
                 await asyncio.to_thread(stack.enter_context, lease)
             except RetouchError as error:
@@ -145,15 +154,15 @@ class EngineDesk:
 
 
 async def serve(assignment: Assignment) -> int:
-    """Compute until the end; the process's exit status."""
+    """Serve front ends until a signal or the loss of the device; returns the exit status."""
     settings, ending = assignment.settings, asyncio.Event()
-    row = Board(assignment.board, assignment.places).engine(assignment.index)
+    row = StatusBoard(assignment.board, assignment.row_counts).engine(assignment.index)
     replaces = row.begin(time.monotonic())
     metrics = Metrics(device=assignment.device)
-    if replaces:  # counted here, as one that hangs or is killed can count nothing any more
+    if replaces:  # counted here, because a process that hangs or is killed cannot count itself
         metrics.worker_restarts.inc()
-    open_room = partial(open_engine_room, settings, metrics, own_process=True)
-    async with open_room() as room, _desk(room, row, open_page_locks(settings.engine)) as desk:
+    open_backend = partial(open_local_backend, settings, metrics, own_process=True)
+    async with open_backend() as backend, _open_server(backend, row, open_page_locks(settings.engine)) as server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, *hangup_signals()):
             loop.add_signal_handler(number, ending.set)
@@ -161,21 +170,21 @@ async def serve(assignment: Assignment) -> int:
             listener = socket.socket(fileno=assignment.listener)
             listener.setblocking(False)
             stack.callback(listener.close)
-            for work in (desk.accept(listener), desk.look()):
+            for work in (server.accept(listener), server.look()):
                 stack.push_async_callback(cancelled, asyncio.create_task(work))
-            while not (ending.is_set() and desk.deserted) and not room.lost.is_set():  # noqa: ASYNC110 -- three events
+            while not (ending.is_set() and server.has_no_front_end) and not backend.lost.is_set():  # noqa: ASYNC110 -- three events
                 await asyncio.sleep(_LOOK_EVERY_S)
         row.clear()
-        if room.lost.is_set():
+        if backend.lost.is_set():
             _log.error("the device is lost or hangs; this process ends")
-            os._exit(EXIT_DEVICE_LOST)  # nothing can be freed on it, and a thread that hangs cannot be joined
+            os._exit(EXIT_DEVICE_LOST)  # no clean-up: the device cannot be freed, nor a hanging thread joined
     return 0
 
 
 @asynccontextmanager
-async def _desk(room: EngineRoom, row: Row, page_locks: PageLocks) -> AsyncIterator[EngineDesk]:
-    desk = EngineDesk(room, row, page_locks)
+async def _open_server(backend: LocalBackend, row: Row, page_locks: PageLocks) -> AsyncIterator[EngineServer]:
+    server = EngineServer(backend, row, page_locks)
     try:
-        yield desk
+        yield server
     finally:
-        desk.close()
+        server.close()

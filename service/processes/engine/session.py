@@ -1,7 +1,7 @@
-"""The engine process's side of one front end: samples come out of its slots and tiles go back into them.
+"""The engine process's side of one front end: reads samples from its slots, and writes tiles back to them.
 
-Every sample is answered once, when nothing touches its slot any more: one that is withdrawn while it computes is
-answered when its batch is done.
+Every sample is answered once, when its slot is no longer used: one that is withdrawn while it computes is answered when
+its batch is done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from service.batching.batcher import Batcher, Entry
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
 from service.core.samples import Computed
-from service.processes.engine.leases import Offers
+from service.processes.engine.leases import ModelOffers
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Begun, Done, Failed, LetGo, Message, Submit, Wanted, Withdraw
 from service.processes.shared.slots import Memory
@@ -32,19 +32,19 @@ class Session:
     """One connected front end. Used on the event loop only."""
 
     number: int
-    """Of this connection, among all that there have been."""
+    """Unique number of this connection."""
     batcher: Batcher
-    offers: Offers
+    offers: ModelOffers
     memory: Memory
-    """Its slots."""
+    """The memory of its slots."""
     locked: bool
-    """Whether they are page-locked."""
+    """Whether the slots are page-locked."""
     row: Row
-    """Where this process tells how much it has to do."""
-    want: Callable[[Session, Wanted], None]
-    """Asked for versions that are not the newest."""
+    """This process's row of the status board."""
+    load_version: Callable[[Session, Wanted], None]
+    """Called for versions that are not the newest, to load them."""
     done: Callable[[Session], None]
-    """Told when it is gone and nothing touches its slots any more."""
+    """Called when the front end is gone and its slots are no longer used."""
     connected: bool = True
     channel: Channel = field(init=False)
     _entries: dict[int, Entry] = field(default_factory=dict, init=False)
@@ -58,9 +58,9 @@ class Session:
         elif isinstance(message, Withdraw):
             self._withdraw(message.id)
         elif isinstance(message, LetGo):
-            self.offers.let_go(self.number, message.lease)
+            self.offers.release(self.number, message.lease)
         elif isinstance(message, Wanted):
-            self.want(self, message)
+            self.load_version(self, message)
         else:
             _log.error("a front end sent what it should not", message=type(message).__name__)
 
@@ -72,7 +72,7 @@ class Session:
             layout = offered.layouts.of(order.height, order.width, order.samples)
             size = (order.height, order.width, order.samples)
             sample = self.memory.sample(order.offset, layout, size, locked=self.locked)
-            on_begun = partial(self.channel.send, Begun(order.id)) if order.tell_begun else None
+            on_begun = partial(self.channel.send, Begun(order.id)) if order.notify_begun else None
             flow = Flow(order.client, order.priority)
             entry = self.batcher.enqueue(
                 sample, offered.lease.served, order.deadline, on_begun, flow, traced=order.traced
@@ -99,14 +99,14 @@ class Session:
         else:
             computed = reply.result()
             into = entry.sample.into
-            if into is not None and computed.tile is not into:  # of a device that chose the place itself
+            if into is not None and computed.tile is not into:  # the device has written the tile elsewhere
                 np.copyto(into, computed.tile)
             facts = (computed.batch_size, computed.queue_s, computed.infer_s, computed.device_s, computed.batch)
             self.channel.send(Done(number, *facts))
         self._end_if_idle()
 
     def _lost(self) -> None:
-        """What it still waited for is withdrawn, as far as it has not begun."""
+        """Handle the end of the connection: withdraw the samples that are still queued."""
         self.connected = False
         self.offers.left(self.number)
         for number in list(self._entries):
@@ -119,7 +119,7 @@ class Session:
 
 
 def failed(number: int, error: BaseException) -> Failed:
-    """An error on its way to a front end; `service.processes.remote_errors` makes it one again."""
+    """Encode an error for a front end; front_end/errors.py decodes it."""
     if isinstance(error, ServiceError):
         return Failed(number, type(error).__name__, str(error), error.code, error.retry_after_s)
     return Failed(number, type(error).__name__, str(error))

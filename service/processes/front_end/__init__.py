@@ -1,1 +1,1 @@
-"""A front end's side: the backend that sends its samples to engine processes."""
+"""The front end's side: a backend that sends samples to engine processes."""

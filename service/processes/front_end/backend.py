@@ -1,7 +1,7 @@
-"""A front end's room: the models of all engine processes as one, and `submit` to the least loaded of them.
+"""A front end's backend: the models of all engine processes, and `submit` to the least loaded of them.
 
-The pipeline sees the same contract as in a single process. Used on the event loop, but for leases of older versions,
-which block.
+It has the same interface as the backend of a single process. Used on the event loop, except for leases of older
+versions, which block.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.retry_book import Book
+from service.admission.retry_book import RetryBook
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
 from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
-from service.processes.front_end.engine_client import EngineLink, Facts, Order, RemoteModel
+from service.processes.front_end.engine_client import EngineClient, EngineFacts, RemoteModel, SampleOrder
 from service.processes.front_end.pending import EngineProcessLost
 from service.processes.shared.assignment import Assignment
-from service.processes.shared.status_board import Board
+from service.processes.shared.status_board import StatusBoard
 from service.telemetry.metrics import Metrics
 
 _PATIENCE_S = 30.0
-"""How long a request waits for an engine process to come back, if its deadline allows."""
+"""How long a request waits at most for an engine process to be ready."""
 _BEAT_EVERY_S = 0.25
 SLOTS_BYTES = 256 * 2**20
 """Memory that a front end shares with each engine process; pages that no tile has touched cost nothing on a CPU."""
@@ -39,32 +39,32 @@ _BEST_STATE_FIRST = ("ready", "available", "refused")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeasedModel:
-    """A model, and the engine processes that offered it when it was leased."""
+    """A leased model, and the engine processes that offered it at the time of the lease."""
 
     manifest: Manifest
-    engine: Facts
-    on: Mapping[EngineLink, RemoteModel]
+    engine: EngineFacts
+    on: Mapping[EngineClient, RemoteModel]
 
 
 class RemoteModels:
-    """The models of all engine processes. The newest version that any of them offers is the one that is served."""
+    """The models of all engine processes. The newest version is the newest that any of them offers."""
 
-    def __init__(self, links: Sequence[EngineLink]) -> None:
-        self._links = links
+    def __init__(self, clients: Sequence[EngineClient]) -> None:
+        self._clients = clients
         self._loop = asyncio.get_running_loop()
 
     @contextmanager
     def lease(self, name: str, version: int | None = None) -> Iterator[LeasedModel]:
-        """Use a model; it stays loaded until the block ends.
+        """Lease a model, which stays loaded until the block ends.
 
         Args:
             name: the model.
-            version: None for the newest; an older one may have to be loaded first, so that this blocks and must not be
-                called on the event loop.
+            version: None for the newest; another one may have to be loaded first, which blocks, so it must not be
+                leased on the event loop.
 
         Raises:
-            ModelNotFound: nothing of that name and version can be served.
-            EngineUnavailable: it cannot be loaded, or no engine process is there.
+            ModelNotFound: no model of that name and version can be served.
+            EngineUnavailable: it cannot be loaded, or no engine process is ready.
         """
         if version is None:
             leased = self._acquire(name, None)
@@ -73,35 +73,35 @@ class RemoteModels:
         try:
             yield leased
         finally:
-            for link, model in leased.on.items():
-                link.release(model)
+            for client, model in leased.on.items():
+                client.release(model)
 
     def statuses(self) -> list[ModelStatus]:
-        """Every version, by name, newest first; in the best state that it has in any engine process."""
+        """The status of every version, by name, newest first; the best state in any engine process counts."""
         best: dict[tuple[str, int], ModelStatus] = {}
-        for status in (status for link in self._links for status in link.statuses):
+        for status in (status for client in self._clients for status in client.statuses):
             known = best.setdefault((status.name, -status.version), status)
             if _BEST_STATE_FIRST.index(status.state) < _BEST_STATE_FIRST.index(known.state):
                 best[status.name, -status.version] = status
         return [best[key] for key in sorted(best)]
 
-    def offering(self, manifest: Manifest) -> dict[EngineLink, RemoteModel]:
-        """The engine processes that work and have that very model."""
+    def offering(self, manifest: Manifest) -> dict[EngineClient, RemoteModel]:
+        """The engine processes that are ready and offer exactly this model."""
         return {
-            link: model
-            for link in self._links
-            if link.ready
-            for model in link.models.values()
+            client: model
+            for client in self._clients
+            if client.ready
+            for model in client.models.values()
             if model.offered and model.manifest == manifest
         }
 
     async def _find(self, name: str, version: int) -> LeasedModel:
-        """A version that may be offered nowhere yet."""
+        """Lease a version that may have to be loaded first."""
         if not any(self._offered(name, version)):
-            for link in self._links:
-                if link.ready:
+            for client in self._clients:
+                if client.ready:
                     try:
-                        await link.want(name, version)
+                        await client.load_version(name, version)
                     except EngineProcessLost as error:
                         raise EngineUnavailable("the engine process ended; try again") from error
         return self._acquire(name, version)
@@ -116,13 +116,13 @@ class RemoteModels:
         return LeasedModel(newest.manifest, newest.engine, on)
 
     def _offered(self, name: str, version: int | None) -> Iterator[RemoteModel]:
-        for link in self._links:
-            for model in link.models.values():
+        for client in self._clients:
+            for model in client.models.values():
                 if model.offered and model.manifest.name == name and version in (None, model.manifest.version):
                     yield model
 
     def _why_not_found(self, name: str, version: int | None) -> str:
-        asked = name if version is None else f"{name}/{version}"
+        pending = name if version is None else f"{name}/{version}"
         statuses = self.statuses()
         refused = [
             f"; {status.name}/{status.version} is refused: {status.reason}"
@@ -130,25 +130,25 @@ class RemoteModels:
             if status.state == "refused" and status.name == name and version in (None, status.version)
         ]
         offered = ", ".join(f"{s.name}/{s.version}" for s in statuses if s.state != "refused") or "none"
-        return f"no model {asked}; available: {offered}{''.join(refused)}"
+        return f"no model {pending}; available: {offered}{''.join(refused)}"
 
 
 class RemoteBatcher:
-    """`submit` to the engine process with the least to do; asked once more when that is lost.
+    """Submits each sample to the least loaded engine process, and once more if that process is lost.
 
     Args:
-        models: the room's.
-        board: where engine processes say how much they have to do.
-        links: to them, by index.
-        clock: of the deadlines.
+        models: the backend's models.
+        board: has the load of the engine processes.
+        links: connections to the engine processes, by index.
+        clock: returns seconds; deadlines are on this clock.
     """
 
     def __init__(
-        self, models: RemoteModels, board: Board, links: Sequence[EngineLink], clock: Callable[[], float]
+        self, models: RemoteModels, board: StatusBoard, clients: Sequence[EngineClient], clock: Callable[[], float]
     ) -> None:
         self._models = models
         self._clock = clock
-        self._rows = {link: board.engine(index) for index, link in enumerate(links)}
+        self._rows = {client: board.engine(index) for index, client in enumerate(clients)}
         self._change = asyncio.Event()
         self._closed = False
 
@@ -162,47 +162,49 @@ class RemoteBatcher:
         *,
         traced: bool = False,
     ) -> Computed:
-        """As `Batcher.submit`.
+        """Compute the tile of one sample, like `Batcher.submit`.
 
         Raises:
             DeadlineExceeded, InferenceFailed, ShuttingDown: as `Batcher.submit`.
-            NotReady: the engine process was lost twice, or did not come back in time.
+            NotReady: engine processes were lost twice, or none was ready in time.
         """
-        order = Order(sample, deadline, on_begun, flow, traced)
+        order = SampleOrder(sample, deadline, on_begun, flow, traced)
         for attempt in (1, 2):
-            link, remote = await self._least_loaded(model, deadline)
+            client, remote = await self._least_loaded(model, deadline)
             try:
-                return await link.compute(remote, order)
+                return await client.compute(remote, order)
             except EngineProcessLost:
                 continue
-            except NotReady as error:  # its device worker was lost, and the process goes on
+            except NotReady as error:  # its device worker was lost, but the process goes on
                 if error.code != "worker_lost" or attempt == 2:
                     raise
         raise NotReady("the engine was lost twice over this request", code="worker_lost")
 
     def changed(self) -> None:
-        """An engine process came, went, or has other models."""
+        """Wake the samples that wait for an engine process; called when one connects, is lost, or changes models."""
         self._change.set()
         self._change = asyncio.Event()
 
     def close(self) -> None:
-        """Answer everyone who waits, or comes, with ShuttingDown."""
+        """Fail all waiting samples, and all later ones, with ShuttingDown."""
         self._closed = True
-        for link in self._rows:
-            link.give_up(_shutting_down())
+        for client in self._rows:
+            client.give_up(_shutting_down())
         self.changed()
 
-    async def _least_loaded(self, model: LeasedModel, deadline: float) -> tuple[EngineLink, RemoteModel]:
-        """An engine process that has the model, after waiting for one."""
+    async def _least_loaded(self, model: LeasedModel, deadline: float) -> tuple[EngineClient, RemoteModel]:
+        """Wait for an engine process that has the model, and return the least loaded one."""
         until = min(deadline, self._clock() + _PATIENCE_S)
         while True:
             if self._closed:
                 raise _shutting_down()
-            on = {link: one for link, one in model.on.items() if link.ready and link.models.get(one.lease) is one}
+            on = {
+                client: one for client, one in model.on.items() if client.ready and client.models.get(one.lease) is one
+            }
             on = on or self._models.offering(model.manifest)
             if on:
-                link = min(on, key=lambda link: (self._rows[link].load, link.unanswered))
-                return link, on[link]
+                client = min(on, key=lambda client: (self._rows[client].load, client.unanswered))
+                return client, on[client]
             try:
                 await asyncio.wait_for(self._change.wait(), until - self._clock())
             except asyncio.TimeoutError:
@@ -216,27 +218,27 @@ def _shutting_down() -> ShuttingDown:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedHouse:
-    """The house of several front ends: see `service.admission.House`."""
+class StatusBoardLoad:
+    """Load of all front ends, read from the status board; see `ServerLoad`."""
 
-    board: Board
+    board: StatusBoard
     index: int
-    book: Book
+    retry_book: RetryBook
 
     @property
-    def others(self) -> int:
-        return self.board.inside_elsewhere(self.index)
+    def in_flight_elsewhere(self) -> int:
+        return self.board.in_flight_elsewhere(self.index)
 
     @property
     def engines(self) -> int:
         return max(1, self.board.engines_ready)
 
-    def tell(self, inside: int) -> None:
-        self.board.front_end(self.index).inside = inside
+    def publish(self, in_flight: int) -> None:
+        self.board.front_end(self.index).in_flight = in_flight
 
 
-class RemoteRoom:
-    """Computes in other processes.
+class RemoteBackend:
+    """Backend whose engines are in other processes.
 
     Args:
         assignment: of this front end.
@@ -244,36 +246,36 @@ class RemoteRoom:
     """
 
     def __init__(self, assignment: Assignment, metrics: Metrics, slots_bytes: int = SLOTS_BYTES) -> None:
-        board = Board(assignment.board, assignment.places)
+        board = StatusBoard(assignment.board, assignment.row_counts)
         self.row = board.front_end(assignment.index)
         self.row.clear()
-        self.links = [
-            EngineLink(Path(path), assignment.index, slots_bytes, self.changed) for path in assignment.sockets
+        self.clients = [
+            EngineClient(Path(path), assignment.index, slots_bytes, self.changed) for path in assignment.sockets
         ]
-        self.models = RemoteModels(self.links)
-        self.batcher = RemoteBatcher(self.models, board, self.links, time.monotonic)
-        self.house = SharedHouse(board, assignment.index, board.book(assignment.index))
+        self.models = RemoteModels(self.clients)
+        self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
+        self.server_load = StatusBoardLoad(board, assignment.index, board.book(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()
-        """Never set: another engine process takes the place of one that is lost."""
+        """Never set, because the launcher replaces a lost engine process."""
         self._metrics = metrics
-        metrics.watch(metrics.slot_bytes, lambda: sum(link.slot_bytes for link in self.links))
+        metrics.watch(metrics.slot_bytes, lambda: sum(client.slot_bytes for client in self.clients))
 
     @property
     def ready(self) -> bool:
-        return any(link.ready for link in self.links)
+        return any(client.ready for client in self.clients)
 
     def changed(self) -> None:
-        """An engine process came, went, or has other models."""
+        """Handle that an engine process connects, is lost, or changes its models."""
         self.batcher.changed()
-        if not self.loaded.is_set() and any(link.known for link in self.links):
+        if not self.loaded.is_set() and any(client.known for client in self.clients):
             self.loaded.set()
             gc.collect()
-            gc.freeze()  # modules stay for good: keep the collector out of the hot path
-        self._show()  # who is told by /readyz that it is ready reads no older answer in /metrics of another process
+            gc.freeze()  # modules are permanent: the garbage collector need not traverse them
+        self._show()  # at once, so that /metrics of another process never lags behind /readyz
 
     async def beat(self) -> None:
-        """Show life, until cancelled."""
+        """Write the heartbeat, until cancelled."""
         while True:
             self._show()
             await asyncio.sleep(_BEAT_EVERY_S)
@@ -284,14 +286,14 @@ class RemoteRoom:
 
 
 @asynccontextmanager
-async def open_remote_room(
+async def open_remote_backend(
     assignment: Assignment, _settings: Settings, metrics: Metrics, slots_bytes: int = SLOTS_BYTES
-) -> AsyncIterator[RemoteRoom]:
+) -> AsyncIterator[RemoteBackend]:
     """A room whose engines are in other processes; it connects to them for as long as it is open."""
-    room = RemoteRoom(assignment, metrics, slots_bytes)
+    backend = RemoteBackend(assignment, metrics, slots_bytes)
     async with AsyncExitStack() as stack:
-        stack.callback(room.row.clear)
-        for work in (room.beat(), *(link.keep() for link in room.links)):
+        stack.callback(backend.row.clear)
+        for work in (backend.beat(), *(client.keep() for client in backend.clients)):
             stack.push_async_callback(cancelled, asyncio.create_task(work))
-        stack.callback(room.batcher.close)
-        yield room
+        stack.callback(backend.batcher.close)
+        yield backend

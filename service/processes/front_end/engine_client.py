@@ -1,4 +1,4 @@
-"""A front end's side of one engine process: connects, again and again, and brings every request one answer.
+"""A front end's connection to one engine process: reconnects when it is lost, and answers every sample exactly once.
 
 Used on the event loop only.
 """
@@ -17,7 +17,7 @@ from engines.repository.versions import ModelStatus
 from service.core.errors import ShuttingDown
 from service.core.flow import Flow
 from service.core.samples import Computed, Sample
-from service.processes.front_end.pending import Asked, Connection, EngineProcessLost, fail
+from service.processes.front_end.pending import Connection, EngineProcessLost, PendingSample, fail
 from service.processes.shared.channel import Channel, greet
 from service.processes.shared.messages import (
     Begun,
@@ -42,8 +42,8 @@ _RECONNECT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """The engine of an offered model."""
+class EngineFacts:
+    """Name and precision of a model's engine."""
 
     name: str
     precision: str
@@ -51,19 +51,19 @@ class Facts:
 
 @dataclass(slots=True, eq=False)
 class RemoteModel:
-    """A model that an engine process offers. It is let go of when it is offered no longer and nobody uses it."""
+    """A model that an engine process offers; it is released when it is no longer offered and has no users."""
 
     lease: int
     manifest: Manifest
-    engine: Facts
+    engine: EngineFacts
     layouts: SlotLayouts
     users: int = 0
     offered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One sample, and what is wanted of it."""
+class SampleOrder:
+    """A sample to compute, with the arguments of `submit`."""
 
     sample: Sample
     deadline: float
@@ -72,14 +72,14 @@ class Order:
     traced: bool = False
 
 
-class EngineLink:
-    """The way to one engine process, whichever process that is.
+class EngineClient:
+    """Connection to one engine process and, if that is lost, to its replacement.
 
     Args:
-        path: of the socket that it listens on.
-        front_end: this front end's index.
-        slots_bytes: of memory to share with it.
-        changed: called when what it offers, or whether it is ready, has changed.
+        path: socket that the engine process listens on.
+        front_end: index of this front end.
+        slots_bytes: size of the shared memory.
+        changed: called when its models or its readiness have changed.
     """
 
     def __init__(self, path: Path, front_end: int, slots_bytes: int, changed: Callable[[], None]) -> None:
@@ -90,30 +90,30 @@ class EngineLink:
         self._number = 0
         self.vital = False
         self.known = False
-        """Whether it has told of its models."""
+        """Whether it has announced its models."""
         self.models: dict[int, RemoteModel] = {}
-        """Of the process that was lost, until the next one tells of its own: what is served does not change by that."""
+        """Its models by number; those of a lost process stay until its replacement announces its own."""
         self.statuses: list[ModelStatus] = []
-        """As `models`."""
+        """Statuses of its models; kept like `models`."""
         self._served_by: Connection | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and its device worker works."""
+        """Whether it is connected and its device worker is ready."""
         return self._connection is not None and self.vital
 
     @property
     def slot_bytes(self) -> int:
-        """Of the memory that is shared with it, what slots take now."""
+        """Bytes of the shared memory that slots use now."""
         return 0 if self._connection is None else self._hello.slots_bytes - self._connection.arena.free_bytes
 
     async def keep(self) -> None:
-        """Connect whenever there is no connection, until cancelled."""
+        """Keep a connection, reconnecting when it is lost, until cancelled."""
         try:
             while True:
                 try:
                     connection = await self._connect()
-                except OSError as error:  # the launcher's socket is there as long as the launcher
+                except OSError as error:  # the launcher owns the socket, so this is rare
                     _log.debug("no engine process", reason=str(error))
                 else:
                     await connection.lost.wait()
@@ -123,12 +123,12 @@ class EngineLink:
             if left is not None and left.channel is not None:
                 left.channel.close()
 
-    async def compute(self, model: RemoteModel, order: Order) -> Computed:
-        """The tile of one sample. It lies in the slot, which it takes up for as long as it is used.
+    async def compute(self, model: RemoteModel, order: SampleOrder) -> Computed:
+        """Compute the tile of one sample. The tile is a view of its slot, which is in use as long as the tile is.
 
         Raises:
-            EngineProcessLost: the process ended first; nothing was answered.
-            ServiceError: as the engine process's batcher says.
+            EngineProcessLost: the process ended before it answered.
+            ServiceError: raised by the engine process's batcher.
         """
         connection = self._connection
         if connection is None:
@@ -136,35 +136,35 @@ class EngineLink:
         sample = order.sample
         layout = model.layouts.of(*sample.tile, sample.samples)
         slot = await connection.arena.take(layout.nbytes)
-        if connection.lost.is_set():  # while it waited for room
+        if connection.lost.is_set():  # while it waited for memory
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         self._number += 1
-        number, asked = self._number, Asked(asyncio.get_running_loop().create_future(), slot, order.on_begun)
-        connection.asked[number] = asked
+        number, pending = self._number, PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
+        connection.pending[number] = pending
         connection.send(_submit(number, model, slot, order))
         del slot
         try:
-            done = await asked.answer
+            done = await pending.answer
         except asyncio.CancelledError:
-            if number in connection.asked:
+            if number in connection.pending:
                 connection.send(Withdraw(number))
-            else:  # answered in the same moment
-                asked.end()
+            else:  # answered just before the cancellation
+                pending.end()
             raise
-        assert asked.slot is not None  # noqa: S101 -- it comes with the answer
-        tile = asked.slot.read(layout.output)
-        if connection.arena.crowded:  # the other tiles of its own request may be among those that wait for room
+        assert pending.slot is not None  # noqa: S101 -- kept until `end`
+        tile = pending.slot.read(layout.output)
+        if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
             tile = tile.copy()
-        asked.end()
+        pending.end()
         return Computed(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
-    async def want(self, name: str, version: int) -> None:
-        """Have a version offered that is not the newest.
+    async def load_version(self, name: str, version: int) -> None:
+        """Make the engine process load and offer a version that is not the newest.
 
         Raises:
-            EngineProcessLost: the process ended first.
-            ModelNotFound, EngineUnavailable: it cannot be offered.
+            EngineProcessLost: the process ended before it answered.
+            ModelNotFound, EngineUnavailable: it cannot be loaded.
         """
         connection = self._connection
         if connection is None:
@@ -176,20 +176,20 @@ class EngineLink:
         await search
 
     def release(self, model: RemoteModel) -> None:
-        """Somebody does not use the model any more."""
+        """End one use of a model."""
         model.users -= 1
         self._let_go_if_unused(model)
 
     @property
     def unanswered(self) -> int:
-        """Samples that this front end waits for."""
-        return len(self._connection.asked) if self._connection is not None else 0
+        """Number of samples that were submitted and not answered."""
+        return len(self._connection.pending) if self._connection is not None else 0
 
     def give_up(self, error: ShuttingDown) -> None:
-        """Answer everyone who waits with that."""
+        """Fail all unanswered samples with this error."""
         if self._connection is not None:
-            for number, asked in self._connection.asked.items():
-                fail(asked.answer, error)
+            for number, pending in self._connection.pending.items():
+                fail(pending.answer, error)
                 self._connection.send(Withdraw(number))
 
     async def _connect(self) -> Connection:
@@ -197,11 +197,11 @@ class EngineLink:
         try:
             raw = greet(self._path, self._hello, arena.descriptor)
         finally:
-            arena.hand_over()
+            arena.close_descriptor()
         connection = Connection(arena)
         channel = Channel(lambda message: self._receive(connection, message), lambda: self._lost(connection))
         connection.channel = channel
-        self._connection = connection  # before it is awaited: uvloop hands over first what has come meanwhile
+        self._connection = connection  # set before awaiting, because uvloop delivers data that has already arrived
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=raw)
         except OSError:
@@ -213,7 +213,7 @@ class EngineLink:
         if isinstance(message, Done | Failed | Found):
             connection.answer(message)
         elif isinstance(message, Begun):
-            if (begun := connection.asked.get(message.id)) is not None and begun.on_begun is not None:
+            if (begun := connection.pending.get(message.id)) is not None and begun.on_begun is not None:
                 begun.on_begun()
         elif isinstance(message, Served):
             self._serve(connection, message)
@@ -236,7 +236,7 @@ class EngineLink:
         for offer in served.offers:
             if offer.lease not in self.models:
                 manifest = manifests[offer.name, offer.version]
-                facts = Facts(offer.engine, offer.precision)
+                facts = EngineFacts(offer.engine, offer.precision)
                 self.models[offer.lease] = RemoteModel(offer.lease, manifest, facts, SlotLayouts(manifest))
         self.statuses = [_status(status, manifests) for status in served.statuses]
         self.known = True
@@ -249,14 +249,14 @@ class EngineLink:
                 self._connection.send(LetGo(model.lease))
 
     def _lost(self, connection: Connection) -> None:
-        if self._connection is connection:  # and not one that was closed from here
-            _log.warning("engine process lost", unanswered=len(connection.asked))
+        if self._connection is connection:  # not one that this side has closed
+            _log.warning("engine process lost", unanswered=len(connection.pending))
             self._connection, self.vital = None, False
         connection.end()
         self._changed()
 
 
-def _submit(number: int, model: RemoteModel, slot: Slot, order: Order) -> Submit:
+def _submit(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> Submit:
     height, width = order.sample.tile
     return Submit(
         number,

@@ -1,4 +1,4 @@
-"""Errors of an engine process, made errors of this one again: of the same class, code and text."""
+"""Decodes errors of an engine process to exceptions of the same class, code and text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _CLASSES: dict[str, type[ServiceError]] = {
 
 
 def service_error(failure: Failed) -> ServiceError:
-    """What the client is told."""
+    """The error of a sample."""
     kind = _CLASSES.get(failure.kind, ServiceError)
     return kind(failure.text, code=failure.code or None, retry_after_s=failure.retry_after_s)
 
 
 def model_error(failure: Failed) -> RetouchError:
-    """Why a version cannot be leased."""
+    """The error of a version that cannot be leased."""
     return ModelNotFound(failure.text) if failure.kind == "ModelNotFound" else EngineUnavailable(failure.text)

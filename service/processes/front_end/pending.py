@@ -1,4 +1,4 @@
-"""What a front end has asked over one connection to an engine process, until it is answered or the connection ends."""
+"""Pending calls on one connection to an engine process, until they are answered or the connection ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from service.processes.shared.slots import Arena, Slot
 
 
 class EngineProcessLost(Exception):
-    """It ended before it answered; whatever it was asked can be asked again, there or elsewhere."""
+    """The engine process ended before it answered; the call can be repeated on another one."""
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
-    """One sample that was submitted."""
+class PendingSample:
+    """A sample that was submitted and not answered."""
 
     answer: asyncio.Future[Done]
     slot: Slot | None
-    """Held until it is answered, whether or not somebody still waits; then it goes with the tile."""
+    """Held until the answer, even if the client has left; then the tile holds it."""
     on_begun: Callable[[], None] | None
 
     def end(self, error: Exception | None = None) -> None:
-        """The slot is nobody's any more; a traceback that refers to this must not hold it."""
+        """Drop the slot, so that no traceback of this object keeps it; fail the call with `error`, if any."""
         self.slot = None
         if error is not None:
             fail(self.answer, error)
@@ -35,11 +35,11 @@ class Asked:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """What ends with a connection: nothing of it is used after."""
+    """A connection with its memory and pending calls, which all end with it."""
 
     arena: Arena
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: dict[int, Asked] = field(default_factory=dict)
+    pending: dict[int, PendingSample] = field(default_factory=dict)
     searches: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     channel: Channel | None = None
 
@@ -48,34 +48,34 @@ class Connection:
             self.channel.send(message)
 
     def answer(self, message: Done | Failed | Found) -> None:
-        """What was asked under that number is answered, whether or not somebody still waits."""
-        asked = self.asked.pop(message.id, None)
+        """Complete the pending call that the message answers."""
+        pending = self.pending.pop(message.id, None)
         search = self.searches.pop(message.id, None)
         if isinstance(message, Failed):
-            if asked is not None:
-                asked.end(service_error(message))
+            if pending is not None:
+                pending.end(service_error(message))
             if search is not None:
                 fail(search, model_error(message))
         elif isinstance(message, Done):
-            if asked is not None and asked.answer.done():
-                asked.end()
-            elif asked is not None:
-                asked.answer.set_result(message)
+            if pending is not None and pending.answer.done():
+                pending.end()
+            elif pending is not None:
+                pending.answer.set_result(message)
         elif search is not None and not search.done():
             search.set_result(None)
 
     def end(self) -> None:
-        """No answer will come any more: everyone is told so."""
+        """Fail all pending calls, because the connection has ended."""
         self.lost.set()
-        for asked in self.asked.values():
-            asked.end(EngineProcessLost())
+        for pending in self.pending.values():
+            pending.end(EngineProcessLost())
         for search in self.searches.values():
             fail(search, EngineProcessLost())
-        self.asked.clear()
+        self.pending.clear()
         self.searches.clear()
 
 
 def fail(answer: asyncio.Future[Any], error: Exception) -> None:
-    """Answer with an error, if somebody still waits."""
+    """Set an error on a future that is not done."""
     if not answer.done():
         answer.set_exception(error)

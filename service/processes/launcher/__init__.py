@@ -1,1 +1,1 @@
-"""Starts, restarts and ends the processes."""
+"""The launcher: starts, restarts and ends the processes."""

@@ -27,7 +27,7 @@ from service.processes.launcher.plan import devices, divided
 from service.processes.launcher.run_directory import RunDirectory
 from service.processes.launcher.signals import Signals
 from service.processes.shared.assignment import Assignment
-from service.processes.shared.status_board import Board, Places, make_board
+from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 
 _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
@@ -50,10 +50,10 @@ class Launcher:
         self._run_directory = stack.enter_context(RunDirectory.make())
         self._devices = devices(settings, os.environ)
         engines = len(self._devices)
-        self._places = Places(settings.workers, engines)
-        self._board_fd = make_board(self._places)
+        self._row_counts = RowCounts(settings.workers, engines)
+        self._board_fd = make_board(self._row_counts)
         stack.callback(os.close, self._board_fd)
-        self._board = Board(self._board_fd, self._places)
+        self._board = StatusBoard(self._board_fd, self._row_counts)
         self._address = reserve(settings.host, settings.port, stack)
         self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
         self._engines = [self._child("engine", index) for index in range(engines)]
@@ -177,10 +177,10 @@ class Launcher:
                 "index": index,
                 "launcher": os.getpid(),
                 "settings": divided(self._settings, usable_cores()).model_copy(update={"port": self._address.where[1]}),
-                "sockets": [str(path) for path in self._run_directory.sockets(self._places.engines)],
+                "sockets": [str(path) for path in self._run_directory.sockets(self._row_counts.engines)],
                 "board": self._board_fd,
-                "front_ends": self._places.front_ends,
-                "engines": self._places.engines,
+                "front_ends": self._row_counts.front_ends,
+                "engines": self._row_counts.engines,
                 "listener": listener,
                 "device": device,
             }

@@ -18,7 +18,7 @@ _LONGEST_PAUSE_S = 10.0
 
 
 def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
-    """The GPU of each engine process, as CUDA_VISIBLE_DEVICES names it; empty for one that computes on the CPU."""
+    """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
     gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]

@@ -1,7 +1,7 @@
-"""What the processes of one server share on disk while it runs: Unix sockets and the files of prometheus_client.
+"""Temporary directory that the processes of one server share: Unix sockets and the files of prometheus_client.
 
-It is removed at the end. What a killed server left is removed at the next start: its lock, which every process of a
-server inherits, is free then.
+It is removed at the end. The directory of a killed server is removed at the next start, when its lock is free; every
+process of a server inherits the lock.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import mark_process_dead
 
 from service.core.settings import SettingsInvalid
-from service.telemetry.metrics import gathered
+from service.telemetry.metrics import combined_registry
 
 _PREFIX = "retouch-run-"
 _LOCK = "lock"
 _BACKLOG = 256
 _LONGEST_SOCKET_PATH = 107
-"""Bytes, on Linux."""
+"""Limit of Linux, in bytes."""
 _LONGEST_NAME = Path(f"{_PREFIX}12345678", "engine-63.sock")
 
 
 class RunDirectory:
-    """A folder of this user's; it is removed when the block ends.
+    """A temporary directory of one server, removed at the end of the block.
 
     Args:
-        path: the folder.
-        lock: descriptor of its lock, held; every process inherits it.
+        path: the directory.
+        lock: descriptor of its lock, which is held; every process inherits it.
     """
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -43,10 +43,10 @@ class RunDirectory:
 
     @classmethod
     def make(cls, parent: Path | None = None) -> RunDirectory:
-        """A fresh folder; those of servers that are gone are removed.
+        """Create a new directory, and remove those of servers that are gone.
 
         Raises:
-            SettingsInvalid: the folder for temporary files has too long a name for a socket in it.
+            SettingsInvalid: the path of the folder for temporary files is too long for a socket in it.
         """
         parent = parent or Path(tempfile.gettempdir())
         longest = _LONGEST_SOCKET_PATH - len(os.fsencode(_LONGEST_NAME)) - 1
@@ -58,7 +58,7 @@ class RunDirectory:
         for left in parent.glob(f"{_PREFIX}*"):
             _remove_if_unused(left)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        unlocked = path / f".{_LOCK}"  # under its own name once it is held: a server that starts now lets the folder be
+        unlocked = path / f".{_LOCK}"  # renamed when locked, so that a server that starts now keeps the directory
         lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         unlocked.rename(path / _LOCK)
@@ -76,31 +76,31 @@ class RunDirectory:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of every process: where prometheus_client keeps its numbers."""
+        """Environment variables of every process: the directory of prometheus_client."""
         return {"PROMETHEUS_MULTIPROC_DIR": str(self.path / "metrics")}
 
     def sockets(self, engines: int) -> list[Path]:
-        """Where engine processes listen."""
+        """Paths of the engine processes' sockets."""
         return [self.path / f"engine-{index}.sock" for index in range(engines)]
 
     def listen(self, index: int) -> socket.socket:
-        """The socket of an engine process. It outlives the process: who connects meanwhile waits for the next."""
+        """The listening socket of an engine process; it outlives the process, so that clients wait for the next one."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self.sockets(index + 1)[index]))
         listener.listen(_BACKLOG)
         return listener
 
     def forget_metrics(self, pid: int) -> None:
-        """A process is gone: its gauges vanish, its counters stay in the sums."""
+        """Drop the gauges of a process that has ended; its counters stay in the sums."""
         mark_process_dead(pid, str(self.path / "metrics"))  # type: ignore[no-untyped-call]
 
     def metrics(self) -> CollectorRegistry:
-        """The series of all processes."""
-        return gathered(str(self.path / "metrics"))
+        """The metrics of all processes."""
+        return combined_registry(str(self.path / "metrics"))
 
 
 def _remove_if_unused(path: Path) -> None:
-    with suppress(OSError):  # somebody else's, or gone just now
+    with suppress(OSError):  # of another user, or removed just now
         lock = os.open(path / _LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

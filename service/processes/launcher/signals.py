@@ -1,4 +1,4 @@
-"""Signals, one after the other, for a process that does nothing else than wait for them."""
+"""Signals as a stream, for a process whose main loop waits for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class Signals:
-    """Takes signals instead of their usual effect, as long as the block lasts. On the main thread only."""
+    """Collects signals in place of their default actions, during the block. On the main thread only."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._numbers = tuple(numbers)
@@ -33,7 +33,7 @@ class Signals:
         os.close(self._outgoing)
 
     def wait(self, timeout_s: float) -> list[int]:
-        """Those that came since the last time; none when none came in time."""
+        """The signals since the last call, after waiting for at least one; empty after the timeout."""
         if not select.select([self._incoming], [], [], timeout_s)[0]:
             return []
         return list(os.read(self._incoming, 512))

@@ -1,1 +1,1 @@
-"""What front ends and engine processes share: messages, slots, the status board."""
+"""Shared by front ends and engine processes: messages, slots and the status board."""

@@ -1,4 +1,4 @@
-"""What the launcher tells a process that it starts, and what both know of its end."""
+"""The assignment that the launcher gives to a process, and the signal to a process whose launcher has ended."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from service.core.settings import Settings
-from service.processes.shared.status_board import Places
+from service.processes.shared.status_board import RowCounts
 
 _PR_SET_PDEATHSIG = 1
 
 
 class Assignment(BaseModel):
-    """One process's part."""
+    """The role of one process and what it needs to start."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     role: Literal["front_end", "engine"]
     index: int
-    """Among those of its role."""
+    """Index among the processes of its role."""
     launcher: int
     """The launcher's process id."""
     settings: Settings
-    """With this process's share of what is divided."""
+    """Settings, with this process's share of the limits."""
     sockets: tuple[str, ...]
-    """Where the engine processes listen, by index."""
+    """Paths of the engine processes' sockets, by index."""
     board: int
-    """Descriptor of the board."""
+    """Descriptor of the status board."""
     front_ends: int
     engines: int
     listener: int
-    """Of an engine process: descriptor of its listening Unix socket. Of a front end: of its bound TCP socket."""
+    """Descriptor of an engine process's listening Unix socket, or of a front end's bound TCP socket."""
     device: str = ""
-    """Of an engine process: what its device is called in metrics."""
+    """Label of an engine process's device in metrics."""
 
     @property
-    def places(self) -> Places:
-        """The rows of the board."""
-        return Places(self.front_ends, self.engines)
+    def row_counts(self) -> RowCounts:
+        """Numbers of rows of the status board."""
+        return RowCounts(self.front_ends, self.engines)
 
 
-def end_with(launcher: int) -> None:
-    """Let this process send itself SIGTERM, once, when the launcher ends, however it ends (Linux).
+def end_with_launcher(launcher: int) -> None:
+    """Make this process send itself one SIGTERM when the launcher ends, however it ends (Linux).
 
-    The kernel tells of it by another signal: of a launcher with several threads more than once, and a second SIGTERM
-    would cut the drain short.
+    The kernel notifies by SIGUSR2, which it may send several times if the launcher has several threads; a second
+    SIGTERM would cut the drain short.
     """
-    told: list[int] = []
+    sent: list[int] = []
 
-    def tell(_number: int, _frame: FrameType | None) -> None:
-        if not told:
-            told.append(launcher)
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        if not sent:
+            sent.append(launcher)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    signal.signal(signal.SIGUSR2, tell)
+    signal.signal(signal.SIGUSR2, terminate)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

@@ -1,6 +1,6 @@
-"""Messages between two processes of this machine, over a Unix socket; the end of either is seen at once by the other.
+"""Messages between two processes over a Unix socket; each side notices the other's end at once.
 
-A frame is four bytes with its length and a msgpack array of messages: all that one turn of the event loop sends.
+A frame is four bytes with its length and a msgpack array of all messages sent in one iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _log = structlog.get_logger(__name__)
 
 _LENGTH = struct.Struct("<I")
 _HELLO_BYTES = 256
-"""More than a greeting has; nothing follows it before it is answered."""
+"""Limit of a greeting; nothing is sent after it before it is answered."""
 _HELLO_TIMEOUT_S = 5.0
 
 
 class Channel(asyncio.Protocol):
-    """One end. Used on the event loop only.
+    """One end of the connection. Used on the event loop only.
 
     Args:
         received: called with every message, in order.
-        lost: called once, when the other side is gone or what it sent makes no sense.
+        lost: called once, when the other side is gone or has sent something malformed.
     """
 
     def __init__(self, received: Callable[[Message], None], lost: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Channel(asyncio.Protocol):
         self._closed = False
 
     def send(self, message: Message) -> None:
-        """Send with all else of this turn of the loop; to a lost channel it is dropped."""
+        """Send a message at the end of this iteration of the event loop; dropped if the channel is lost."""
         if self._closed:
             return
         if not self._outbox:
@@ -51,17 +51,17 @@ class Channel(asyncio.Protocol):
         self._outbox.append(message)
 
     def close(self) -> None:
-        """Send what is waiting and end."""
+        """Send the waiting messages and close."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is ours."""
+        """Store the transport; called by asyncio."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take whole frames out of what came."""
+        """Decode the complete frames received so far; called by asyncio."""
         self._buffer += data
         at = 0
         while len(self._buffer) >= at + _LENGTH.size:
@@ -75,7 +75,7 @@ class Channel(asyncio.Protocol):
         del self._buffer[:at]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side is gone."""
+        """Report the end of the connection; called by asyncio."""
         if not self._closed:
             self._closed = True
             if exc is not None:
@@ -90,10 +90,10 @@ class Channel(asyncio.Protocol):
 
 
 def greet(path: Path, hello: Hello, slots_fd: int) -> socket.socket:
-    """Connect to an engine process and hand it the slots; blocks for moments only.
+    """Connect to an engine process and pass it the descriptor of the slots; blocks only briefly.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -107,10 +107,10 @@ def greet(path: Path, hello: Hello, slots_fd: int) -> socket.socket:
 
 
 def receive_greeting(connection: socket.socket) -> tuple[Hello, int]:
-    """What a front end that connected says first, and the descriptor of its slots; blocks until it came.
+    """Wait for the first message of a front end, and the descriptor of its slots. Blocks.
 
     Raises:
-        OSError: it did not come in time, or is no greeting.
+        OSError: it did not come in time, or is not a greeting.
     """
     connection.settimeout(_HELLO_TIMEOUT_S)
     data, descriptors, _, _ = socket.recv_fds(connection, _HELLO_BYTES, 1)

@@ -1,7 +1,7 @@
-"""What front ends and engine processes say to each other. Pixels are not in it: they lie in slots.
+"""Messages between front ends and engine processes. They carry no pixels, which are in slots.
 
-A front end begins with `Hello`, and the descriptor of its slots beside it. Every `Submit` is answered once, by `Done`
-or `Failed`; until then its slot is the engine's. Times are on the machine's monotonic clock, which processes share.
+A front end begins with `Hello` and the descriptor of its slots. Every `Submit` is answered once, by `Done` or `Failed`;
+until then its slot belongs to the engine process. Times are on the machine's monotonic clock, which processes share.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import msgspec
 
 
 class _Message(msgspec.Struct, array_like=True, gc=False, tag=True):
-    """Encoded as an array that begins with the name of its type."""
+    """Base of the messages; encoded as an array that begins with the name of the type."""
 
 
 class Hello(_Message):
-    """A front end is there; its slots have that many bytes."""
+    """Greeting of a front end, with the size of its slots' memory."""
 
     front_end: int
     slots_bytes: int
 
 
 class Offer(_Message):
-    """A model that can be used under that number until the front end says `LetGo`."""
+    """A model that can be used by its number `lease` until the front end sends `LetGo`."""
 
     lease: int
     name: str
@@ -33,7 +33,7 @@ class Offer(_Message):
 
 
 class Status(_Message):
-    """A version as people see it: `engines.served.ModelStatus`, its manifest as JSON."""
+    """State of a version of a model: `ModelStatus`, with the manifest as JSON."""
 
     name: str
     version: int
@@ -46,26 +46,26 @@ class Status(_Message):
 
 
 class Served(_Message):
-    """All models; sent first, and whenever something changed. What is offered no longer is to be let go of."""
+    """All models of an engine process, sent first and on changes; the front end releases models not in it."""
 
     offers: list[Offer]
     statuses: list[Status]
 
 
 class Vitals(_Message):
-    """Whether the device worker works; sent when that changes."""
+    """Readiness of the device worker, sent on changes."""
 
     ready: bool
 
 
 class LetGo(_Message):
-    """Nobody of this front end uses that lease any more, and nobody will."""
+    """Release of a model, which the front end will not use any more."""
 
     lease: int
 
 
 class Wanted(_Message):
-    """Offer a version that is not the newest. Answered by `Found`, after `Served`, or by `Failed`."""
+    """Request to offer a version that is not the newest; answered by `Served` and `Found`, or by `Failed`."""
 
     id: int
     name: str
@@ -73,42 +73,42 @@ class Wanted(_Message):
 
 
 class Found(_Message):
-    """That version is offered now."""
+    """Answer to `Wanted`: the version is offered now."""
 
     id: int
 
 
 class Submit(_Message):
-    """Compute one sample that lies in a slot."""
+    """Request to compute the sample in a slot."""
 
     id: int
     lease: int
     offset: int
-    """Of the slot, in bytes."""
+    """Offset of the slot in the shared memory, in bytes."""
     height: int
     width: int
     samples: int
     deadline: float
-    tell_begun: bool
+    notify_begun: bool
     client: str
     priority: int
     traced: bool = False
 
 
 class Withdraw(_Message):
-    """Nobody waits for it: do not compute it if it has not begun. It is answered all the same."""
+    """Request not to compute a sample that is still queued; the `Submit` is answered in any case."""
 
     id: int
 
 
 class Begun(_Message):
-    """It was taken into a batch."""
+    """Notice that a sample was taken into a batch."""
 
     id: int
 
 
 class Done(_Message):
-    """Its tile is in the slot, which is the front end's again."""
+    """Answer to `Submit`: the tile is in the slot, which belongs to the front end again."""
 
     id: int
     batch_size: int
@@ -116,11 +116,11 @@ class Done(_Message):
     infer_s: float
     device_s: float
     batch: str = ""
-    """The `traceparent` of its batch's span, if it was to have one."""
+    """The `traceparent` of the batch's span, if it has one."""
 
 
 class Failed(_Message):
-    """There is no tile; the slot is the front end's again. `kind` names the error's class."""
+    """Answer with an error, whose class is `kind`; the slot belongs to the front end again."""
 
     id: int
     kind: str
@@ -133,4 +133,4 @@ Message: TypeAlias = Hello | Served | Vitals | LetGo | Wanted | Found | Submit |
 
 encode = msgspec.msgpack.Encoder().encode
 decode_all = msgspec.msgpack.Decoder(list[Message]).decode
-"""The messages of one frame. Raises msgspec.DecodeError."""
+"""Decode the messages of one frame. Raises msgspec.DecodeError."""

@@ -1,11 +1,11 @@
-"""The appointments of all front ends in memory that they share: who was refused by one is known to each of them.
+"""Reservations in memory that all front ends share, so that a client may return to any of them.
 
-A front end adds to pages of its own and all strike out on all, without locks: cells of eight bytes are aligned, and are
-written and read whole. Two that strike out the same at once both believe that they did, and two let in where one was
-promised; an entry that finds no cell free takes the place of the soonest. What a front end wrote outlives it.
+Each front end adds to its own page; all may remove from every page. No locks are used: aligned cells of eight bytes are
+written and read atomically. If two front ends remove the same reservation at once, both admit the client. An entry
+without a free cell replaces the one that is due first. The memory outlives a front end.
 
-Pages of one front end, in cells: for each second when it was, how many are still to come; for each second when it was,
-how many came here who had been told so elsewhere; and entries, by the hash of who is meant, with when.
+A page has, in cells: for each second, the number of open reservations; for each second, the number that were redeemed
+here but made elsewhere; and a hash table of entries (hash of the key, second).
 """
 
 from __future__ import annotations
@@ -14,92 +14,92 @@ from collections.abc import Hashable
 from hashlib import blake2b
 
 _SECONDS = 512
-"""Longer than anybody is told to wait, with the time that they are waited for."""
+"""Seconds with counts: more than the longest Retry-After and the time until a reservation expires."""
 _ENTRIES = 1 << 17
 _WAYS = 4
-"""Neighbouring entries that one hash may be kept in."""
+"""Neighbouring entries that a hash may be stored in (set-associative)."""
 _COUNTS = 2 * _SECONDS
 _CELLS = 2 * _COUNTS + 2 * _ENTRIES
 
-Place = tuple[memoryview, int]
-"""An entry: a front end's entries, and the cell in which it begins."""
+EntryPosition = tuple[memoryview, int]
+"""Position of an entry: the entries of a front end's page, and the index of its first cell."""
 
 
 def nbytes(front_ends: int) -> int:
-    """Of the memory that a book takes: 2 MiB for each front end; what is never written takes none."""
+    """Size of the memory: 2 MiB for each front end; pages that are never written take none."""
     return front_ends * _CELLS * 8
 
 
-class SharedBook:
-    """See `service.appointment_book.Book`. Used on the event loop of one front end.
+class SharedRetryBook:
+    """Reservations shared by all front ends; see `RetryBook`. Used on the event loop of one front end.
 
     Args:
-        memory: `nbytes(front_ends)` of it, zeros at first, the same in all of them.
-        index: of this front end.
+        memory: `nbytes(front_ends)` bytes, zero at first, shared by all front ends.
+        index: index of this front end.
     """
 
     def __init__(self, memory: memoryview, index: int) -> None:
         cells = memory.cast("Q")
         pages = [cells[start : start + _CELLS] for start in range(0, len(cells), _CELLS)]
-        self._to_come = [_Counts(page[:_COUNTS]) for page in pages]
-        self._came = [_Counts(page[_COUNTS : 2 * _COUNTS]) for page in pages]
+        self._open_counts = [_Counts(page[:_COUNTS]) for page in pages]
+        self._redeemed_counts = [_Counts(page[_COUNTS : 2 * _COUNTS]) for page in pages]
         self._entries = [page[2 * _COUNTS :] for page in pages]
         self._index = index
         self._added: dict[Hashable, int] = {}
-        """By this front end, and not struck out by it."""
+        """Reservations that this front end has added and not removed, with their seconds."""
 
-    def add(self, who: Hashable, due: int) -> None:
-        """As `Book.add`."""
-        self._added[who] = due
-        self._to_come[self._index].add(due, 1)
-        entries, mark = self._entries[self._index], _mark(who)
-        cell = min(_cells_of(mark), key=lambda cell: entries[cell + 1])
-        entries[cell + 1], entries[cell] = due, mark
+    def add(self, key: Hashable, due: int) -> None:
+        """See `RetryBook.add`."""
+        self._added[key] = due
+        self._open_counts[self._index].add(due, 1)
+        entries, key_hash = self._entries[self._index], _key_hash(key)
+        cell = min(_cells_of(key_hash), key=lambda cell: entries[cell + 1])
+        entries[cell + 1], entries[cell] = due, key_hash
 
-    def due(self, who: Hashable) -> int | None:
-        """As `Book.due`."""
-        return None if (place := self._find(who)) is None else place[0][place[1] + 1]
+    def due(self, key: Hashable) -> int | None:
+        """See `RetryBook.due`."""
+        return None if (entry := self._find(key)) is None else entry[0][entry[1] + 1]
 
-    def take(self, who: Hashable) -> None:
-        """As `Book.take`."""
-        if (place := self._find(who)) is None:  # somebody else was quicker
+    def remove(self, key: Hashable) -> None:
+        """See `RetryBook.remove`."""
+        if (entry := self._find(key)) is None:  # another front end has removed it just now
             return
-        entries, cell = place
+        entries, cell = entry
         due = entries[cell + 1]
         entries[cell] = entries[cell + 1] = 0
-        if self._added.pop(who, None) is not None:
-            self._to_come[self._index].add(due, -1)
+        if self._added.pop(key, None) is not None:
+            self._open_counts[self._index].add(due, -1)
         else:
-            self._came[self._index].add(due, 1)
+            self._redeemed_counts[self._index].add(due, 1)
 
     def expected(self, second: int) -> int:
-        """As `Book.expected`."""
-        to_come = sum(counts.at(second) for counts in self._to_come)
-        return max(0, to_come - sum(counts.at(second) for counts in self._came))
+        """See `RetryBook.expected`."""
+        open_count = sum(counts.at(second) for counts in self._open_counts)
+        return max(0, open_count - sum(counts.at(second) for counts in self._redeemed_counts))
 
-    def forget(self, before: int) -> int:
-        """As `Book.forget`, of those that this front end added."""
-        late = [who for who, due in self._added.items() if due < before]
+    def expire(self, before: int) -> int:
+        """See `RetryBook.expire`; only reservations that this front end has added."""
+        late = [key for key, due in self._added.items() if due < before]
         missed = 0
-        for who in late:
-            del self._added[who]
-            if (place := self._find(who)) is not None:
-                entries, cell = place
+        for key in late:
+            del self._added[key]
+            if (entry := self._find(key)) is not None:
+                entries, cell = entry
                 entries[cell] = entries[cell + 1] = 0
                 missed += 1
         return missed
 
-    def _find(self, who: Hashable) -> Place | None:
-        mark = _mark(who)
+    def _find(self, key: Hashable) -> EntryPosition | None:
+        key_hash = _key_hash(key)
         for entries in self._entries:
-            for cell in _cells_of(mark):
-                if entries[cell] == mark:
+            for cell in _cells_of(key_hash):
+                if entries[cell] == key_hash:
                     return entries, cell
         return None
 
 
 class _Counts:
-    """A count for each of the last and next seconds. One front end writes it."""
+    """A ring of counts, one for each second; written by one front end."""
 
     def __init__(self, cells: memoryview) -> None:
         self._cells = cells
@@ -115,11 +115,11 @@ class _Counts:
         self._cells[cell] = second
 
 
-def _mark(who: Hashable) -> int:
-    """Of 64 bits, the same in every process; never 0, which means that an entry is free."""
-    return int.from_bytes(blake2b(repr(who).encode(), digest_size=8).digest(), "little") or 1
+def _key_hash(key: Hashable) -> int:
+    """A 64-bit hash that is the same in every process; never 0, which marks a free entry."""
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") or 1
 
 
-def _cells_of(mark: int) -> range:
-    first = mark % (_ENTRIES // _WAYS) * _WAYS * 2
+def _cells_of(key_hash: int) -> range:
+    first = key_hash % (_ENTRIES // _WAYS) * _WAYS * 2
     return range(first, first + _WAYS * 2, 2)

@@ -1,9 +1,9 @@
-"""Slots: memory that a front end and an engine process share, one slot for a sample and its tile.
+"""Slots: shared memory of a front end and an engine process, one slot for a sample and its tile.
 
-Each connection has an arena of its own. The front end made it and hands out its slots; the engine process maps it. It
-has no name (memfd_create(2)): with its last process it is gone, whatever they died of. A slot is handed out again once
-the engine process has answered for it. When the connection breaks, so that no answer will come, the arena is abandoned
-and the next connection begins with a fresh one: whatever a process that ends still writes is read by nobody.
+Each connection has its own arena. The front end creates it and allocates its slots; the engine process maps it. The
+memory has no name (memfd_create(2)), so that the kernel frees it with its last process. A slot is reused only after the
+engine process has answered. When a connection breaks, its arena is abandoned and the next connection gets a new one, so
+that late writes of a dying process are never read.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from engines.tensors import tensor_shape
 from service.core.errors import ServiceError
 from service.core.pictures import Size
 from service.core.samples import Sample
-from service.devices.memory_layout import Part, Placing
+from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLayout:
-    """Where the arrays of one sample and its tile lie in a slot."""
+    """Layout of a slot: the arrays of one sample, and its tile."""
 
-    inputs: tuple[Part, ...]
-    output: Part
+    inputs: tuple[ArrayRegion, ...]
+    output: ArrayRegion
     nbytes: int
 
 
 class SlotLayouts:
-    """The layouts of one model, which both sides work out for themselves."""
+    """The slot layouts of one model, which both processes compute from its manifest."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self.of = lru_cache(maxsize=256)(self._lay_out)
-        """Of a sample of that height, width and number of samples."""
+        """The layout for a tile of that height and width, and that number of results."""
 
     def _lay_out(self, height: int, width: int, samples: int) -> SlotLayout:
-        placing, inputs = Placing(), []
+        placing, inputs = LayoutBuilder(), []
         shape = BatchShape(1, height, width, samples)
         for spec in self._manifest.inputs:
             if spec.name == "image":
@@ -67,19 +67,19 @@ class SlotLayouts:
 
 
 class FreeList:
-    """Which parts of an arena are free. Pure."""
+    """The free parts of an arena, allocated first fit. Pure."""
 
     def __init__(self, nbytes: int) -> None:
         self._free = [(0, nbytes)]
-        """Start and end, ascending, never adjacent."""
+        """Start and end of each free part, ascending, never adjacent."""
 
     @property
     def nbytes(self) -> int:
-        """All that is free."""
+        """Free bytes in total."""
         return sum(end - start for start, end in self._free)
 
     def take(self, nbytes: int) -> int | None:
-        """Where that many bytes are from now on taken, the lowest place; None where no hole is large enough."""
+        """Allocate at the lowest possible offset, and return it; None if no free part is large enough."""
         for index, (start, end) in enumerate(self._free):
             if end - start >= nbytes:
                 if end - start == nbytes:
@@ -89,8 +89,8 @@ class FreeList:
                 return start
         return None
 
-    def give_back(self, start: int, nbytes: int) -> None:
-        """Free what was taken."""
+    def free(self, start: int, nbytes: int) -> None:
+        """Free an allocation, and merge it with free neighbours."""
         hole = (start, start + nbytes)
         insort(self._free, hole)
         index = self._free.index(hole)
@@ -102,7 +102,7 @@ class FreeList:
 
 
 class Slot:
-    """A part of an arena; it is free again when nobody refers to it or to what it holds."""
+    """An allocated part of an arena; freed when neither the slot nor an array in it is referenced."""
 
     __slots__ = ("_arena", "nbytes", "offset")
 
@@ -112,21 +112,21 @@ class Slot:
         self.nbytes = nbytes
 
     def __del__(self) -> None:
-        self._arena.give_back(self.offset, self.nbytes)
+        self._arena.free(self.offset, self.nbytes)
 
     def write(self, layout: SlotLayout, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Copy a sample in."""
+        """Copy a sample into the slot."""
         for part in layout.inputs:
             np.copyto(self._arena.memory.array(self.offset, part), arrays[part.name], casting="same_kind")
 
-    def read(self, part: Part) -> NDArray[np.uint8]:
-        """What lies there, not copied; the slot stays taken as long as the array, or a view of it, is there."""
-        array: NDArray[np.uint8] = np.asarray(_Held(self, self._arena.memory.array(self.offset, part)))
+    def read(self, part: ArrayRegion) -> NDArray[np.uint8]:
+        """An array of the slot, not copied; the slot stays allocated as long as the array or a view of it exists."""
+        array: NDArray[np.uint8] = np.asarray(_SlotView(self, self._arena.memory.array(self.offset, part)))
         return array
 
 
-class _Held:
-    """What numpy keeps alive for an array made of it."""
+class _SlotView:
+    """Owner of an array's memory that keeps the slot alive, through NumPy's array interface."""
 
     def __init__(self, slot: Slot, array: NDArray[Any]) -> None:
         self._slot = slot
@@ -134,11 +134,11 @@ class _Held:
 
 
 class Memory:
-    """Shared memory, mapped.
+    """Mapped shared memory.
 
     Args:
-        descriptor: of a memfd; it can be closed afterwards.
-        nbytes: its size.
+        descriptor: of a memfd; it may be closed afterwards.
+        nbytes: size of the memory.
     """
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
@@ -147,25 +147,25 @@ class Memory:
 
     @property
     def address(self) -> int:
-        """Where it begins in this process."""
+        """Address of the memory in this process."""
         return int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
 
-    def array(self, offset: int, part: Part) -> NDArray[Any]:
-        """A part of a slot; the memory stays mapped as long as it, or a view of it, is there."""
+    def array(self, offset: int, part: ArrayRegion) -> NDArray[Any]:
+        """An array in the slot at `offset`; the memory stays mapped as long as the array or a view of it exists."""
         array: NDArray[Any] = np.ndarray(part.shape, part.dtype, self._map, offset + part.offset)
         return array
 
     def sample(self, offset: int, layout: SlotLayout, size: tuple[int, int, int], *, locked: bool) -> Sample:
-        """A sample that lies in a slot, not copied; its tile is to be written there too.
+        """The sample in a slot, not copied; its tile will be written to the slot, too.
 
         Args:
-            offset: of the slot.
-            layout: of its arrays.
-            size: height, width and number of samples.
+            offset: offset of the slot.
+            layout: layout of the slot.
+            size: height, width and number of results.
             locked: whether the memory is page-locked.
 
         Raises:
-            ValueError: the slot does not lie in this memory.
+            ValueError: the slot is outside this memory.
         """
         if not 0 <= offset <= self.nbytes - layout.nbytes:
             raise ValueError(f"a slot of {layout.nbytes} bytes at {offset} is not within {self.nbytes} bytes")
@@ -175,17 +175,17 @@ class Memory:
 
 
 class Arena:
-    """A front end's side of the memory: hands out slots in the order they were asked for.
+    """The front end's side of the memory, which allocates slots in the order of the calls.
 
-    Used on the event loop; a slot may be dropped anywhere.
+    Used on the event loop, except that the last reference to a slot may be dropped on any thread.
 
     Args:
-        nbytes: its size; memory that was never used costs nothing.
+        nbytes: size of the memory; pages that were never used take no memory.
     """
 
     def __init__(self, nbytes: int) -> None:
         self.descriptor = os.memfd_create("retouch-slots")
-        """For the engine process; close it with `hand_over`."""
+        """Descriptor for the engine process; close it with `close_descriptor`."""
         os.ftruncate(self.descriptor, nbytes)
         self.memory = Memory(self.descriptor, nbytes)
         self._loop = asyncio.get_running_loop()
@@ -195,57 +195,57 @@ class Arena:
 
     @property
     def free_bytes(self) -> int:
-        """What no slot takes."""
+        """Bytes that no slot uses."""
         return self._free.nbytes
 
     @property
-    def crowded(self) -> bool:
-        """Whether somebody waits for room."""
+    def has_waiting(self) -> bool:
+        """Whether a sample waits for a slot."""
         return bool(self._waiting)
 
-    def hand_over(self) -> None:
-        """The engine process has its own descriptor by now."""
+    def close_descriptor(self) -> None:
+        """Close the descriptor, after the engine process has received its own."""
         os.close(self.descriptor)
 
     async def take(self, nbytes: int) -> Slot:
-        """A slot, after waiting for room.
+        """Allocate a slot, after waiting for enough free memory.
 
         Raises:
-            ServiceError: it is larger than the whole arena.
+            ServiceError: the slot is larger than the whole arena.
         """
         if nbytes > self.memory.nbytes:
             raise ServiceError(
                 f"a tile of {nbytes / 2**20:.1f} MiB does not fit into {self.memory.nbytes / 2**20:.0f} MiB of slots; "
                 "the model's tiles are too large for --workers"
             )
-        if not self._waiting and (slot := self._cut(nbytes)) is not None:
+        if not self._waiting and (slot := self._allocate(nbytes)) is not None:
             return slot
-        turn: asyncio.Future[Slot] = self._loop.create_future()
-        self._waiting.append((nbytes, turn))
+        waiter: asyncio.Future[Slot] = self._loop.create_future()
+        self._waiting.append((nbytes, waiter))
         try:
-            return await turn
+            return await waiter
         except asyncio.CancelledError:
-            if turn in [other for _, other in self._waiting]:
-                self._waiting.remove((nbytes, turn))
-                self._hand_out()
+            if waiter in [other for _, other in self._waiting]:
+                self._waiting.remove((nbytes, waiter))
+                self._serve_waiting()
             raise
 
-    def give_back(self, offset: int, nbytes: int) -> None:
-        """A slot is not used any more. Called where the last reference went, on any thread and at any moment."""
+    def free(self, offset: int, nbytes: int) -> None:
+        """Free a slot; called when its last reference is dropped, on any thread at any time."""
         later = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe
         if not self._loop.is_closed():
-            later(self._take_back, offset, nbytes)
+            later(self._free_slot, offset, nbytes)
 
-    def _take_back(self, offset: int, nbytes: int) -> None:
-        self._free.give_back(offset, nbytes)
-        self._hand_out()
+    def _free_slot(self, offset: int, nbytes: int) -> None:
+        self._free.free(offset, nbytes)
+        self._serve_waiting()
 
-    def _hand_out(self) -> None:
-        while self._waiting and (slot := self._cut(self._waiting[0][0])) is not None:
-            _, turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(slot)
+    def _serve_waiting(self) -> None:
+        while self._waiting and (slot := self._allocate(self._waiting[0][0])) is not None:
+            _, waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(slot)
 
-    def _cut(self, nbytes: int) -> Slot | None:
+    def _allocate(self, nbytes: int) -> Slot | None:
         offset = self._free.take(nbytes)
         return None if offset is None else Slot(self, offset, nbytes)

@@ -1,6 +1,6 @@
-"""Memory that all processes see: how much each has in hand, that it is alive, and who was told to come back when.
+"""Status board: memory shared by all processes, with each one's load and heartbeat, and the reservations.
 
-Each row has one writer, and eight bytes that are aligned are written and read whole, so that nothing is locked.
+No locks are needed: each row has a single writer, and aligned cells of eight bytes are written and read atomically.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import os
 from dataclasses import dataclass
 
 from service.processes.shared import retry_book
-from service.processes.shared.retry_book import SharedBook
+from service.processes.shared.retry_book import SharedRetryBook
 
 _COLUMNS = 5
-_INSIDE, _LOAD, _BEAT, _READY, _BEGUN = range(_COLUMNS)
+_IN_FLIGHT, _LOAD, _BEAT, _READY, _USED = range(_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Which rows there are."""
+class RowCounts:
+    """The numbers of rows for front ends and engine processes."""
 
     front_ends: int
     engines: int
@@ -29,30 +29,30 @@ class Places:
 
     @property
     def rows_nbytes(self) -> int:
-        """How much of it the rows take."""
+        """Bytes of the rows."""
         return (self.front_ends + self.engines) * _COLUMNS * 8
 
 
-def make_board(places: Places) -> int:
-    """A descriptor of an empty board, for all processes to inherit."""
+def make_board(row_counts: RowCounts) -> int:
+    """Create an empty board; its descriptor, which all processes inherit."""
     descriptor = os.memfd_create("retouch-board")
-    os.ftruncate(descriptor, places.nbytes)
+    os.ftruncate(descriptor, row_counts.nbytes)
     return descriptor
 
 
-class Board:
-    """The memory, mapped.
+class StatusBoard:
+    """The mapped status board.
 
     Args:
-        descriptor: from `make_board`.
-        places: as for `make_board`.
+        descriptor: result of `make_board`.
+        places: the argument of `make_board`.
     """
 
-    def __init__(self, descriptor: int, places: Places) -> None:
-        self._places = places
-        memory = memoryview(mmap.mmap(descriptor, places.nbytes))
-        self._cells: memoryview[float] = memory[: places.rows_nbytes].cast("d")
-        self._book = memory[places.rows_nbytes :]
+    def __init__(self, descriptor: int, row_counts: RowCounts) -> None:
+        self._row_counts = row_counts
+        memory = memoryview(mmap.mmap(descriptor, row_counts.nbytes))
+        self._cells: memoryview[float] = memory[: row_counts.rows_nbytes].cast("d")
+        self._book = memory[row_counts.rows_nbytes :]
 
     def front_end(self, index: int) -> Row:
         """The row of a front end."""
@@ -60,41 +60,41 @@ class Board:
 
     def engine(self, index: int) -> Row:
         """The row of an engine process."""
-        return self.front_end(self._places.front_ends + index)
+        return self.front_end(self._row_counts.front_ends + index)
 
-    def book(self, index: int) -> SharedBook:
-        """The appointments, as that front end reads and writes them."""
-        return SharedBook(self._book, index)
+    def book(self, index: int) -> SharedRetryBook:
+        """The reservations, as seen by that front end."""
+        return SharedRetryBook(self._book, index)
 
-    def inside_elsewhere(self, index: int) -> int:
-        """Requests in the house of all front ends but that one."""
-        everyone = range(self._places.front_ends)
-        return int(sum(self._cells[other * _COLUMNS + _INSIDE] for other in everyone if other != index))
+    def in_flight_elsewhere(self, index: int) -> int:
+        """Requests in flight at all front ends except this one."""
+        everyone = range(self._row_counts.front_ends)
+        return int(sum(self._cells[other * _COLUMNS + _IN_FLIGHT] for other in everyone if other != index))
 
     @property
     def engines_ready(self) -> int:
-        """Engine processes that work."""
-        return sum(self.engine(index).ready for index in range(self._places.engines))
+        """Number of engine processes that are ready."""
+        return sum(self.engine(index).ready for index in range(self._row_counts.engines))
 
 
 class Row:
-    """What one process says of itself."""
+    """The status of one process, written by that process."""
 
     def __init__(self, cells: memoryview[float]) -> None:
         self._cells = cells
 
     @property
-    def inside(self) -> int:
-        """Of a front end: requests in its house."""
-        return int(self._cells[_INSIDE])
+    def in_flight(self) -> int:
+        """Requests in flight at a front end."""
+        return int(self._cells[_IN_FLIGHT])
 
-    @inside.setter
-    def inside(self, count: int) -> None:
-        self._cells[_INSIDE] = count
+    @in_flight.setter
+    def in_flight(self, count: int) -> None:
+        self._cells[_IN_FLIGHT] = count
 
     @property
     def load(self) -> int:
-        """Of an engine process: samples that it has not answered."""
+        """Samples that an engine process has not answered."""
         return int(self._cells[_LOAD])
 
     @load.setter
@@ -103,7 +103,7 @@ class Row:
 
     @property
     def beat_at(self) -> float:
-        """When its event loop last turned, on the monotonic clock; 0 before it began."""
+        """Time of the last heartbeat on the monotonic clock; 0 before the first."""
         return float(self._cells[_BEAT])
 
     @beat_at.setter
@@ -112,7 +112,7 @@ class Row:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes work."""
+        """Whether the process accepts work."""
         return bool(self._cells[_READY])
 
     @ready.setter
@@ -120,13 +120,13 @@ class Row:
         self._cells[_READY] = ready
 
     def begin(self, now: float) -> bool:
-        """A process takes this place; whether another had it before."""
+        """Start to use this row; True if an earlier process has used it."""
         self.clear()
         self.beat_at = now
-        before, self._cells[_BEGUN] = self._cells[_BEGUN], 1.0
+        before, self._cells[_USED] = self._cells[_USED], 1.0
         return bool(before)
 
     def clear(self) -> None:
-        """It is gone. That there was one stays."""
-        for column in (_INSIDE, _LOAD, _BEAT, _READY):
+        """Clear the row of a process that has ended, except that it was used."""
+        for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY):
             self._cells[column] = 0.0

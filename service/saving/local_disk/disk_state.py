@@ -1,8 +1,7 @@
-"""Whether the disk under the results folder takes what is written to it: the first write that fails says no.
+"""State of the disk of the results folder: it counts as failing from the first failed write.
 
-While it says no, nothing that would have to be written is promised: requests that save, jobs and idempotency keys are
-refused before any work. What turns it back is a write of the same size that the disk has taken and synced, in a file of
-its own, so that nobody's result is what it is tried with.
+While it fails, requests that save, jobs and idempotency keys are refused before any work. The disk counts as working
+again when it has written and synced a probe file as large as the writes that failed.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from service.saving.local_disk.disk import Disk
 
 _log = structlog.get_logger(__name__)
 INCOMING = ".incoming"
-"""The folder for files that are not whole yet, in the same file system as the results; a start empties it."""
-_TRIED_WITH_AT_LEAST = 128 * 2**10
-_TRIED_WITH_AT_MOST = 32 * 2**20
+"""Folder for unfinished files, in the file system of the results; it is emptied at start."""
+_MIN_PROBE_BYTES = 128 * 2**10
+_MAX_PROBE_BYTES = 32 * 2**20
 _LONGEST_RETRY_S = 60.0
 
 
 class DiskState:
-    """What one process knows of the disk. Thread-safe; only `look` blocks.
+    """The state of the disk as one process knows it. Thread-safe; only `look` blocks.
 
     Args:
         directory: the results folder.
-        name: of the file that the disk is tried with; no other process may have the same.
-        disk: what writes.
+        name: name of the probe file, unique to this process.
+        disk: the disk operations.
         now: a monotonic clock, in seconds.
     """
 
@@ -49,17 +48,17 @@ class DiskState:
         self._lock = threading.Lock()  # guards all below; a look at `_why` alone needs none
         self._why = ""
         self._since = 0.0
-        self._doubted = False
+        self._suspected = False
         self._failures = 0
         self._largest = 0
 
     @property
     def why(self) -> str:
-        """Why nothing can be saved now, as the system says it; empty while the disk takes what is written."""
+        """The system's error while the disk fails; empty while it works."""
         return self._why
 
     def failed(self, error: OSError, size: int = 0) -> NotReady:
-        """A write of about that many bytes failed; what to tell whoever asked for it."""
+        """Record a failed write of about `size` bytes, and return the error for its request."""
         with self._lock:
             first = not self._why
             self._why = error.strerror or str(error) or type(error).__name__
@@ -70,14 +69,14 @@ class DiskState:
             _log.error("the disk takes no results: what must be saved is refused until it does", error=self._why)
         return self._refusal(self._why)
 
-    def doubt(self, size: int = 0) -> None:
-        """Something failed that may be the disk's fault, or not: the next look tries the disk with that many bytes."""
+    def suspect(self, size: int = 0) -> None:
+        """Record a failure that may be the disk's fault, so that the next `look` probes the disk with `size` bytes."""
         with self._lock:
-            self._doubted = True
+            self._suspected = True
             self._largest = max(self._largest, size)
 
     def refuse(self) -> None:
-        """Refuse what would have to be written, while the disk does not take it.
+        """Refuse a request that must be saved, if the disk fails.
 
         Raises:
             NotReady: code `storage_unavailable`.
@@ -86,20 +85,20 @@ class DiskState:
             raise self._refusal(why)
 
     def look(self) -> bool:
-        """Try the disk, if there is reason to; whether it has just come back."""
+        """Probe the disk if it failed, may have failed, or is full; True if it has just recovered."""
         with self._lock:
-            failures, size, doubted = self._failures, self._largest, self._doubted
-            self._doubted = False
+            failures, size, doubted = self._failures, self._largest, self._suspected
+            self._suspected = False
         if not (self._why or doubted or self._is_full()):
             return False
         try:
-            # twice: a result is in the spool and where it lasts before it leaves the spool
-            self._try(min(_TRIED_WITH_AT_MOST, max(_TRIED_WITH_AT_LEAST, 2 * size)))
+            # twice the size, because a result is in both the spool and the storage for a while
+            self._write_probe(min(_MAX_PROBE_BYTES, max(_MIN_PROBE_BYTES, 2 * size)))
         except OSError as error:
             self.failed(error)
             return False
         with self._lock:
-            if self._failures != failures:  # one failed while this was tried
+            if self._failures != failures:  # a write failed during the probe
                 return False
             back, lasted_s = bool(self._why), self._now() - self._since
             self._why, self._largest = "", 0
@@ -109,7 +108,7 @@ class DiskState:
         return True
 
     def _refusal(self, why: str) -> NotReady:
-        """To be asked again when it will have lasted twice as long."""
+        """The error of a refused request; it says to retry when the outage has lasted twice as long."""
         return NotReady(
             f"results cannot be saved now ({why}); try again later, or send save=false and no Idempotency-Key",
             code="storage_unavailable",
@@ -117,26 +116,26 @@ class DiskState:
         )
 
     def _is_full(self) -> bool:
-        """Whether the file system says so itself: then nobody has to fail first."""
+        """Whether the file system reports too little free space, so that it is noticed before a write fails."""
         try:
-            return self._room() < _TRIED_WITH_AT_LEAST
+            return self._free_bytes() < _MIN_PROBE_BYTES
         except FileNotFoundError:  # somebody removed the folder: the next write makes it again
             return False
         except OSError:
             return True
 
-    def _room(self) -> float:
-        """Bytes that the file system says are free; none where it is read-only, no end where it does not say."""
+    def _free_bytes(self) -> float:
+        """Free bytes as the file system reports them; 0 if it is read-only, infinity if it does not report them."""
         facts = os.statvfs(self._directory)
         if facts.f_flag & os.ST_RDONLY:
             return 0.0
         blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail  # some are kept for root
         return float(blocks * facts.f_frsize) if facts.f_blocks else math.inf
 
-    def _try(self, size: int) -> None:
-        """Write that many bytes for good, and remove them; not where that would take the last room from others."""
+    def _write_probe(self, size: int) -> None:
+        """Write and sync a probe file of that size, and remove it; fail at once if there is less free space."""
         self._probe.parent.mkdir(parents=True, exist_ok=True)
-        if 0 < self._room() < size:
+        if 0 < self._free_bytes() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
             self._disk.write(self._probe, bytes(size))

@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_TELLS_ERRORS_SINCE = (5, 8)
-_SYNCED_WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
-"""Kinds (statfs(2)): ext4, XFS, Btrfs, F2FS, tmpfs; overlayfs, a container's own layer, syncs the one below it but may
-keep an error to itself."""
+_REPORTS_ERRORS_SINCE = (5, 8)
+_RELIABLE_TYPES = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994, 0x794C7630})
+"""Types of statfs(2): ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs (which syncs the layer below, but may hide an error)."""
 _STATFS_BYTES = 512
-"""More than any system writes; the kind comes first."""
+"""Buffer for statfs(2), larger than any system needs; the type comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Changes:
     descriptor: int
 
     def sync(self) -> None:
-        """Wait until they are on the device.
+        """Wait until all changes are on the device.
 
         Raises:
             OSError: some are lost; which ones is not known.
@@ -43,7 +42,7 @@ class Changes:
 
 @contextmanager
 def changes_of(folder: Path) -> Iterator[Changes]:
-    """Watch the file system that holds `folder`.
+    """Open the file system of `folder`, to sync the changes from now on.
 
     Raises:
         OSError: there is no such folder.
@@ -72,7 +71,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
     """Write these pieces at that offset of an open file, usually in one system call.
 
     Raises:
-        OSError: as `write_file`; a full disk takes a part and fails on the rest.
+        OSError: the disk is full or failing; a part may be written.
     """
     views = [memoryview(piece) for piece in pieces if piece]
     while views:
@@ -84,7 +83,7 @@ def write_all(descriptor: int, pieces: Sequence[bytes], at: int = 0) -> None:
             views[0] = views[0][written:]
 
 
-def kind_of(folder: Path) -> int:
+def file_system_type(folder: Path) -> int:
     """Linux's number for the type of the file system that holds `folder`; 0 where it is not known."""
     facts = ctypes.create_string_buffer(_STATFS_BYTES)
     if ctypes.CDLL(None).statfs(os.fsencode(folder), facts):
@@ -92,12 +91,12 @@ def kind_of(folder: Path) -> int:
     return ctypes.c_ulong.from_buffer(facts).value & 0xFFFFFFFF
 
 
-def is_synced_whole(kind: int) -> bool:
+def syncfs_is_reliable(kind: int) -> bool:
     """Whether syncfs on that type of file system makes durable what a sync of each file would."""
-    return kind in _SYNCED_WHOLE
+    return kind in _RELIABLE_TYPES
 
 
-def syncs_tell_errors(system: str, release: str) -> bool:
+def syncfs_reports_errors(system: str, release: str) -> bool:
     """Whether syncfs reports failed writes, on the system that `uname -s` and `uname -r` name."""
     number = re.match(r"(\d+)\.(\d+)", release)
-    return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _TELLS_ERRORS_SINCE
+    return system == "Linux" and number is not None and tuple(map(int, number.groups())) >= _REPORTS_ERRORS_SINCE

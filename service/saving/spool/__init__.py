@@ -1,1 +1,1 @@
-"""Results on local disk before they are promised: they survive `kill -9`."""
+"""The spool: results on local disk before they are acknowledged, so that they survive `kill -9`."""

@@ -1,6 +1,6 @@
 """The capacity of the spool: how many results may wait to be saved, and when a refused client should return.
 
-`Spool` decides and does nothing else: no locks, no threads, no clock. `Backlog` guards it.
+`SpoolCapacity` decides and does nothing else: no locks, no threads, no clock. `Backlog` guards it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SpoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between the tries of a failing disk: doubling from `first_s` up to `longest_s`."""
+    """Pauses between attempts to save to a failing storage: doubling from `first_s` up to `longest_s`."""
 
     first_s: float = 0.1
     longest_s: float = 5.0
@@ -38,17 +38,17 @@ class Backoff:
         return min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
 
 
-class _Saved(NamedTuple):
+class _SaveRecord(NamedTuple):
     at: float
     size: int
 
 
-class Spool:
-    """Counts what is promised (reserved) and what waits (filled); refuses what does not fit."""
+class SpoolCapacity:
+    """Counts reserved and waiting results, and refuses those that do not fit."""
 
     def __init__(self, limits: SpoolLimits) -> None:
         self._limits = limits
-        self._saved: deque[_Saved] = deque(maxlen=512)
+        self._saved: deque[_SaveRecord] = deque(maxlen=512)
         self.reserved_items = 0
         self.reserved_bytes = 0
         self.waiting_items = 0
@@ -56,21 +56,21 @@ class Spool:
 
     @property
     def items(self) -> int:
-        """Results promised or waiting."""
+        """Number of results reserved or waiting."""
         return self.reserved_items + self.waiting_items
 
     @property
     def bytes(self) -> int:
-        """Bytes promised or waiting; a promise counts with its estimate."""
+        """Bytes reserved or waiting; a reservation counts with its estimate."""
         return self.reserved_bytes + self.waiting_bytes
 
     def reserve(self, estimate: int, now: float) -> None:
-        """Promise room for a result of about `estimate` bytes.
+        """Reserve space for a result of about `estimate` bytes.
 
-        A result larger than the whole spool gets in when the spool is empty: it could never be saved otherwise.
+        A result larger than the whole spool is accepted if the spool is empty, or it could never be saved.
 
         Raises:
-            Overloaded: code `spool_full`, with the seconds until there should be room; nothing was promised.
+            Overloaded: code `spool_full`, with the seconds until there should be space.
         """
         items_over = self.items + 1 - self._limits.max_items
         bytes_over = self.bytes + estimate - self._limits.max_bytes if self.items else 0
@@ -85,12 +85,12 @@ class Spool:
         self.reserved_bytes += estimate
 
     def release(self, estimate: int) -> None:
-        """Take a promise back."""
+        """Cancel a reservation."""
         self.reserved_items -= 1
         self.reserved_bytes -= estimate
 
     def fill(self, estimate: int, size: int) -> None:
-        """Turn a promise into a waiting result of `size` bytes, which may exceed the estimate: it was accepted."""
+        """Turn a reservation into a waiting result of `size` bytes, which may exceed the estimate."""
         self.release(estimate)
         self.inherit(size)
 
@@ -103,10 +103,10 @@ class Spool:
         """Forget a waiting result of `size` bytes that has become durable at `now`."""
         self.waiting_items -= 1
         self.waiting_bytes -= size
-        self._saved.append(_Saved(now, size))
+        self._saved.append(_SaveRecord(now, size))
 
     def _retry_after_s(self, items_over: int, bytes_over: int, now: float) -> float:
-        """Seconds until the disk, as fast as lately, has made room for the excess."""
+        """Seconds until enough is saved for the excess, at the recent speed."""
         recent = [saved for saved in self._saved if now - saved.at <= DRAIN_WINDOW_S]
         if not recent:
             return UNKNOWN_DRAIN_RETRY_S

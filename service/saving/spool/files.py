@@ -1,7 +1,7 @@
-"""The spool on disk: a result is written here before it is promised, and leaves when it is durable where it lasts.
+"""The spool on disk: a result is written here before its reply, and removed when it is in the durable storage.
 
-Each process appends to segments in a folder of its own (service/saving/spool/segment.py). Writing waits for no device:
-what is in the system's page cache outlives the process, killed or not. `sync` makes it outlive the machine.
+Each process appends to segments in its own folder (service/saving/spool/segment.py). Writes are not synced: the page
+cache survives the process, even `kill -9`. `sync` makes a result survive a power failure.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from typing import Any
 import structlog
 
 from service.saving.local_disk.disk import Disk
-from service.saving.spool.other_processes import SUFFIX, Neighbours, opened, segments
+from service.saving.spool.other_processes import SUFFIX, OtherProcesses, opened, segments
 from service.saving.spool.process_folder import Owner
-from service.saving.spool.segment import Record, Segment, Spooled, cross_out, packed, read_body, scan
+from service.saving.spool.segment import Record, Segment, Spooled, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_S = 5.0
 
 
 class SpoolFiles:
-    """This process's part of the spool, and a look into those of the others. All methods block; all are thread-safe."""
+    """This process's part of the spool, and read access to those of others. All methods block; all are thread-safe."""
 
     def __init__(self, owner: Owner, disk: Disk | None = None) -> None:
         self.owner = owner
         self._disk = disk or Disk()
-        self._lock = threading.Lock()  # guards all below; one look into `_own` needs none
+        self._lock = threading.Lock()  # guards all below; a single read of `_own` needs none
         self._own: dict[str, tuple[Segment, Record]] = {}
-        self._current: tuple[Segment, int] | None = None  # what is appended to, open
+        self._current: tuple[Segment, int] | None = None  # the segment to append to, and its descriptor
         self._numbers = count(1)
-        self._neighbours = Neighbours()
-        self._adopted: deque[str] = deque()
-        """Inherited results that nobody was told of yet."""
+        self._other_processes = OtherProcesses()
+        self._taken_over: deque[str] = deque()
+        """Ids of inherited results that `inherit` has not yielded yet."""
 
     def open(self) -> None:
-        """Take a folder of one's own.
+        """Create this process's folder.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
-        self.owner.enter()
+        self.owner.create()
 
     def close(self) -> None:
-        """Leave; what is left is inherited by the next process that looks."""
-        if self._lock.acquire(timeout=_PATIENCE_S):  # a write that hangs in the disk does not keep the process alive
+        """Close the segment and unlock the folder; another process inherits the results that are left."""
+        if self._lock.acquire(timeout=_PATIENCE_S):  # with a timeout, because a write may hang in the disk
             self._end_current()
             self._lock.release()
         self.owner.leave()
 
     def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
-        """Spool a result, anew where it is there already; in a new folder where this process's own was removed.
+        """Spool a result, replacing an earlier copy; if this process's folder was removed, create it again.
 
         Raises:
-            OSError: the disk is full or failing; nothing is left of it.
+            OSError: the disk is full or failing; nothing was spooled.
         """
         with self._lock:
             before = self._own.get(result_id)
@@ -69,32 +69,32 @@ class SpoolFiles:
             except OSError:
                 if self._current is None or not self._current[0].end or not self._end_current():
                     raise
-                self._append(result_id, body, sidecar)  # the room was taken by what counts no longer
+                self._append(result_id, body, sidecar)  # removing a segment of deleted records has freed space
         if before is not None:
-            self._leave(result_id, *before)
+            self._delete_record(result_id, *before)
 
     def read(self, result_id: str) -> Spooled | None:
-        """A result that any process spooled; None where nobody did, or it has left the spool.
+        """Read a result that any process has spooled; None if it is not in the spool.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
-        if (own := self._read_own(result_id)) is not None:  # as a rule, and without a look round
+        if (own := self._read_own(result_id)) is not None:  # the usual case, without listing folders
             return own
         for folder in self._all():
             if folder == self.owner.folder:
                 own = self._read_own(result_id)
-            elif found := self._neighbours.find(folder, result_id):
+            elif found := self._other_processes.find(folder, result_id):
                 own = Spooled(found[1], found[0].line.sidecar)
             if own is not None:
                 return own
         return None
 
     def ids(self) -> set[str]:
-        """Of all results that any process has spooled.
+        """The ids of all results that any process has spooled.
 
         Raises:
-            OSError: a folder is there and cannot be listed.
+            OSError: a folder exists and cannot be listed.
         """
         ids: set[str] = set()
         for folder in self._all():
@@ -108,10 +108,10 @@ class SpoolFiles:
         return ids
 
     def sync(self, result_id: str) -> None:
-        """Wait until it is on the device; does nothing where it has left the spool.
+        """Sync a result to the device; does nothing if it is no longer in the spool.
 
         Raises:
-            OSError: the disk is failing; what is in this segment may be gone already, and no more is written there.
+            OSError: the disk is failing; records of this segment may be lost, and it is not written to any more.
         """
         own = self._own.get(result_id)
         if own is None:
@@ -128,40 +128,40 @@ class SpoolFiles:
             raise
 
     def is_suspect(self, result_id: str) -> bool:
-        """Whether it is in a file that could not be synced."""
+        """Whether the result is in a segment whose sync failed."""
         own = self._own.get(result_id)
         return own is not None and own[0].suspect
 
     def remove(self, result_id: str) -> None:
-        """It is durable elsewhere. Where the disk does not take that, an heir may save it again, which is allowed."""
+        """Remove a result that is durable; if that fails, another process may save it again, which is harmless."""
         with self._lock:
             own = self._own.pop(result_id, None)
         if own is not None:
-            self._leave(result_id, *own)
+            self._delete_record(result_id, *own)
 
     def inherit(self) -> Iterator[tuple[str, Spooled]]:
-        """Results that dead processes left, which are this one's from then on.
+        """Take over the results of dead processes, and yield each with its id.
 
-        A torn one was never promised: its process died while it wrote, before the reply. It is removed, and logged.
+        An incomplete result was never acknowledged: its process died before the reply. It is logged and removed.
 
         Raises:
-            OSError: after all others were told of: one cannot be read or moved, and stays for the next look.
+            OSError: raised after all others were yielded: one could not be read or moved, and is retried next time.
         """
         failed: list[OSError] = []
         for folder in self.owner.folders()[1:]:
             with self.owner.inherit(folder) as dead:
                 for path in segments(folder) if dead else ():
                     try:
-                        self._adopt(path)
+                        self._take_over(path)
                     except OSError as error:  # noqa: PERF203 -- each by itself
                         failed.append(error)
-        for _ in range(len(self._adopted)):
-            result_id = self._adopted.popleft()
+        for _ in range(len(self._taken_over)):
+            result_id = self._taken_over.popleft()
             try:
                 found = self._read_own(result_id)
             except OSError as error:
                 failed.append(error)
-                self._adopted.append(result_id)
+                self._taken_over.append(result_id)
                 continue
             if found is not None:
                 yield result_id, found
@@ -173,50 +173,50 @@ class SpoolFiles:
 
     def _append(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
         segment, descriptor = self._writable()
-        record, pieces = packed(result_id, body, sidecar, segment.end)
+        record, pieces = encode_record(result_id, body, sidecar, segment.end)
         try:
             self._disk.append(descriptor, pieces, segment.end)
         except OSError:
-            with suppress(OSError):  # a torn end is not read; the first error is the one to report
+            with suppress(OSError):  # an incomplete record is ignored anyway; the first error is the one to report
                 os.ftruncate(descriptor, segment.end)
             raise
         segment.end = record.end
-        segment.counting += 1
+        segment.valid_records += 1
         self._own[result_id] = (segment, record)
 
     def _writable(self) -> tuple[Segment, int]:
-        """The segment to append to, and its descriptor: a new one where there is none, or it is full or was removed."""
+        """The segment to append to, and its descriptor; a new one if the current is missing, full or removed."""
         if self._current is not None:
             segment, descriptor = self._current
             if not segment.full and os.fstat(descriptor).st_nlink:
                 return self._current
             self._end_current()
         try:
-            self._current = self._made()
+            self._current = self._new_segment()
         except FileNotFoundError:
-            self.owner.enter_again()
-            self._current = self._made()
+            self.owner.recreate()
+            self._current = self._new_segment()
         return self._current
 
     def _end_current(self) -> bool:
-        """Append to it no more: it goes when nothing in it counts any longer; whether that is now."""
+        """Close the current segment; True if it had no valid records and was removed."""
         if self._current is None:
             return False
         (segment, descriptor), self._current = self._current, None
         segment.sealed = True
         os.close(descriptor)
-        if segment.counting:
+        if segment.valid_records:
             return False
         with suppress(OSError):
             segment.path.unlink(missing_ok=True)
         return True
 
-    def _made(self) -> tuple[Segment, int]:
+    def _new_segment(self) -> tuple[Segment, int]:
         path = self._path()
         return Segment(path), self._disk.create(path)
 
     def _path(self) -> Path:
-        """Of a new segment."""
+        """The path of a new segment."""
         return self.owner.folder / f"{next(self._numbers)}{SUFFIX}"
 
     def _read_own(self, result_id: str) -> Spooled | None:
@@ -227,18 +227,18 @@ class SpoolFiles:
         try:
             with opened(segment.path) as descriptor:
                 body = read_body(descriptor, record)
-        except FileNotFoundError:  # durable since, or removed by somebody
+        except FileNotFoundError:  # durable since then, or removed by somebody
             return None
         return None if body is None else Spooled(body, record.line.sidecar)
 
-    def _adopt(self, path: Path) -> None:
-        """A dead process's segment becomes one of this process's."""
-        with opened(path) as descriptor:  # before it moves: what cannot be read stays for the next look
+    def _take_over(self, path: Path) -> None:
+        """Move a dead process's segment to this process's folder."""
+        with opened(path) as descriptor:  # before it is moved: an unreadable segment stays for the next attempt
             found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
         segment = Segment(self._path(), whole, len(found), sealed=True)
         adopted = {record.line.id: (segment, record) for record in found}
-        with self._lock:  # before it moves, so that whoever looks meanwhile finds it in one of both places
+        with self._lock:  # before it is moved, so that readers find it in one of both folders
             self._own.update(adopted)
         try:
             path.rename(segment.path)
@@ -247,29 +247,29 @@ class SpoolFiles:
                 for result_id in adopted:
                     del self._own[result_id]
             raise
-        self._adopted.extend(adopted)
+        self._taken_over.extend(adopted)
         if torn:
             _log.warning("the end of a segment is torn, and was not promised, or damaged: it is left out", bytes=torn)
         if not found:
             segment.path.unlink(missing_ok=True)
 
-    def _leave(self, result_id: str, segment: Segment, record: Record) -> None:
-        """The record counts no longer."""
+    def _delete_record(self, result_id: str, segment: Segment, record: Record) -> None:
+        """Mark a record as deleted, and remove its segment if that was the last."""
         try:
             with suppress(FileNotFoundError), opened(segment.path, os.O_WRONLY) as descriptor:
-                cross_out(descriptor, record)
+                mark_deleted(descriptor, record)
         except OSError as error:
             _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
         with self._lock:
-            segment.counting -= 1
-            done = segment.full and not segment.counting
-        if done:  # not while the lock is held: it waits for the journal
-            with suppress(OSError):  # its records are crossed out
+            segment.valid_records -= 1
+            done = segment.full and not segment.valid_records
+        if done:  # without the lock, because it waits for the file system's journal
+            with suppress(OSError):  # its records are marked as deleted
                 segment.path.unlink(missing_ok=True)
 
     @contextmanager
     def _opened(self, segment: Segment) -> Iterator[int]:
-        """The descriptor that wrote it, as long as there is one: another may not be told of a write that was lost."""
+        """A descriptor to sync a segment, if possible the one that wrote it, because only that reports lost writes."""
         with self._lock:
             current = self._current
             own = os.dup(current[1]) if current is not None and current[0] is segment else None
@@ -283,12 +283,12 @@ class SpoolFiles:
             os.close(own)
 
     def _all(self) -> Iterator[Path]:
-        """The folders of all processes, twice: while a dead one's is inherited, a result may move past the first look.
+        """The folders of all processes, each twice, because a result may be moved by `inherit` during the first search.
 
-        And again if folders came or went meanwhile.
+        They are listed again if folders were created or removed meanwhile.
         """
         folders = None
         while (now := self.owner.folders()) != folders:
             folders = now
-            self._neighbours.forget_all_but(folders)
+            self._other_processes.keep_only(folders)
             yield from (*folders, *folders)

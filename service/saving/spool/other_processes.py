@@ -1,6 +1,6 @@
-"""A look into the segments of other processes, which only grow: what was seen of one is not read again.
+"""Finds results in the spool segments of other processes. Segments only grow, so each part is scanned only once.
 
-Every request for a result that is durable already, or that there is not, looks for it here.
+Every request for a result that is not in this process's spool searches here first.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ SUFFIX = ".log"
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Of one segment: how far it was read, and where its records begin; some may be crossed out since."""
+class _ScannedSegment:
+    """The scanned part of a segment: its end, and the offsets of its records by id; some may be deleted since."""
 
     end: int = 0
     places: dict[str, int] = field(default_factory=dict)
 
 
-class Neighbours:
-    """Thread-safe; its methods block."""
+class OtherProcesses:
+    """Cached index of the segments of other processes. Thread-safe; its methods block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folders: dict[Path, dict[Path, _Seen]] = {}
+        self._folders: dict[Path, dict[Path, _ScannedSegment]] = {}
 
     def find(self, folder: Path, result_id: str) -> tuple[Record, bytes] | None:
-        """A result that the process of that folder has spooled, and that counts.
+        """Find a valid result in the segments of a folder; its record and image, or None.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
         with self._lock:
             before = self._folders.get(folder, {})
-            seen = {path: before.get(path) or _Seen() for path in segments(folder)}
+            seen = {path: before.get(path) or _ScannedSegment() for path in segments(folder)}
             self._folders[folder] = seen
         for path, known in seen.items():
             with suppress(FileNotFoundError), opened(path) as descriptor:
@@ -53,14 +53,14 @@ class Neighbours:
                     return record, body
         return None
 
-    def forget_all_but(self, folders: list[Path]) -> None:
-        """The others are gone."""
+    def keep_only(self, folders: list[Path]) -> None:
+        """Drop the cached segments of all other folders, which no longer exist."""
         with self._lock:
             self._folders = {folder: self._folders[folder] for folder in folders if folder in self._folders}
 
 
 def segments(folder: Path) -> list[Path]:
-    """In a process's folder; none where it is gone."""
+    """The segments in a process's folder, sorted; none if the folder is gone."""
     try:
         return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def segments(folder: Path) -> list[Path]:
 
 @contextmanager
 def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
-    """Its descriptor."""
+    """Open a file for the length of the block; its descriptor."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         yield descriptor

@@ -1,8 +1,8 @@
-"""The processes that share a results folder: a folder each for what only one of them works on, and who has died.
+"""Spool folders of the processes that share a results folder: one for each process, locked while it lives.
 
-An owner holds a lock (flock) on a file in its folder `.spool/ID` for as long as its process lives: the kernel lets go
-of it however the process ends, so that nobody has to guess from ages or process ids. For one host: not for network file
-systems.
+A process holds a lock (flock) on a file in its folder `.spool/ID`. The kernel releases the lock however the process
+ends, so that others can tell a dead process without guessing from ages or process ids. Works on one host, not on
+network file systems.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOCK = "lock"
 
 
 class Owner:
-    """This process among those that share `root`. Thread-safe; all methods block on the disk."""
+    """This process as owner of a spool folder under `root`. Thread-safe; all methods block on the disk."""
 
     def __init__(self, root: Path, new_id: Callable[[], str]) -> None:
         self.id = new_id()
@@ -29,23 +29,23 @@ class Owner:
         self._lock: int | None = None
         self._making = threading.Lock()
 
-    def enter(self) -> None:
-        """Make the folder and lock it. Until it is locked it has another name, under which nobody takes it for dead.
+    def create(self) -> None:
+        """Create and lock the folder. It gets its name only when it is locked, so that it never looks abandoned.
 
         Raises:
-            OSError: the folder cannot be made.
+            OSError: the folder cannot be created.
         """
-        unborn = self._all / f".{self.id}"
-        unborn.mkdir(parents=True)
-        self._lock = os.open(unborn / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        unlocked_folder = self._all / f".{self.id}"
+        unlocked_folder.mkdir(parents=True)
+        self._lock = os.open(unlocked_folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        unborn.rename(self.folder)
+        unlocked_folder.rename(self.folder)
 
-    def enter_again(self) -> None:
-        """Make the folder anew where somebody has removed it; does nothing where it is there.
+    def recreate(self) -> None:
+        """Create the folder again if somebody has removed it.
 
         Raises:
-            OSError: the folder cannot be made.
+            OSError: the folder cannot be created.
         """
         with self._making:
             if self.folder.exists():
@@ -53,17 +53,17 @@ class Owner:
             gone, self._lock = self._lock, None
             if gone is not None:
                 os.close(gone)
-            self.enter()
+            self.create()
 
     def leave(self) -> None:
-        """Unlock the folder, and remove it where nothing is left in it. Calling it twice is allowed."""
+        """Unlock the folder, and remove it if it is empty. May be called twice."""
         if self._lock is not None:
             _remove_if_empty(self.folder)
             os.close(self._lock)
             self._lock = None
 
     def folders(self) -> list[Path]:
-        """Of all owners, dead ones included; this one's own is the first."""
+        """The folders of all processes, dead ones included; this one's is the first."""
         try:
             names = sorted(entry.name for entry in os.scandir(self._all) if not entry.name.startswith("."))
         except FileNotFoundError:
@@ -71,7 +71,7 @@ class Owner:
         return [self.folder, *(self._all / name for name in names if name != self.id)]
 
     def lives(self, owner_id: str) -> bool:
-        """Whether the process of that owner still runs."""
+        """Whether the process with that owner id still runs."""
         if owner_id == self.id:
             return True
         with _locked(self._all / owner_id, fcntl.LOCK_SH) as free:
@@ -79,7 +79,7 @@ class Owner:
 
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
-        """Hold the folder of a dead owner while it is emptied; False where the owner lives or another one is at it."""
+        """Lock the folder of a dead process while it is emptied; False if it is alive or another process empties it."""
         with _locked(folder, fcntl.LOCK_EX) as free:
             yield bool(free)
             if free:
@@ -88,7 +88,7 @@ class Owner:
 
 @contextmanager
 def _locked(folder: Path, mode: int) -> Iterator[bool | None]:
-    """True: nobody held it, and it is held now; False: somebody holds it; None: there is no such folder."""
+    """Try to lock a folder: True if it is locked now, False if another process holds it, None if there is none."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

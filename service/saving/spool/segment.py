@@ -1,9 +1,9 @@
-"""The format of the spool's files: results one behind the other, and crossed out when they are durable elsewhere.
+"""Format of the spool's files, the segments: records one after another, each marked as deleted when it is durable.
 
-A record is a byte that says whether it still counts, a line of JSON (id, length and CRC-32 of the body, sidecar), and
-the body. Appending one takes a fifth of the CPU time that a file of its own takes, and crossing it out a twentieth of
-what removing that file takes: no directory changes. A process that dies while it writes leaves a torn end, of what it
-had not promised; all before it is whole, because records are written one after the other.
+A record is a byte that says whether it is valid, a line of JSON (id, length and CRC-32 of the body, sidecar), and the
+body. Appending a record takes a fifth of the CPU time of writing a file, and marking it as deleted a twentieth of
+removing a file, because no directory changes. A process that dies while it writes leaves an incomplete last record,
+which was never acknowledged; all records before it are complete.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-_COUNTS, _CROSSED_OUT = b"+", b"-"
-_LOOK = 4096
-"""Bytes that are read at once for a line, which is a few hundred long as a rule."""
+_VALID, _DELETED = b"+", b"-"
+_READ_BYTES = 4096
+"""Bytes to read at once for a line, which usually has a few hundred."""
 
 
 SEGMENT_BYTES = 4 * 2**20
-"""A segment that long is appended to no more, and goes when nothing in it counts any longer."""
+"""Size from which on a segment is full; it is removed when it has no valid records."""
 
 
 class Spooled(NamedTuple):
@@ -33,23 +33,23 @@ class Spooled(NamedTuple):
     sidecar: dict[str, Any]
 
     def complete_sidecar(self) -> dict[str, Any]:
-        """With the digest, which is taken behind the reply."""
+        """The sidecar with the digest, which is computed only after the reply."""
         return {**self.sidecar, "sha256": hashlib.sha256(self.body).hexdigest()}
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A file of this process's."""
+    """A segment file of this process."""
 
     path: Path
     end: int = 0
-    """Where the next record goes."""
-    counting: int = 0
-    """Records that are not crossed out."""
+    """Offset of the next record."""
+    valid_records: int = 0
+    """Number of valid records."""
     sealed: bool = False
-    """A write or a sync of it failed: it is appended to no more."""
+    """Whether nothing more is appended, because a write or sync failed or the segment was closed."""
     suspect: bool = False
-    """A sync of it failed: what was written may be lost, and no later sync would say so."""
+    """Whether a sync failed, so that records may be lost although later syncs succeed."""
 
     @property
     def full(self) -> bool:
@@ -64,7 +64,7 @@ class _Line(msgspec.Struct):
 
 
 class Record(NamedTuple):
-    """A result in a segment: where it begins, where its body does, and what its line says."""
+    """A result in a segment: offsets of the record and of its body, and its JSON line."""
 
     at: int
     body_at: int
@@ -72,24 +72,24 @@ class Record(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next one begins."""
+        """Offset of the next record."""
         return self.body_at + self.line.bytes
 
 
-def packed(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
-    """The record that will be at that place, and what to write there."""
+def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
+    """Encode a record for that offset: the record, and the bytes to write."""
     line = _Line(result_id, len(body), zlib.crc32(body), sidecar)
-    head = b"".join((_COUNTS, msgspec.json.encode(line), b"\n"))
+    head = b"".join((_VALID, msgspec.json.encode(line), b"\n"))
     return Record(at, at + len(head), line), [head, body]
 
 
 def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
-    """The records of an open segment that count, from the one at `start` on, and where what is whole of it ends.
+    """The valid records of an open segment, from offset `start` on, and the end of the last complete record.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the segment cannot be read.
     """
-    counting: list[Record] = []
+    valid_records: list[Record] = []
     at, end = start, os.fstat(descriptor).st_size
     while at < end:
         found = _record(descriptor, at)
@@ -97,46 +97,46 @@ def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
             break
         record, counts = found
         if counts:
-            counting.append(record)
+            valid_records.append(record)
         at = record.end
-    return counting, at
+    return valid_records, at
 
 
 def read_body(descriptor: int, record: Record) -> bytes | None:
-    """None where the body is not the one that was spooled.
+    """Read the body of a record; None if it is damaged.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the segment cannot be read.
     """
     body = os.pread(descriptor, record.line.bytes, record.body_at)
     return body if zlib.crc32(body) == record.line.crc32 and len(body) == record.line.bytes else None
 
 
-def cross_out(descriptor: int, record: Record) -> None:
-    """It no longer counts.
+def mark_deleted(descriptor: int, record: Record) -> None:
+    """Mark a record as deleted.
 
     Raises:
         OSError: the disk is failing.
     """
-    os.pwrite(descriptor, _CROSSED_OUT, record.at)
+    os.pwrite(descriptor, _DELETED, record.at)
 
 
 def record_at(descriptor: int, at: int) -> Record | None:
-    """The record there, if it counts."""
+    """The record at that offset, if it is valid."""
     found = _record(descriptor, at)
     return found[0] if found is not None and found[1] else None
 
 
 def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
-    """The record there and whether it counts; None where its line is torn or damaged."""
+    """The record at that offset and whether it is valid; None if its line is incomplete or damaged."""
     head = b""
     while b"\n" not in head:
-        more = os.pread(descriptor, _LOOK, at + len(head))
+        more = os.pread(descriptor, _READ_BYTES, at + len(head))
         if not more:
             return None
         head += more
     line = head[: head.index(b"\n")]
     try:
-        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _COUNTS
+        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _VALID
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

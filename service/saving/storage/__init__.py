@@ -1,1 +1,1 @@
-"""Where results are kept for good: a local disk or S3."""
+"""Durable storage of results: a local disk or S3."""

@@ -1,8 +1,8 @@
-"""Where results last: one small contract, kept by a local disk and by S3-compatible storage.
+"""Interface of durable storage, implemented for a local disk and for S3.
 
-A result is two objects under one shard, ID = 32 hexadecimal digits, `ab` = the first two: its image `ab/ID.png` and its
-JSON sidecar `ab/ID.json`. The image is written before its sidecar and deleted after it, so that a sidecar that can be
-seen has its whole image beside it.
+A result is two objects: its image `ab/ID.png` and its JSON sidecar `ab/ID.json`, where ID has 32 hexadecimal digits and
+the shard `ab` is the first two. The image is written before its sidecar and deleted after it, so that a sidecar always
+has its complete image.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _OBJECT = re.compile(r"([0-9a-f]{2})/\1[0-9a-f]{30}\.(json|png|jpg|webp)")
 
 
 def is_result_id(text: str) -> bool:
-    """Whether `text` is 32 hexadecimal digits (uuid4().hex); nothing else ever becomes part of a path."""
+    """Whether `text` is 32 hexadecimal digits (uuid4().hex); nothing else may become part of a path."""
     return _RESULT_ID.fullmatch(text) is not None
 
 
 def sidecar_file(sidecar: dict[str, Any]) -> bytes:
-    """A sidecar as JSON that a person can read, laid out by msgspec: json takes 0.1 ms for it before CPython 3.14."""
+    """Encode a sidecar as indented JSON, with msgspec, because the json module takes 0.1 ms before CPython 3.14."""
     return msgspec.json.format(msgspec.json.encode(sidecar), indent=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One object in storage, as a listing tells of it."""
+class StoredObject:
+    """One object in the storage, as listed."""
 
     name: str
     """`ab/ID.SUFFIX`."""
@@ -45,7 +45,7 @@ class Kept:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is part of a result: a bucket, or a folder, may hold what others put there."""
+        """Whether it is part of a result; a bucket or folder may hold other objects, too."""
         return _OBJECT.fullmatch(self.name) is not None
 
     @property
@@ -54,61 +54,61 @@ class Kept:
 
 
 class Storage(ABC):
-    """Keeps results. All methods block; all are thread-safe."""
+    """Durable storage of results. All methods block; all are thread-safe."""
 
     @abstractmethod
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
-        """Make a result durable. Doing it again, after a failure or a crash, is allowed.
+        """Make a result durable. It may be repeated after a failure or a crash.
 
         Args:
             body: the encoded image.
             sidecar: with at least `id` and `media_type`.
 
         Raises:
-            OSError: it is full, failing or not reachable; nothing half written can be seen.
+            OSError: the storage is full, failing or not reachable; no part of the result is visible.
         """
 
     @property
-    def most_at_once(self) -> int:
-        """So many results are handed to one `write_all` at most."""
+    def max_group_size(self) -> int:
+        """Largest number of results for one `write_all`."""
         return 1
 
     @property
-    def on_this_disk(self) -> bool:
-        """Whether it is on the disk that the spool is on: what it does not take, the spool will not take for long."""
+    def shares_spool_disk(self) -> bool:
+        """Whether it is on the spool's disk, so that its failures are failures of the spool's disk."""
         return False
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
-        """Make results durable, each with its sidecar; as `write`, and after an error any of them may be, or not."""
+        """Make several results durable; after an error, each of them may be stored or not. Raises as `write`."""
         for body, sidecar in results:
             self.write(body, sidecar)
 
     @abstractmethod
-    def entries(self) -> Iterator[Kept]:
-        """Every image and sidecar, in any order, and what others put there; what changes meanwhile may be missed.
+    def entries(self) -> Iterator[StoredObject]:
+        """List all objects, in any order, including those that are no results; concurrent changes may be missed.
 
         Raises:
-            OSError: it cannot be listed now.
+            OSError: the storage cannot be listed now.
         """
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove one object of `entries`; one that is gone is no error.
+        """Delete one object; a missing one is no error.
 
         Raises:
-            OSError: it cannot be removed now.
+            OSError: it cannot be deleted now.
         """
 
     @abstractmethod
     def load(self, name: str) -> bytes | None:
-        """The bytes of one object, or None where it does not exist.
+        """The bytes of one object; None if it does not exist.
 
         Raises:
-            OSError: it exists, or may exist, and cannot be read now.
+            OSError: it cannot be read now.
         """
 
     def read(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, or None where there is no such result.
+        """The image and its media type; None if there is no such result.
 
         Raises:
             NotReady: code `storage_unavailable`: it cannot be read now.
@@ -122,7 +122,7 @@ class Storage(ABC):
         return None if body is None else (body, media_type)
 
     def read_sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """The sidecar, or None where there is no such result.
+        """The sidecar; None if there is no such result.
 
         Raises:
             NotReady: code `storage_unavailable`: it cannot be read now.
@@ -139,16 +139,16 @@ class Storage(ABC):
 
 
 def unreadable(result_id: str, error: OSError) -> NotReady:
-    """What is raised where a result is there, or may be, and cannot be read now."""
+    """The error for a result that cannot be read now."""
     why = f"result {result_id} cannot be read ({error.strerror or error}); try again later"
     return NotReady(why, code="storage_unavailable")
 
 
 def object_name(result_id: str, suffix: str) -> str:
-    """`ab/ID.SUFFIX`.
+    """The name of an object: `ab/ID.SUFFIX`.
 
     Raises:
-        ValueError: it is no result id.
+        ValueError: the id is not a result id.
     """
     if not is_result_id(result_id):
         raise ValueError(f"{result_id!r} is no result id: give 32 hexadecimal digits, as of uuid4().hex")
@@ -156,15 +156,15 @@ def object_name(result_id: str, suffix: str) -> str:
 
 
 def parsed_sidecar(text: bytes, result_id: str) -> dict[str, Any]:
-    """The JSON of a sidecar.
+    """Parse a sidecar.
 
     Raises:
-        ServiceError: it is not what was written.
+        ServiceError: it is damaged.
     """
     damaged = f"the sidecar of result {result_id} is damaged; ask for the image again"
     try:
         sidecar: Any = json.loads(text)
-        json.dumps(sidecar, ensure_ascii=False, allow_nan=False).encode()  # else it could not be sent either
+        json.dumps(sidecar, ensure_ascii=False, allow_nan=False).encode()  # fails if it could not be sent as JSON
     except (ValueError, RecursionError) as error:
         raise ServiceError(damaged) from error
     if not isinstance(sidecar, dict) or sidecar.get("media_type") not in list(SUFFIXES):

@@ -1,10 +1,9 @@
 """Results on disk: `ab/ID.png` and its sidecar `ab/ID.json`, ID = 32 hexadecimal digits, `ab` = the first two.
 
-A file is written under `.incoming`, synced, and only then renamed to its place, the image before its sidecar, with the
-directory synced after each: after a crash at any point a sidecar that can be seen has its whole image beside it. Many
-results at once take the same three steps together, each followed by one sync of the whole file system.
-`.incoming` is one folder in the same file system, so that a start finds what a crashed run left without a look
-through every result.
+A file is written under `.incoming`, synced, and then renamed; the image before its sidecar, with the directory synced
+after each, so that after a crash a sidecar always has its complete image. Several results take the same three steps
+together, each followed by one sync of the whole file system. `.incoming` is one folder, so that a start finds the
+unfinished files of a crash without searching all results.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from typing import Any
 from service.core.settings import SettingsInvalid
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import INCOMING
-from service.saving.local_disk.syncfs import changes_of, is_synced_whole, kind_of, syncs_tell_errors
-from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
+from service.saving.local_disk.syncfs import changes_of, file_system_type, syncfs_is_reliable, syncfs_reports_errors
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
 
 
 class ResultFiles(Storage):
     """Results under one directory."""
 
-    def __init__(self, directory: Path, disk: Disk | None = None, most_at_once: int = 64) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None, max_group_size: int = 64) -> None:
         self._directory = directory
-        self._most_at_once = most_at_once
+        self._most_at_once = max_group_size
         self._incoming = directory / INCOMING
         self._disk = disk or Disk()
         self._durable_shards: set[str] = set()
 
     def prepare(self) -> None:
-        """Make the directory, try a write in it, and remove what a crashed run left half written.
+        """Create the directory, probe it with a write, and remove unfinished files of a crash.
 
-        Another process that shares the directory may lose a file that it is writing; its store writes it again.
+        Another process that shares the directory may lose a file that it is writing; it retries.
 
         Raises:
-            SettingsInvalid: the directory cannot be made or written to.
+            SettingsInvalid: the directory cannot be created or written to.
         """
         probe = self._incoming / "probe"
         try:
@@ -64,22 +63,22 @@ class ResultFiles(Storage):
             self._publish(body, image)
             self._publish(sidecar_file(sidecar), image.with_suffix(".json"))
         except OSError:
-            self._durable_shards.discard(shard.name)  # it may have been deleted under us: look again
+            self._durable_shards.discard(shard.name)  # it may have been deleted; check again next time
             raise
 
     @property
-    def most_at_once(self) -> int:
-        """See `Storage`. One, where a sync of the whole file system cannot be relied on."""
-        told = syncs_tell_errors(platform.system(), platform.release())
-        return self._most_at_once if told and is_synced_whole(kind_of(self._directory)) else 1
+    def max_group_size(self) -> int:
+        """See `Storage`. One, if a sync of the whole file system is not reliable here."""
+        reported = syncfs_reports_errors(platform.system(), platform.release())
+        return self._most_at_once if reported and syncfs_is_reliable(file_system_type(self._directory)) else 1
 
     @property
-    def on_this_disk(self) -> bool:
+    def shares_spool_disk(self) -> bool:
         """See `Storage`."""
         return True
 
     def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
-        """See `Storage`. One alone is synced by itself, which waits for nothing that others have written."""
+        """See `Storage`. A single result is synced alone, which does not wait for unrelated writes."""
         if len(results) < 2:
             return super().write_all(results)
         images: dict[Path, bytes] = {}
@@ -96,14 +95,14 @@ class ResultFiles(Storage):
                     self._temporary(target).unlink(missing_ok=True)
             raise
 
-    def entries(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
         for shard in self._directory.glob("[0-9a-f][0-9a-f]"):
             with os.scandir(shard) as files:
                 for file in files:
                     with suppress(FileNotFoundError):  # deleted since it was listed
                         stat = file.stat()
-                        yield Kept(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
+                        yield StoredObject(f"{shard.name}/{file.name}", stat.st_size, stat.st_mtime)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""

@@ -1,8 +1,8 @@
 """Results in S3-compatible storage: the objects of contract.py under a bucket's prefix.
 
-The client (obstore: the Rust crate object_store) does HTTP, TLS, signing and JSON on threads of its own, without the
-interpreter's lock: an upload takes nothing from the event loop. A try here is one try; how often, and when again, the
-store of results decides, which has the result on disk meanwhile.
+The client (obstore, the Rust crate object_store) does HTTP, TLS and signing on its own threads without the
+interpreter's lock, so that uploads do not slow the event loop. It does not retry: the result store does, which keeps
+the result on disk meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.core.settings import SettingsInvalid
-from service.saving.storage.contract import SUFFIXES, Kept, Storage, object_name, sidecar_file
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
 from service.saving.storage.s3_credentials import shared_credentials
 
 _DEFAULT_REGION = "us-east-1"
@@ -27,11 +27,11 @@ _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Where the bucket is.
+    """Location of the bucket.
 
     url: `s3://BUCKET/PREFIX`.
-    endpoint: of a server that is not AWS; empty: `AWS_ENDPOINT_URL`, or AWS itself.
-    region: empty: `AWS_REGION`, `AWS_DEFAULT_REGION`, or us-east-1.
+    endpoint: URL of a server other than AWS; if empty, `AWS_ENDPOINT_URL`, else AWS.
+    region: if empty, `AWS_REGION`, `AWS_DEFAULT_REGION`, else us-east-1.
     """
 
     url: str
@@ -41,11 +41,11 @@ class ObjectLocation:
 
 
 def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = os.environ) -> ObjectStorage:
-    """The storage at a URL; nothing is sent yet.
+    """Open the storage of a URL, without sending anything.
 
     Raises:
-        SettingsInvalid: the URL is no `s3://BUCKET/PREFIX`, the endpoint no `http(s)://HOST:PORT`, the client is not
-            installed, or a credentials file is wrong.
+        SettingsInvalid: the URL is not `s3://BUCKET/PREFIX`, the endpoint is not `http(s)://HOST:PORT`, the client is
+            not installed, or a credentials file is wrong.
     """
     parts = urlsplit(location.url)
     if parts.scheme != "s3" or not parts.netloc or parts.query or parts.username:
@@ -88,41 +88,41 @@ class ObjectStorage(Storage):
         self._put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
         self._put(object_name(result_id, ".json"), sidecar_file(sidecar), "application/json")
 
-    def entries(self) -> Iterator[Kept]:
+    def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
         stream = iter(self._obstore.list(self._client))
-        while (page := _told(lambda: next(stream, None))) is not None:
-            yield from (Kept(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
+        while (page := _with_plain_errors(lambda: next(stream, None))) is not None:
+            yield from (StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
         try:
-            _told(lambda: self._obstore.delete(self._client, name))
+            _with_plain_errors(lambda: self._obstore.delete(self._client, name))
         except FileNotFoundError:
             return
 
     def load(self, name: str) -> bytes | None:
         """See `Storage`."""
         try:
-            return bytes(_told(lambda: self._obstore.get(self._client, name).bytes()))
+            return bytes(_with_plain_errors(lambda: self._obstore.get(self._client, name).bytes()))
         except FileNotFoundError:
             return None
 
     def _put(self, name: str, data: bytes, media_type: str) -> None:
-        _told(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
+        _with_plain_errors(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
 
 
-def _told(call: Callable[[], Any]) -> Any:
-    """The client's own error, in one line and without what a server says in its body (which may name keys).
+def _with_plain_errors(call: Callable[[], Any]) -> Any:
+    """Call the client, and turn its errors into one line without the server's reply, which may contain keys.
 
     Raises:
         FileNotFoundError: there is no such object.
-        OSError: anything else.
+        OSError: any other error.
     """
     try:
         return call()
     except (FileNotFoundError, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError):
         raise
-    except BaseException as error:  # the client's tree of errors, those of its credentials, and PanicException, a bug's
+    except BaseException as error:  # errors of the client and of credentials; PanicException is no Exception
         line = str(error).partition("\n")[0].partition(": <")[0]
         raise OSError(f"{type(error).__name__}: {line}") from None

@@ -1,7 +1,7 @@
-"""The keys of the standard shared credentials file, for a client that reads the environment only.
+"""Keys from the AWS shared credentials file, because the S3 client reads only the environment.
 
-`AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`; the section `AWS_PROFILE`, else `default`. Read again every
-few minutes, so that rotated keys are taken up. Never logged.
+The file is `AWS_SHARED_CREDENTIALS_FILE` or `~/.aws/credentials`, its section `AWS_PROFILE` or `default`. It is read
+again every few minutes, for rotated keys. Keys are never logged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TypedDict
 from engines.files.regular import read_regular
 from service.core.settings import SettingsInvalid
 
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 _READ_AGAIN_AFTER = timedelta(minutes=10)
 
 
 class Credentials(TypedDict):
-    """As the storage client takes them."""
+    """Keys in the format of the S3 client."""
 
     access_key_id: str
     secret_access_key: str
@@ -31,17 +31,17 @@ class Credentials(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SharedCredentials:
-    """Called by the client when it needs keys, from threads of its own."""
+    """Provider of keys that the S3 client calls, on its own threads."""
 
     path: Path
     profile: str
     now: Callable[[], datetime]
 
     def __call__(self) -> Credentials:
-        """The keys of now.
+        """Read the keys.
 
         Raises:
-            OSError, KeyError, SettingsInvalid: the file is gone, has no such profile any more, or is damaged.
+            OSError, KeyError, SettingsInvalid: the file is gone, lacks the profile, or is damaged.
         """
         section = _read(self.path)[self.profile]
         return Credentials(
@@ -53,11 +53,11 @@ class SharedCredentials:
 
 
 def shared_credentials(environ: Mapping[str, str], now: Callable[[], datetime]) -> SharedCredentials | None:
-    """The file's keys; None where the environment has keys of its own, or nobody named a file and there are none in it.
+    """The provider of the file's keys; None if the environment has keys, or the default file has none.
 
     Raises:
-        SettingsInvalid: the file that `AWS_SHARED_CREDENTIALS_FILE` names cannot be read or has no keys of the profile,
-            or either file is damaged; the message repeats none of it.
+        SettingsInvalid: the file named by `AWS_SHARED_CREDENTIALS_FILE` cannot be read or lacks the profile's keys, or
+            either file is damaged; the message quotes no content.
     """
     if "AWS_ACCESS_KEY_ID" in environ:
         return None
@@ -85,7 +85,7 @@ def _has_keys(parser: configparser.ConfigParser, profile: str) -> bool:
 def _read(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(read_regular(path, _MOST_BYTES).decode("utf-8"))
-    except (configparser.Error, UnicodeDecodeError) as error:  # whose messages repeat the line
+        parser.read_string(read_regular(path, _MAX_BYTES).decode("utf-8"))
+    except (configparser.Error, UnicodeDecodeError) as error:  # their messages quote the line
         raise SettingsInvalid(f"{path} is no credentials file ({type(error).__name__})") from None
     return parser

@@ -1,1 +1,1 @@
-"""What every request passes before its route."""
+"""Middleware that every request passes before its route."""

@@ -1,4 +1,4 @@
-"""The outermost layer: a request id for every request, one log line, its metrics, and a problem for every error."""
+"""The outermost middleware: request ids, access log, request metrics, traces, and problem responses for errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from service.web.responses import problem_response
 log = structlog.get_logger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
-"""Logged and counted when a client hangs up before its answer; never sent."""
+"""Status for the log and metrics if a client disconnects before its reply; never sent."""
 _REJECTIONS = frozenset({401, 403, 429, 503, 504})
 _TRACED = "/v1/"
 _SECURITY_HEADERS = [
@@ -42,7 +42,7 @@ _SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 ]
-"""On every reply: what is stored here came from strangers, and no browser shall take it for a page of ours."""
+"""Headers of every reply, so that no browser runs uploaded content as a page of this server."""
 
 
 @dataclass(slots=True)
@@ -54,11 +54,11 @@ class _Outcome:
 
 
 class Access:
-    """ASGI middleware round the whole application."""
+    """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._random = random.Random()  # noqa: S311 -- an id to find a request by; nobody gains by guessing it
+        self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -93,7 +93,7 @@ class Access:
 
     @staticmethod
     def _begin_trace(scope: Scope) -> RequestTrace | None:
-        """What every line of the log about this request then names; none of probes and pages."""
+        """Start the request's trace and add its ids to the log context; None for probes and pages."""
         tracer: RequestTracer | None = scope["state"]["service"].tracer
         if tracer is None or not scope["path"].startswith(_TRACED):
             return None
@@ -112,18 +112,18 @@ class Access:
         structlog.contextvars.unbind_contextvars(*trace.ids)
 
     async def _failure_of(self, work: Awaitable[None], scope: Scope) -> ServiceError | None:
-        """Run the application; what the client is told where it could not answer itself."""
+        """Run the application, and return the error to answer with if it failed without a reply."""
         state = scope["state"]
         try:
             await work
         except Cancelled:
             state["service"].metrics.cancelled.inc()
-        except asyncio.CancelledError:  # the drain's time is over
+        except asyncio.CancelledError:  # the drain timed out
             return ShuttingDown(
                 "the server shut down before this request was answered; ask another replica",
                 retry_after_s=state["service"].ready_in_s(),
             )
-        except Exception:  # whatever it is, the client gets an answer and the log the traceback
+        except Exception:  # the client gets a 500, the log the traceback
             log.exception("request failed", request_id=state["request_id"], path=scope["path"])
             return _failure()
         return None
@@ -152,7 +152,7 @@ def _endpoint(scope: Scope) -> str:
 
 
 async def reply_with_problem(request: Request, error: Exception) -> Response:
-    """The one exception handler: every error of the tree, and Starlette's own, as a problem."""
+    """The exception handler: turns every error, also Starlette's own, into a problem response."""
     problem = _as_service_error(error)
     state = request.scope["state"]
     state["code"] = problem.code

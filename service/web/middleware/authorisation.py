@@ -1,7 +1,7 @@
-"""The edge: whoever is not known, may not do this, or asks too often is turned away before anything is read or routed.
+"""Authentication, authorisation and rate limits, before a request's body is read or routed.
 
-Deny by default: every path that is not in `PUBLIC` needs a key, whether it exists or not, and a key's scope. What a new
-route needs is therefore never nothing.
+Deny by default: every path that is not in `PUBLIC`, whether it exists or not, needs a key with a scope, so that a new
+route is protected without further work.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from service.web.docs_page import DOCS_PATHS
 from service.web.middleware.access_log import reply_with_problem
 
 PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS})
-"""Probes carry no keys, and the documentation holds nothing that the source does not."""
+"""Paths without a key: probes cannot send keys, and the documentation is public anyway."""
 _SCOPES: dict[str, KeyScope] = {"/metrics": "metrics"}
 
 
 def scope_of(path: str) -> KeyScope | None:
-    """What a key must be allowed for this path; None where none is needed."""
+    """The scope that a key needs for this path; None if no key is needed."""
     return None if path in PUBLIC else _SCOPES.get(path, "inference")
 
 
 class Authorisation:
-    """ASGI middleware within `Access`, round everything else; puts the client into `request.state.client`."""
+    """ASGI middleware inside `Access` and around everything else; sets `request.state.client`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

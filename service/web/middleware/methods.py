@@ -1,6 +1,6 @@
-"""Which methods a path takes: HEAD wherever GET is taken, and the `Allow` header of a 405.
+"""HEAD for every GET route, and the `Allow` header of a 405.
 
-FastAPI adds no HEAD to a route of GET, and names in `Allow` the methods of the first route alone that has the path.
+FastAPI adds no HEAD to GET routes, and its `Allow` has only the methods of the first route with the path.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from starlette.types import Scope
 
 
 def heads_of(router: APIRouter) -> APIRouter:
-    """A HEAD route beside each GET route of `router`; the web server leaves the body out, the header stays the same.
+    """A HEAD route for each GET route of `router`; the web server omits the body and keeps the headers.
 
-    HEAD routes are not in the OpenAPI document: RFC 9110 says what they do.
+    HEAD routes are not in the OpenAPI document, because RFC 9110 defines them.
     """
     heads = APIRouter()
     for route in _routes_of(router):
@@ -32,7 +32,7 @@ def heads_of(router: APIRouter) -> APIRouter:
 
 
 def allowed_methods(routers: Iterable[APIRouter], scope: Scope) -> str:
-    """The value of `Allow` (RFC 9110, 10.2.1) for the path of a request: every method that some route takes."""
+    """The value of `Allow` (RFC 9110, 10.2.1) for a request's path: the methods of all its routes."""
     routes = [route for router in routers for route in _routes_of(router) if route.matches(scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 

@@ -1,4 +1,4 @@
-"""Who is let in: a bounded house, and a prediction that turns away what could not be answered in time."""
+"""Who is let in: a limit on requests in flight, and a prediction that turns away what could not be answered in time."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.admission.admission import Admission, Ask
+from service.admission.admission import Admission, AdmissionRequest
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from tests.fakes.clock import Clock
-from tests.service.admission.entries import PATIENT, enter, house, is_let_in, refused
+from tests.service.admission.entries import PATIENT, admission_of, enter, is_let_in, refused
 
 
 def fail_inside(admission: Admission, body_is_read: bool) -> None:
-    with admission.admit(PATIENT) as place:
+    with admission.admit(PATIENT) as admitted:
         if body_is_read:
-            admission.arrive(place)
+            admission.count_in_flight(admitted)
         raise ValueError("bad")
 
 
 def test_bodies_share_the_memory_that_there_is_for_them() -> None:
     admission = Admission(10, max_bodies_bytes=100, clock=Clock())
     with admission.admit(PATIENT) as first:
-        admission.hold(first, 60)
-        admission.arrive(first)
+        admission.count_body_bytes(first, 60)
+        admission.count_in_flight(first)
         with admission.admit(PATIENT) as second:
-            admission.hold(second, 40)
+            admission.count_body_bytes(second, 40)
             with pytest.raises(Overloaded) as refusal:
-                admission.hold(second, 1)
+                admission.count_body_bytes(second, 1)
             assert refusal.value.retry_after_s
         assert admission.bodies_bytes == 60, "the refused one's are free again"
     assert admission.bodies_bytes == 0
@@ -36,119 +36,121 @@ def test_bodies_share_the_memory_that_there_is_for_them() -> None:
 def test_a_body_larger_than_all_that_there_is_memory_for_is_let_in_alone() -> None:
     admission = Admission(10, max_bodies_bytes=100, clock=Clock())
     with admission.admit(PATIENT) as large:
-        admission.hold(large, 90)
-        admission.hold(large, 90)
+        admission.count_body_bytes(large, 90)
+        admission.count_body_bytes(large, 90)
         with pytest.raises(Overloaded), admission.admit(PATIENT) as other:
-            admission.hold(other, 1)
+            admission.count_body_bytes(other, 1)
 
 
 def test_a_place_is_held_for_as_long_as_the_request_is_inside() -> None:
-    admission = house(2)
-    with admission.admit(PATIENT) as place:
-        assert (admission.uploading, admission.inside) == (1, 0)
-        admission.arrive(place)
-        assert (admission.uploading, admission.inside) == (0, 1)
-    assert (admission.uploading, admission.inside, admission.waiting) == (0, 0, {})
+    admission = admission_of(2)
+    with admission.admit(PATIENT) as admitted:
+        assert (admission.uploading, admission.in_flight) == (1, 0)
+        admission.count_in_flight(admitted)
+        assert (admission.uploading, admission.in_flight) == (0, 1)
+    assert (admission.uploading, admission.in_flight, admission.waiting) == (0, 0, {})
 
 
 def test_a_place_is_given_back_when_the_request_fails() -> None:
-    admission = house(2)
+    admission = admission_of(2)
     for body_is_read in (False, True):
         with pytest.raises(ValueError, match="bad"):
             fail_inside(admission, body_is_read)
-    assert (admission.uploading, admission.inside, admission.waiting) == (0, 0, {})
+    assert (admission.uploading, admission.in_flight, admission.waiting) == (0, 0, {})
 
 
 def test_slow_uploads_take_no_place_and_lengthen_no_prediction() -> None:
-    admission = house(1, service_s=10.0, max_uploads=3)
+    admission = admission_of(1, service_s=10.0, max_uploads=3)
     with ExitStack() as uploads:
         for _ in range(3):
-            uploads.enter_context(admission.admit(Ask(1.0, asked_by_client=True)))
+            uploads.enter_context(admission.admit(AdmissionRequest(1.0, is_clients_deadline=True)))
         assert admission.predicted_wait_s() == 0
         assert "3 uploads" in str(refused(admission, PATIENT))
-    with admission.admit(Ask(1.0, asked_by_client=True)) as place:
-        admission.arrive(place)
+    with admission.admit(AdmissionRequest(1.0, is_clients_deadline=True)) as admitted:
+        admission.count_in_flight(admitted)
         assert admission.predicted_wait_s() == 10
 
 
 def test_a_house_that_filled_while_a_body_was_read_refuses_it() -> None:
-    admission = house(1)
+    admission = admission_of(1)
     with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second:
-        admission.arrive(first)
+        admission.count_in_flight(first)
         with pytest.raises(Overloaded):
-            admission.arrive(second)
-    assert (admission.uploading, admission.inside) == (0, 0)
+            admission.count_in_flight(second)
+    assert (admission.uploading, admission.in_flight) == (0, 0)
 
 
 def test_whom_a_filled_house_refuses_after_the_body_has_an_appointment_as_it_is_told() -> None:
-    clock, late = Clock(), Ask(60.0, request_id="late")
-    admission = house(1, 0.1, clock)
+    clock, late = Clock(), AdmissionRequest(60.0, request_id="late")
+    admission = admission_of(1, 0.1, clock)
     with admission.admit(PATIENT) as first, admission.admit(late) as second:
-        admission.arrive(first)
+        admission.count_in_flight(first)
         with pytest.raises(Overloaded, match="X-Request-ID") as refusal:
-            admission.arrive(second)
+            admission.count_in_flight(second)
     clock.now += refusal.value.retry_after_s or 0.0
-    assert admission.appointments.redeem(late.who, clock.now)
+    assert admission.reservations.redeem(late.retry_key, clock.now)
 
 
 def test_the_wait_for_the_decoders_counts_too() -> None:
     admission = Admission(10, codec_wait_s=lambda: 7.0, clock=Clock())
     with ExitStack() as stack:
         enter(stack, admission, 1)
-        assert isinstance(refused(admission, Ask(5.0, asked_by_client=True)), DeadlineExceeded)
+        assert isinstance(refused(admission, AdmissionRequest(5.0, is_clients_deadline=True)), DeadlineExceeded)
 
 
 def test_a_server_that_begins_to_drain_refuses_bodies_that_are_being_read() -> None:
-    admission = house(10)
-    with admission.admit(PATIENT) as place:
+    admission = admission_of(10)
+    with admission.admit(PATIENT) as admitted:
         admission.draining.set()
         with pytest.raises(ShuttingDown):
-            admission.arrive(place)
+            admission.count_in_flight(admitted)
 
 
 def test_a_full_house_refuses_and_says_when_there_will_be_room() -> None:
-    admission = house(10, 0.5)
+    admission = admission_of(10, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
         refusal = refused(admission, PATIENT)
         assert isinstance(refusal, Overloaded)
         assert refusal.retry_after_s == 1
-        assert admission.inside == 10
+        assert admission.in_flight == 10
 
 
 @pytest.mark.parametrize(
-    ("asked_by_client", "error"),
+    ("is_clients_deadline", "error"),
     [pytest.param(True, DeadlineExceeded, id="the client's own: 504"), pytest.param(False, Overloaded, id="ours: 503")],
 )
-def test_a_queue_longer_than_the_deadline_refuses_at_arrival(asked_by_client: bool, error: type[ServiceError]) -> None:
-    admission = house(100, 0.5)
+def test_a_queue_longer_than_the_deadline_refuses_at_arrival(
+    is_clients_deadline: bool, error: type[ServiceError]
+) -> None:
+    admission = admission_of(100, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
-        refusal = refused(admission, Ask(2.0, asked_by_client))
+        refusal = refused(admission, AdmissionRequest(2.0, is_clients_deadline))
         assert isinstance(refusal, error)
         assert refusal.retry_after_s is not None
         assert 3 <= refusal.retry_after_s <= 5
 
 
 def test_a_queue_shorter_than_the_deadline_lets_in() -> None:
-    admission = house(100, 0.5)
+    admission = admission_of(100, 0.5)
     with ExitStack() as stack:
         enter(stack, admission, 10)
-        assert is_let_in(admission, Ask(7.0, asked_by_client=True))
+        assert is_let_in(admission, AdmissionRequest(7.0, is_clients_deadline=True))
 
 
 def test_an_empty_house_lets_in_whatever_it_learned() -> None:
-    assert is_let_in(house(10, 100.0), Ask(0.1, asked_by_client=True))
+    assert is_let_in(admission_of(10, 100.0), AdmissionRequest(0.1, is_clients_deadline=True))
 
 
 def test_a_draining_server_refuses_with_another_code_than_a_full_one() -> None:
-    admission = house(10)
+    admission = admission_of(10)
     admission.draining.set()
     assert isinstance(refused(admission, PATIENT), ShuttingDown)
 
 
 def test_retry_after_is_never_less_than_a_second() -> None:
-    admission = house(10, 0.001)
+    admission = admission_of(10, 0.001)
     with ExitStack() as stack:
         enter(stack, admission, 1)
         assert admission.retry_after_s() == 1

@@ -7,67 +7,67 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.admission.admission import Admission, Ask
-from service.admission.retry_book import Book, OwnBook
-from service.admission.service_rate import Pace
+from service.admission.admission import Admission, AdmissionRequest
+from service.admission.retry_book import LocalRetryBook, RetryBook
+from service.admission.service_rate import ServiceRate
 from service.core.errors import Overloaded
 from service.core.flow import Flow
 from tests.fakes.clock import Clock
-from tests.service.admission.entries import PATIENT, enter, house, is_let_in, paced, refused
+from tests.service.admission.entries import PATIENT, admission_of, enter, is_let_in, paced, refused
 
 
 def test_a_quiet_client_is_let_in_where_a_busy_one_is_not() -> None:
-    admission = house(100, 0.1)
+    admission = admission_of(100, 0.1)
     with ExitStack() as stack:
         enter(stack, admission, 50, Flow("busy"))
-        assert not is_let_in(admission, Ask(2.0, flow=Flow("busy")))
-        assert is_let_in(admission, Ask(2.0, flow=Flow("quiet")))
+        assert not is_let_in(admission, AdmissionRequest(2.0, flow=Flow("busy")))
+        assert is_let_in(admission, AdmissionRequest(2.0, flow=Flow("quiet")))
 
 
 def test_a_higher_priority_is_let_in_where_the_normal_one_is_not() -> None:
-    admission = house(100, 0.1)
+    admission = admission_of(100, 0.1)
     with ExitStack() as stack:
         enter(stack, admission, 50)
-        assert not is_let_in(admission, Ask(2.0))
-        assert is_let_in(admission, Ask(2.0, flow=Flow("", 8)))
+        assert not is_let_in(admission, AdmissionRequest(2.0))
+        assert is_let_in(admission, AdmissionRequest(2.0, flow=Flow("", 8)))
 
 
 def test_a_house_full_of_one_client_has_a_few_places_for_others() -> None:
-    admission = house(8)
+    admission = admission_of(8)
     with ExitStack() as stack:
         enter(stack, admission, 8, Flow("busy"))
         enter(stack, admission, 2, Flow("quiet"))
-        assert not is_let_in(admission, Ask(60.0, flow=Flow("busy")))
-        assert not is_let_in(admission, Ask(60.0, flow=Flow("quiet")))
-        assert admission.inside == 10
+        assert not is_let_in(admission, AdmissionRequest(60.0, flow=Flow("busy")))
+        assert not is_let_in(admission, AdmissionRequest(60.0, flow=Flow("quiet")))
+        assert admission.in_flight == 10
 
 
 def test_who_comes_back_when_told_to_is_let_in_before_newcomers() -> None:
     clock = Clock()
-    admission = house(40, 0.1, clock)
+    admission = admission_of(40, 0.1, clock)
     with ExitStack() as stack:
         with ExitStack() as crowd:
             enter(crowd, admission, 40)
             refusals = []
             for name in range(5):
-                refusals.append(refused(admission, Ask(60.0, request_id=str(name))))
+                refusals.append(refused(admission, AdmissionRequest(60.0, request_id=str(name))))
                 clock.now += 0.06
         enter(stack, admission, 35)
         pause_s = refusals[4].retry_after_s
         assert pause_s is not None
         clock.now += pause_s - 0.06
-        assert not is_let_in(admission, Ask(60.0, request_id="new"))
-        assert is_let_in(admission, Ask(60.0, request_id="4"))
+        assert not is_let_in(admission, AdmissionRequest(60.0, request_id="new"))
+        assert is_let_in(admission, AdmissionRequest(60.0, request_id="4"))
 
 
 def test_what_is_kept_for_those_who_do_not_come_back_is_a_part_only() -> None:
     clock = Clock()
-    admission = house(40, 0.1, clock)
+    admission = admission_of(40, 0.1, clock)
     with ExitStack() as stack:
         with ExitStack() as crowd:
             enter(crowd, admission, 40)
             for name in range(400):
-                refused(admission, Ask(60.0, request_id=str(name)))
+                refused(admission, AdmissionRequest(60.0, request_id=str(name)))
                 clock.now += 0.01
         clock.now += 1
         enter(stack, admission, 30)
@@ -75,25 +75,25 @@ def test_what_is_kept_for_those_who_do_not_come_back_is_a_part_only() -> None:
 
 
 @dataclass
-class SharedHouse:
-    """One front end's view of a house that others share."""
+class SharedLoad:
+    """One front end's view of the load that several front ends share."""
 
-    inside: list[int]
+    counts: list[int]
     index: int
     engines: int = 1
-    book: Book = field(default_factory=OwnBook)
+    retry_book: RetryBook = field(default_factory=LocalRetryBook)
 
     @property
-    def others(self) -> int:
-        return sum(count for index, count in enumerate(self.inside) if index != self.index)
+    def in_flight_elsewhere(self) -> int:
+        return sum(count for index, count in enumerate(self.counts) if index != self.index)
 
-    def tell(self, inside: int) -> None:
-        self.inside[self.index] = inside
+    def publish(self, in_flight: int) -> None:
+        self.counts[self.index] = in_flight
 
 
 def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> None:
     inside = [0, 0]
-    front_ends = [Admission(4, house=SharedHouse(inside, index)) for index in range(2)]
+    front_ends = [Admission(4, server_load=SharedLoad(inside, index)) for index in range(2)]
     with ExitStack() as stack:
         enter(stack, front_ends[0], 3)
         enter(stack, front_ends[1], 1)
@@ -107,13 +107,13 @@ def test_the_places_of_a_house_are_those_of_all_its_front_ends_together() -> Non
 
 def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_ends() -> None:
     inside = [0, 6]
-    admission = Admission(100, pace=paced(0.1), clock=Clock(), house=SharedHouse(inside, 0))
+    admission = Admission(100, service_rate=paced(0.1), clock=Clock(), server_load=SharedLoad(inside, 0))
     with ExitStack() as stack:
         enter(stack, admission, 2)
-        alone = Admission(100, pace=paced(0.1), clock=Clock())
+        alone = Admission(100, service_rate=paced(0.1), clock=Clock())
         enter(stack, alone, 2)
         assert admission.predicted_wait_s() == pytest.approx(4 * alone.predicted_wait_s())
-        two_gpus = Admission(100, pace=paced(0.1), clock=Clock(), house=SharedHouse(inside, 0, engines=2))
+        two_gpus = Admission(100, service_rate=paced(0.1), clock=Clock(), server_load=SharedLoad(inside, 0, engines=2))
         enter(stack, two_gpus, 2)
         assert two_gpus.predicted_wait_s() == pytest.approx(2 * alone.predicted_wait_s())
 
@@ -121,55 +121,55 @@ def test_a_queue_is_as_long_as_the_engines_need_for_the_requests_of_all_front_en
 def test_large_bodies_leave_an_eighth_of_the_memory_to_small_ones() -> None:
     admission = Admission(10, max_bodies_bytes=80 << 20, clock=Clock())
     with admission.admit(PATIENT) as first, admission.admit(PATIENT) as second, admission.admit(PATIENT) as small:
-        admission.hold(first, 60 << 20)
+        admission.count_body_bytes(first, 60 << 20)
         with pytest.raises(Overloaded):
-            admission.hold(second, 11 << 20)
-        admission.hold(small, 8 << 20)
+            admission.count_body_bytes(second, 11 << 20)
+        admission.count_body_bytes(small, 8 << 20)
         assert admission.bodies_bytes == 68 << 20
 
 
 def test_requests_of_large_pictures_take_no_places_and_nobody_waits_behind_them() -> None:
     clock, inside = Clock(), [0, 0]
-    admission = Admission(4, clock=clock, pace=paced(5.0), house=SharedHouse(inside, 0))
+    admission = Admission(4, clock=clock, service_rate=paced(5.0), server_load=SharedLoad(inside, 0))
     with ExitStack() as stack:
         for number in range(4):
-            place = stack.enter_context(admission.admit(Ask(1e6, flow=Flow(str(number)))))
-            admission.arrive(place)
-            admission.set_apart(place)
-            admission.set_apart(place)
-        assert (admission.inside, admission.apart, admission.waiting, inside) == (4, 4, {}, [0, 0])
+            place = stack.enter_context(admission.admit(AdmissionRequest(1e6, flow=Flow(str(number)))))
+            admission.count_in_flight(place)
+            admission.mark_large(place)
+            admission.mark_large(place)
+        assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (4, 4, {}, [0, 0])
         assert admission.predicted_wait_s(Flow("quiet")) == 0
-        assert is_let_in(admission, Ask(0.1, flow=Flow("quiet")))
-    assert (admission.inside, admission.apart, admission.waiting, inside) == (0, 0, {}, [0, 0])
+        assert is_let_in(admission, AdmissionRequest(0.1, flow=Flow("quiet")))
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting, inside) == (0, 0, {}, [0, 0])
 
 
 def test_how_fast_large_pictures_are_answered_says_nothing_about_others() -> None:
     clock = Clock()
-    admission = Admission(100, clock=clock, pace=Pace(1))
+    admission = Admission(100, clock=clock, service_rate=ServiceRate(1))
     with ExitStack() as stack:
         enter(stack, admission, 5)
         for _ in range(20):
             with admission.admit(PATIENT) as place:
-                admission.arrive(place)
-                admission.set_apart(place)
+                admission.count_in_flight(place)
+                admission.mark_large(place)
                 clock.now += 10.0
-        assert admission.pace.request_s(clock.now) == 0
+        assert admission.service_rate.request_s(clock.now) == 0
 
 
 def test_beyond_a_whole_house_of_large_pictures_they_take_places_like_others() -> None:
-    admission = house(2)
+    admission = admission_of(2)
     with ExitStack() as stack:
         for _ in range(3):
             place = stack.enter_context(admission.admit(PATIENT))
-            admission.arrive(place)
-            admission.set_apart(place)
-        assert (admission.inside, admission.apart, admission.ordinary) == (3, 2, 1)
-    assert (admission.inside, admission.apart, admission.waiting) == (0, 0, {})
+            admission.count_in_flight(place)
+            admission.mark_large(place)
+        assert (admission.in_flight, admission.large_in_flight, admission.ordinary) == (3, 2, 1)
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})
 
 
 def test_a_request_that_left_is_not_set_apart_any_more() -> None:
-    admission = house(2)
+    admission = admission_of(2)
     with admission.admit(PATIENT) as place:
-        admission.arrive(place)
-    admission.set_apart(place)
-    assert (admission.inside, admission.apart, admission.waiting) == (0, 0, {})
+        admission.count_in_flight(place)
+    admission.mark_large(place)
+    assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})

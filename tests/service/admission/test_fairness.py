@@ -6,61 +6,61 @@ from collections import Counter
 
 import pytest
 
-from service.admission.fairness import FairOrder, Turn, ahead
+from service.admission.fairness import FairScheduler, QueuePosition, requests_ahead
 from service.core.flow import Flow
 
 BUSY, QUIET = Flow("busy"), Flow("quiet")
 
 
-def served(order: FairOrder, turns: list[tuple[Turn, Flow]], count: int) -> list[Flow]:
+def served(order: FairScheduler, turns: list[tuple[QueuePosition, Flow]], count: int) -> list[Flow]:
     """Serve that many, the next turn first."""
     turns.sort()
     taken, turns[:] = turns[:count], turns[count:]
-    for turn, _ in taken:
-        order.begin(turn)
+    for position, _ in taken:
+        order.start(position)
     return [flow for _, flow in taken]
 
 
 def test_requests_of_one_client_keep_their_order() -> None:
-    order = FairOrder()
-    turns = [order.next(BUSY) for _ in range(50)]
+    order = FairScheduler()
+    turns = [order.assign(BUSY) for _ in range(50)]
     assert turns == sorted(turns)
 
 
 def test_a_lone_request_comes_before_the_hundreds_of_another_client() -> None:
-    order = FairOrder()
-    turns = [(order.next(BUSY), BUSY) for _ in range(200)]
+    order = FairScheduler()
+    turns = [(order.assign(BUSY), BUSY) for _ in range(200)]
     served(order, turns, 8)
-    turns.append((order.next(QUIET), QUIET))
+    turns.append((order.assign(QUIET), QUIET))
     assert QUIET in served(order, turns, 2)
 
 
 def test_two_busy_clients_are_served_in_turn() -> None:
-    order = FairOrder()
-    turns = [(order.next(BUSY), BUSY) for _ in range(100)] + [(order.next(QUIET), QUIET) for _ in range(100)]
+    order = FairScheduler()
+    turns = [(order.assign(BUSY), BUSY) for _ in range(100)] + [(order.assign(QUIET), QUIET) for _ in range(100)]
     assert Counter(served(order, turns, 80)) == {BUSY: 40, QUIET: 40}
 
 
 def test_who_was_idle_has_not_saved_up_a_claim() -> None:
-    order = FairOrder()
-    turns = [(order.next(BUSY), BUSY) for _ in range(100)]
+    order = FairScheduler()
+    turns = [(order.assign(BUSY), BUSY) for _ in range(100)]
     served(order, turns, 100)
-    turns = [(order.next(flow), flow) for _ in range(20) for flow in (QUIET, BUSY)]
+    turns = [(order.assign(flow), flow) for _ in range(20) for flow in (QUIET, BUSY)]
     assert Counter(served(order, turns, 20))[QUIET] <= 11
 
 
 @pytest.mark.parametrize(("priority", "of_90"), [(8, 80), (6, 60), (5, 45), (2, 10)])
 def test_each_level_has_twice_the_share_of_the_one_below_and_none_is_starved(priority: int, of_90: int) -> None:
-    order, asked = FairOrder(), Flow("a", priority)
-    turns = [(order.next(flow), flow) for _ in range(200) for flow in (asked, BUSY)]
+    order, asked = FairScheduler(), Flow("a", priority)
+    turns = [(order.assign(flow), flow) for _ in range(200) for flow in (asked, BUSY)]
     assert Counter(served(order, turns, 90))[asked] == pytest.approx(of_90, abs=2)
 
 
 def test_flows_that_left_are_forgotten() -> None:
-    order = FairOrder()
+    order = FairScheduler()
     for client in range(5000):
-        order.begin(order.next(Flow(str(client))))
-        order.begin(order.next(BUSY))
+        order.start(order.assign(Flow(str(client))))
+        order.start(order.assign(BUSY))
     assert len(order._ends) <= 1026
 
 
@@ -79,20 +79,20 @@ def test_flows_that_left_are_forgotten() -> None:
 def test_a_request_waits_for_those_who_are_served_before_it(
     flow: Flow, waiting: dict[Flow, int], expected: float
 ) -> None:
-    assert ahead(flow, waiting) == pytest.approx(expected)
+    assert requests_ahead(flow, waiting) == pytest.approx(expected)
 
 
 def test_who_takes_more_at_a_time_has_its_turn_less_often() -> None:
-    order = FairOrder()
-    turns = [(order.next(BUSY, 3.0), BUSY) for _ in range(100)] + [(order.next(QUIET), QUIET) for _ in range(100)]
+    order = FairScheduler()
+    turns = [(order.assign(BUSY, 3.0), BUSY) for _ in range(100)] + [(order.assign(QUIET), QUIET) for _ in range(100)]
     assert Counter(served(order, turns, 80)) == {BUSY: 20, QUIET: 60}
 
 
 def test_turns_that_are_not_taken_are_not_paid_for() -> None:
-    order = FairOrder()
+    order = FairScheduler()
     for _ in range(50):
-        order.next(BUSY)
-        order.forgive(BUSY)
-    turns = [(order.next(QUIET), QUIET) for _ in range(5)]
-    turns.append((order.next(BUSY), BUSY))
+        order.assign(BUSY)
+        order.refund(BUSY)
+    turns = [(order.assign(QUIET), QUIET) for _ in range(5)]
+    turns.append((order.assign(BUSY), BUSY))
     assert BUSY in served(order, turns, 2)

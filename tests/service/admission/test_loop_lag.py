@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from service.admission.loop_lag import HOPS, LoopLag
+from service.admission.loop_lag import LOOP_PASSES, LoopLag
 
 
 async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_more_afterwards() -> None:
@@ -16,7 +16,7 @@ async def test_a_loop_that_is_blocked_is_seen_to_lag_while_it_still_is_and_once_
     await asyncio.sleep(0)
     assert lag.wait_s == 0.0
     now = 0.31
-    assert lag.wait_s > HOPS * 0.29  # nobody has woken it yet
+    assert lag.wait_s > LOOP_PASSES * 0.29  # nobody has woken it yet
     await asyncio.sleep(0.05)  # woken late, and then a look later, at a time that stands still
     assert lag.wait_s == 0.0
     watching.cancel()

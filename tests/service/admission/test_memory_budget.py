@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from service.admission.memory_budget import Budget
+from service.admission.memory_budget import MemoryBudget
 from service.admission.memory_shares import Claim
 from service.core.errors import DeadlineExceeded, Overloaded
 from service.core.flow import Flow
 from tests.fakes.clock import Clock
 
 
-def budget_of(total: int) -> Budget:
-    return Budget(total, Clock())
+def budget_of(total: int) -> MemoryBudget:
+    return MemoryBudget(total, Clock())
 
 
-async def hold(budget: Budget, wanted: int, log: list[str], name: str, release: asyncio.Event) -> None:
+async def hold(budget: MemoryBudget, wanted: int, log: list[str], name: str, release: asyncio.Event) -> None:
     async with budget.share(Claim(wanted)):
         log.append(name)
         await release.wait()
@@ -112,7 +112,7 @@ async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_b
     own_deadline: bool, error: type[DeadlineExceeded | Overloaded]
 ) -> None:
     clock = Clock()
-    budget = Budget(10, clock)
+    budget = MemoryBudget(10, clock)
     claims = [Claim(8, Flow("busy"), large=True, deadline=clock.now + 60.0, allowed_s=45.0) for _ in range(3)]
     releases = [asyncio.Event() for _ in claims]
     refused: list[DeadlineExceeded | Overloaded] = []

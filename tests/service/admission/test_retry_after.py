@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from service.admission.retry_after import Appointments
-from service.admission.retry_book import OwnBook
+from service.admission.retry_after import Reservations
+from service.admission.retry_book import LocalRetryBook
 
 REQUEST_S = 0.05
 
 
 def test_the_refused_are_told_different_moments_as_fast_as_they_can_be_served() -> None:
-    book = Appointments()
+    reservations = Reservations()
     asked_at = [100.0 + number * 0.005 for number in range(400)]
-    back_at = sorted(now + book.book(now, 0.0, REQUEST_S, now) for now in asked_at)
+    back_at = sorted(now + reservations.reserve(now, 0.0, REQUEST_S, now) for now in asked_at)
     assert back_at[0] <= 102.1
     assert 300 * REQUEST_S < back_at[-1] - back_at[0] < 800 * REQUEST_S
     for begin in range(102, int(back_at[-1]) - 3):
@@ -19,49 +19,51 @@ def test_the_refused_are_told_different_moments_as_fast_as_they_can_be_served() 
 
 
 def test_who_comes_when_told_is_expected_once() -> None:
-    book = Appointments()
-    pause_s = book.book("a", 3.2, REQUEST_S, now=100.0)
+    reservations = Reservations()
+    pause_s = reservations.reserve("a", 3.2, REQUEST_S, now=100.0)
     assert pause_s == 4
-    assert not book.redeem("a", 102.0), "too soon"
-    assert not book.redeem("b", 104.0), "another"
-    assert book.expected(104.0) > 0
-    assert book.redeem("a", 104.0)
-    assert book.expected(104.0) == 0
-    assert not book.redeem("a", 104.0), "a second time"
+    assert not reservations.redeem("a", 102.0), "too soon"
+    assert not reservations.redeem("b", 104.0), "another"
+    assert reservations.expected(104.0) > 0
+    assert reservations.redeem("a", 104.0)
+    assert reservations.expected(104.0) == 0
+    assert not reservations.redeem("a", 104.0), "a second time"
 
 
 def test_asking_again_too_soon_keeps_the_moment_and_books_no_other() -> None:
-    book = Appointments()
-    first = book.book("a", 10.0, REQUEST_S, now=100.0)
-    assert book.book("a", 10.0, REQUEST_S, now=104.0) == first - 4
-    assert book.expected(110.0) == 1
+    reservations = Reservations()
+    first = reservations.reserve("a", 10.0, REQUEST_S, now=100.0)
+    assert reservations.reserve("a", 10.0, REQUEST_S, now=104.0) == first - 4
+    assert reservations.expected(110.0) == 1
 
 
 def test_who_comes_much_later_is_a_newcomer() -> None:
-    book = Appointments()
-    pause_s = book.book("a", 1.0, REQUEST_S, now=100.0)
-    assert not book.redeem("a", 100.0 + pause_s + 60)
+    reservations = Reservations()
+    pause_s = reservations.reserve("a", 1.0, REQUEST_S, now=100.0)
+    assert not reservations.redeem("a", 100.0 + pause_s + 60)
 
 
 def test_less_is_kept_and_sooner_told_when_few_come_back() -> None:
-    book = Appointments()
+    reservations = Reservations()
     for number in range(400):
-        book.book(number, 0.0, REQUEST_S, now=100.0 + number * 0.005)
-    book.book("late", 0.0, REQUEST_S, now=200.0)
-    assert book.shown < 0.05
-    pauses = [book.book(("again", number), 0.0, REQUEST_S, now=300.0 + number * 0.005) for number in range(400)]
+        reservations.reserve(number, 0.0, REQUEST_S, now=100.0 + number * 0.005)
+    reservations.reserve("late", 0.0, REQUEST_S, now=200.0)
+    assert reservations.show_rate < 0.05
+    pauses = [
+        reservations.reserve(("again", number), 0.0, REQUEST_S, now=300.0 + number * 0.005) for number in range(400)
+    ]
     assert max(pauses) <= 4
 
 
 def test_nobody_is_told_to_wait_longer_than_five_minutes() -> None:
-    book = Appointments()
-    assert max(book.book(number, 0.0, 30.0, now=100.0 + number * 0.1) for number in range(200)) <= 301
+    reservations = Reservations()
+    assert max(reservations.reserve(number, 0.0, 30.0, now=100.0 + number * 0.1) for number in range(200)) <= 301
 
 
 def test_the_book_does_not_grow_for_ever() -> None:
-    written = OwnBook()
-    book = Appointments(written=written)
+    book = LocalRetryBook()
+    reservations = Reservations(book=book)
     for second in range(2000):
-        book.book(second, 0.0, REQUEST_S, now=100.0 + second)
-    assert len(written) < 50
-    assert sum(written.expected(second) > 0 for second in range(3000)) < 50
+        reservations.reserve(second, 0.0, REQUEST_S, now=100.0 + second)
+    assert len(book) < 50
+    assert sum(book.expected(second) > 0 for second in range(3000)) < 50

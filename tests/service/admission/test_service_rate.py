@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from service.admission.service_rate import Pace
+from service.admission.service_rate import ServiceRate
 
 
 def test_nothing_is_known_before_the_first_request() -> None:
-    assert Pace(8).request_s(0.0) == 0.0
+    assert ServiceRate(8).request_s(0.0) == 0.0
 
 
 def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
-    pace = Pace(8)
-    pace.learn([(1, 0.008)], 0.01)
-    assert pace.request_s(0.0) == pytest.approx(0.008)
-    assert pace.own_s == pytest.approx(0.01)
+    service_rate = ServiceRate(8)
+    service_rate.learn([(1, 0.008)], 0.01)
+    assert service_rate.request_s(0.0) == pytest.approx(0.008)
+    assert service_rate.unloaded_s == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(
@@ -27,52 +27,52 @@ def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
     ],
 )
 def test_small_batches_say_what_a_full_one_costs(fixed_s: float, each_s: float, expected_s: float) -> None:
-    pace = Pace(8)
+    service_rate = ServiceRate(8)
     for size in (1, 2, 3, 1, 4, 2, 3):
-        pace.learn([(size, fixed_s + each_s * size)], 0.01)
-    assert pace.request_s(0.0) == pytest.approx(expected_s)
+        service_rate.learn([(size, fixed_s + each_s * size)], 0.01)
+    assert service_rate.request_s(0.0) == pytest.approx(expected_s)
 
 
 def test_a_request_of_several_samples_costs_them_all() -> None:
-    pace = Pace(8)
+    service_rate = ServiceRate(8)
     for _ in range(100):
-        pace.learn([(8, 0.008)] * 4, 0.01)
-    assert pace.request_s(0.0) == pytest.approx(0.004)
+        service_rate.learn([(8, 0.008)] * 4, 0.01)
+    assert service_rate.request_s(0.0) == pytest.approx(0.004)
 
 
-def serve(pace: Pace, every_s: float, inside: int, begin: float = 1.0, count: int = 1000) -> float:
+def serve(service_rate: ServiceRate, every_s: float, inside: int, begin: float = 1.0, count: int = 1000) -> float:
     """Answer requests at that pace, and the time when done."""
     now = begin
     for _ in range(count):
-        pace.left(inside, now)
+        service_rate.count_reply(inside, now)
         now += every_s
     return now
 
 
 def test_what_http_and_codecs_cost_is_seen_while_a_queue_waits() -> None:
-    pace = Pace(8)
-    pace.learn([(8, 0.008)], 0.01)
-    now = serve(pace, 0.002, inside=50)
-    assert pace.request_s(now) == pytest.approx(0.002)
-    assert pace.request_s(now + 60) == pytest.approx(0.001), "an old rate says nothing any more"
+    service_rate = ServiceRate(8)
+    service_rate.learn([(8, 0.008)], 0.01)
+    now = serve(service_rate, 0.002, inside=50)
+    assert service_rate.request_s(now) == pytest.approx(0.002)
+    assert service_rate.request_s(now + 60) == pytest.approx(0.001), "an old rate says nothing any more"
 
 
 def test_the_pace_of_an_idle_service_is_not_its_speed() -> None:
-    pace = Pace(8)
-    pace.learn([(8, 0.008)], 0.01)
-    now = serve(pace, 0.5, inside=1, count=20)
-    assert pace.request_s(now) == pytest.approx(0.001)
+    service_rate = ServiceRate(8)
+    service_rate.learn([(8, 0.008)], 0.01)
+    now = serve(service_rate, 0.5, inside=1, count=20)
+    assert service_rate.request_s(now) == pytest.approx(0.001)
 
 
 def test_the_pace_follows_a_service_that_slows_down() -> None:
-    pace = Pace(8)
-    now = serve(pace, 0.002, inside=50)
-    now = serve(pace, 0.01, inside=50, begin=now)
-    assert pace.request_s(now) == pytest.approx(0.01, rel=0.05)
+    service_rate = ServiceRate(8)
+    now = serve(service_rate, 0.002, inside=50)
+    now = serve(service_rate, 0.01, inside=50, begin=now)
+    assert service_rate.request_s(now) == pytest.approx(0.01, rel=0.05)
 
 
 def test_a_large_picture_says_nothing_about_how_long_others_take() -> None:
-    pace = Pace(8)
-    pace.learn([(1, 0.1)], 0.5)
-    pace.learn([(1, 0.1)], None)
-    assert pace.own_s == 0.5
+    service_rate = ServiceRate(8)
+    service_rate.learn([(1, 0.1)], 0.5)
+    service_rate.learn([(1, 0.1)], None)
+    assert service_rate.unloaded_s == 0.5

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from engines.base import Engine
-from service.admission.fairness import Turn
-from service.batching.batcher import Batcher, BatchPolicy, Waiting, answer_all
+from service.admission.fairness import QueuePosition
+from service.batching.batcher import Batcher, BatchPolicy, QueueHead, answer_all
 from service.core.flow import Flow
 from service.core.pictures import Size
 from service.core.samples import Sample
@@ -22,12 +22,14 @@ from tests.service.batching.entries import computed, model, queued, sample
     [
         pytest.param([], [], id="nothing waits"),
         pytest.param(
-            [Waiting("a", Turn(2.0, -5, 1)), Waiting("b", Turn(1.0, -5, 2))], ["b", "a"], id="the next turn is first"
+            [QueueHead("a", QueuePosition(2.0, -5, 1)), QueueHead("b", QueuePosition(1.0, -5, 2))],
+            ["b", "a"],
+            id="the earliest position is first",
         ),
-        pytest.param([Waiting("a", Turn(1.0, -5, 1))], ["a"], id="a lone request does not wait for company"),
+        pytest.param([QueueHead("a", QueuePosition(1.0, -5, 1))], ["a"], id="a lone request does not wait"),
     ],
 )
-def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[Waiting], expected: list[str]) -> None:
+def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[QueueHead], expected: list[str]) -> None:
     assert BatchPolicy(8).order(waiting) == expected
 
 
@@ -103,7 +105,7 @@ async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_
 
 async def test_waiting_ends_when_there_is_something_else_to_do() -> None:
     batcher, news = Batcher(BatchPolicy(8), Clock(0.0)), threading.Event()
-    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, until=news.is_set))
+    taking = asyncio.create_task(asyncio.to_thread(batcher.take, 30, interrupted=news.is_set))
     await asyncio.sleep(0.02)
     batcher.wake()
     await asyncio.sleep(0.02)

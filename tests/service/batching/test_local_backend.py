@@ -17,7 +17,7 @@ from engines.feeds import batch_shape
 from engines.repository.repository import ModelRepository
 from service.app import open_pipeline
 from service.batching.batcher import Batcher, BatchPolicy
-from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.batching.supervisor import Supervisor
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -48,7 +48,7 @@ async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_w
     hanging, fresh = BeginsToHang(), SimpleNamespace(device_lost=None, state=lambda *_: "idle")
     workers: list[Any] = [hanging, fresh]
     supervisor = Supervisor(lambda: workers.pop(0), lambda _: None, lambda: 0.0, 60.0)
-    room = EngineRoom(
+    backend = LocalBackend(
         Settings(),
         ModelRepository(tmp_path, lambda *_: None),  # type: ignore[arg-type,return-value]
         Batcher(BatchPolicy(8), lambda: 0.0),
@@ -56,13 +56,13 @@ async def test_a_worker_that_begins_to_hang_between_two_looks_is_replaced_only_w
         Metrics(),
         own_process,
     )
-    supervising = asyncio.create_task(room.supervise())
+    supervising = asyncio.create_task(backend.supervise())
     for _ in range(6000):
-        if room.lost.is_set() or supervisor.restarts:
+        if backend.lost.is_set() or supervisor.restarts:
             break
         await asyncio.sleep(0.01)
     supervising.cancel()
-    assert (hanging.given_up, room.lost.is_set()) == (given_up, own_process)
+    assert (hanging.given_up, backend.lost.is_set()) == (given_up, own_process)
 
 
 async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models_dir: Path, tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models
             return super().infer(feed)
 
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
-    async with open_engine_room(settings, Metrics(), lambda _, manifest: Recording(manifest, lanes=3)) as room:
-        await room.loaded.wait()
-        for served in room.models.statuses():
+    async with open_local_backend(settings, Metrics(), lambda _, manifest: Recording(manifest, lanes=3)) as backend:
+        await backend.loaded.wait()
+        for served in backend.models.statuses():
             assert served.manifest is not None
             buckets = served.manifest.size.buckets()
             assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]
@@ -94,20 +94,20 @@ async def test_a_device_that_is_lost_while_a_model_warms_up_ends_the_process(
     models_dir: Path, tmp_path: Path, own_process: bool
 ) -> None:
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
-    room_of = partial(open_engine_room, settings, Metrics(), fails_its_warm_up(LOST), own_process=own_process)
-    async with room_of() as room:
-        await asyncio.wait_for(room.lost.wait(), 30)
-        assert not room.loaded.is_set()
+    open_backend = partial(open_local_backend, settings, Metrics(), fails_its_warm_up(LOST), own_process=own_process)
+    async with open_backend() as backend:
+        await asyncio.wait_for(backend.lost.wait(), 30)
+        assert not backend.loaded.is_set()
 
 
 async def test_who_uses_the_pipeline_without_a_server_is_told_that_the_device_was_lost(
     models_dir: Path, tmp_path: Path
 ) -> None:
     settings = Settings(models_dir=models_dir, results_dir=tmp_path / "results")
-    room = partial(open_engine_room, open_model=fails_its_warm_up(LOST))
+    backend = partial(open_local_backend, open_model=fails_its_warm_up(LOST))
 
     async def use() -> None:
-        async with open_pipeline(settings, room):
+        async with open_pipeline(settings, backend):
             pass
 
     with pytest.raises(DeviceLost, match="start the process again"):

@@ -89,18 +89,18 @@ def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
 
     device = RoutingDevice(SerialDevice(CpuDevice()), no_streams, open_lanes)
     engines = FakeEngine(manifest), FakeLaneEngine(manifest, lanes=1), *(FakeLaneEngine(manifest) for _ in range(2))
-    assert [device.rows(engine, samples[0], 8, 8) for engine in engines] == [8, 8, 8, 8]
+    assert [device.batch_rows(engine, samples[0], 8, 8) for engine in engines] == [8, 8, 8, 8]
     assert opened == [], "the queue is locked meanwhile"
     tickets = [device.launch(engine, samples * 2) for engine in engines]
     assert len(opened) == 1
-    assert [device.rows(engine, samples[0], 8, 8) for engine in engines] == [0, 0, 0, 0]
+    assert [device.batch_rows(engine, samples[0], 8, 8) for engine in engines] == [0, 0, 0, 0]
     assert [ticket.done for ticket in tickets] == [True, True, False, False]
     for engine, ticket in zip(engines, tickets, strict=True):
         if isinstance(engine, FakeLaneEngine) and engine.lanes > 1:
             engine.compute(next(iter(engine.begun)))
         np.testing.assert_array_equal(device.collect(ticket)[1], 255 - samples[0].arrays["image"])
     assert [ticket.share for ticket in tickets] == [1, 1, 0.5, 0.5]
-    assert [device.rows(engine, samples[0], 8, 8) for engine in engines] == [8, 8, 4, 4]
+    assert [device.batch_rows(engine, samples[0], 8, 8) for engine in engines] == [8, 8, 4, 4]
     device.close()
 
 
@@ -202,7 +202,7 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
     device.launch(on_lanes, samples * 2)
     with capture_logs() as logs:
         for _ in range(2):
-            assert device.rows(engine, samples[0], 8, 8) == 8, "nobody on a lane is in its way"
+            assert device.batch_rows(engine, samples[0], 8, 8) == 8, "nobody on a lane is in its way"
             assert device.collect(device.launch(engine, samples))[0] is not None
     assert device.depth == 3, "of the lanes"
     assert len(asked) == 1

@@ -43,28 +43,28 @@ def test_a_batch_takes_ten_milliseconds_or_half_of_the_most_and_leaves_the_other
     teach(device, engine, clock, row_s)
     for _ in range(taken):
         device.launch(engine, samples(1, 2))
-    assert {waiting: device.rows(engine, ONE, 8, waiting) for waiting in rows} == rows
+    assert {waiting: device.batch_rows(engine, ONE, 8, waiting) for waiting in rows} == rows
 
 
 def test_each_size_of_tiles_has_a_speed_of_its_own(device: LaneDevice, engine: FakeLaneEngine, clock: Clock) -> None:
     teach(device, engine, clock, 0.001)
     image = np.zeros((128, 64, 3), np.uint8)
-    assert device.rows(engine, Sample(Size(64, 128), {"image": image}), 8, 50) == 1
+    assert device.batch_rows(engine, Sample(Size(64, 128), {"image": image}), 8, 50) == 1
 
 
 def test_an_engine_without_lanes_waits_until_the_lanes_are_free(
     device: LaneDevice, engine: FakeLaneEngine, clock: Clock
 ) -> None:
     whole = FakeEngine(engine.manifest)
-    assert device.rows(whole, ONE, 8, 50) == 8
+    assert device.batch_rows(whole, ONE, 8, 50) == 8
     device.launch(engine, samples(1, 2))
-    assert device.rows(whole, ONE, 8, 50) == 0
+    assert device.batch_rows(whole, ONE, 8, 50) == 0
 
 
 def test_an_engine_of_unknown_speed_computes_one_sample_on_each_lane(
     device: LaneDevice, engine: FakeLaneEngine
 ) -> None:
-    assert device.rows(engine, ONE, 8, 50) == 1
+    assert device.batch_rows(engine, ONE, 8, 50) == 1
 
 
 def test_a_batch_that_was_held_up_once_does_not_change_what_is_known_much(
@@ -72,7 +72,7 @@ def test_a_batch_that_was_held_up_once_does_not_change_what_is_known_much(
 ) -> None:
     teach(device, engine, clock, 0.001)
     teach(device, engine, clock, 0.0062)
-    assert device.rows(engine, ONE, 20, 50) == 5
+    assert device.batch_rows(engine, ONE, 20, 50) == 5
 
 
 def test_a_batch_on_a_lane_is_done_when_the_engine_says_so(
@@ -93,7 +93,7 @@ def test_a_batch_on_a_lane_is_done_when_the_engine_says_so(
 
 
 def test_one_sample_alone_has_the_whole_device(device: LaneDevice, engine: FakeLaneEngine) -> None:
-    assert device.rows(engine, ONE, 8, 1) == 1
+    assert device.batch_rows(engine, ONE, 8, 1) == 1
     ticket = device.launch(engine, samples(10))
     assert ticket.done
     assert engine.begun == {}
@@ -105,8 +105,8 @@ def test_one_sample_alone_has_the_whole_device(device: LaneDevice, engine: FakeL
 def test_one_sample_alone_goes_on_a_lane_where_another_device_would_wait_for_it(
     device: LaneDevice, engine: FakeLaneEngine
 ) -> None:
-    device.in_company = True
-    assert device.rows(engine, ONE, 8, 1) == 1
+    device.worker_is_shared = True
+    assert device.batch_rows(engine, ONE, 8, 1) == 1
     ticket = device.launch(engine, samples(10))
     assert not ticket.done
     engine.compute(0)
@@ -130,7 +130,7 @@ def test_a_lane_is_free_again_after_a_batch_that_failed(device: LaneDevice, engi
     engine.break_down(0)
     with pytest.raises(EngineFailed, match="registers"):
         device.collect(broken)
-    assert device.rows(engine, ONE, 8, 50) == 1
+    assert device.batch_rows(engine, ONE, 8, 50) == 1
     again = device.launch(engine, samples(1, 2))
     engine.compute(0)
     assert len(device.collect(again)) == 2

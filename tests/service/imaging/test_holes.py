@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.imaging.holes import GAP, THIN_RADIUS, find_depths, find_holes, gather, groups_of, thickest
+from service.imaging.holes import GAP, THIN_RADIUS, find_depths, find_holes, group_boxes, groups_of, largest_radius
 
 
 def mask_of(size: tuple[int, int], *boxes: tuple[int, int, int, int]) -> NDArray[np.bool_]:
@@ -85,7 +85,7 @@ boxes_strategy = st.lists(
 @given(boxes_strategy, st.integers(1, 200), st.integers(1, 200))
 def test_groups_fit_the_window_unless_a_single_box_does_not(boxes: NDArray[np.intp], height: int, width: int) -> None:
     alone = np.zeros(len(boxes), np.bool_)
-    groups = gather(boxes, height, width, alone)
+    groups = group_boxes(boxes, height, width, alone)
     assert set(groups.tolist()) == set(range(int(groups.max()) + 1))
     for number, (own, box, extent) in enumerate(groups_of(boxes, groups)):
         members = boxes[groups == number]
@@ -99,7 +99,7 @@ def test_groups_fit_the_window_unless_a_single_box_does_not(boxes: NDArray[np.in
 def test_boxes_that_are_to_stay_alone_do() -> None:
     boxes = np.array([(0, 0, 5, 5), (6, 6, 9, 9), (6, 0, 9, 3)], np.intp)
     alone = np.array([False, True, False])
-    groups = gather(boxes, 50, 50, alone)
+    groups = group_boxes(boxes, 50, 50, alone)
     assert groups[0] == groups[2] != groups[1]
 
 
@@ -107,5 +107,5 @@ def test_boxes_that_are_to_stay_alone_do() -> None:
 def test_the_thickest_hole_is_the_one_with_the_largest_radius(side: int) -> None:
     mask = mask_of((200, 300), (0, 0, side, 60), (100, 200, 109, 299))
     depths = find_depths(mask)
-    assert thickest(depths) == find_holes(mask, 500).radii.max()
+    assert largest_radius(depths) == find_holes(mask, 500).radii.max()
     assert (find_holes(mask, 500, depths).radii == find_holes(mask, 500).radii).all()

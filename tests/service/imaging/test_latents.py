@@ -10,7 +10,7 @@ import pytest
 from engines.manifest import Manifest
 from service.core.pictures import Size
 from service.core.samples import Sample
-from service.imaging.latents import by_sample, draw, with_latents
+from service.imaging.latents import draw, tiles_by_result, with_latents
 from tests.serving.tensor_specs import image, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -50,7 +50,7 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
     for position, row in enumerate(rows):
         np.testing.assert_array_equal(row.arrays["latent"], draw(5, position // 2, 6))
     tiles = [np.full((1, 1, 3), number, np.uint8) for number in range(6)]
-    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in by_sample(tiles, manifest, 3)]
+    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
     assert sorted_tiles == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -60,5 +60,5 @@ def test_a_model_that_takes_several_gets_all_latents_in_one_row(fake_manifest: M
     assert [row.samples for row in rows] == [3, 3]
     np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw(5, index, 6) for index in range(3)]))
     tiles = [np.arange(first, first + 3, dtype=np.uint8).reshape(3, 1, 1, 1) for first in (0, 10)]
-    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in by_sample(tiles, manifest, 3)]
+    sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
     assert sorted_tiles == [[0, 10], [1, 11], [2, 12]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.manifest import Manifest
-from service.imaging.model_inputs import refusal, takes
+from service.imaging.model_inputs import refusal, request_format
 from tests.serving.tensor_specs import image, instance, label, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -18,7 +18,7 @@ COMMON = ["model", "format", "quality", "save", "webhook", "webhook_events"]
 
 
 def told(manifest: Manifest) -> tuple[str, list[str], list[str]]:
-    found = takes(manifest)
+    found = request_format(manifest)
     assert found.refused is None
     return found.endpoint, [part.name for part in found.parts], [field.name for field in found.fields]
 
@@ -34,12 +34,12 @@ def test_inpainting_takes_a_mask_and_samples_only_where_the_model_draws(fake_man
 
 def test_translation_takes_what_the_graph_takes(fake_manifest: MakeManifest) -> None:
     assert told(fake_manifest("m", "translate"))[:2] == ("/v1/translate", ["image"])
-    found = takes(fake_manifest("m", "translate", inputs=[label(35), instance()]))
+    found = request_format(fake_manifest("m", "translate", inputs=[label(35), instance()]))
     assert [(part.name, part.required) for part in found.parts] == [("image", True), ("instance", True)]
     assert found.parts[0].description == "class ids 0 to 34: a grey or palette PNG"
-    grey = takes(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
+    grey = request_format(fake_manifest("m", "translate", inputs=[image(1)], output=output(1)))
     assert grey.parts[0].description == "JPEG, PNG or WebP, taken as grey"
-    assert "0 to 255" in takes(fake_manifest("m", "translate", inputs=[label()])).parts[0].description
+    assert "0 to 255" in request_format(fake_manifest("m", "translate", inputs=[label()])).parts[0].description
 
 
 def test_generation_takes_no_files(fake_manifest: MakeManifest) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from service.admission.admission import Admission, Ask
+from service.admission.admission import Admission, AdmissionRequest
 from service.core.call import Call
 from service.core.flow import Flow
 from service.core.order import Order
@@ -48,9 +48,9 @@ class Desk:
     async def start(self, allowed_s: float = 60.0, job_id: str | None = None) -> Job:
         flow = Flow("someone", 7)
         with ExitStack() as house:
-            place = house.enter_context(self.admission.admit(Ask(allowed_s, flow=flow)))
-            self.admission.arrive(place)
-            on_large = partial(self.admission.set_apart, place)
+            place = house.enter_context(self.admission.admit(AdmissionRequest(allowed_s, flow=flow)))
+            self.admission.count_in_flight(place)
+            on_large = partial(self.admission.mark_large, place)
             call = Call("request1", self.clock(), self.clock() + allowed_s, flow, on_large=on_large)
             return await self.jobs.start(ORDER, call, {}, house, job_id)
 
@@ -78,7 +78,7 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
-    owner.enter()
+    owner.create()
     with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:

@@ -45,14 +45,14 @@ async def test_a_job_of_large_pictures_leaves_its_place_to_others(tmp_path: Path
     async with process(tmp_path, hang) as desk:
         job = await desk.start()
         await until(lambda: bool(desk.asked))
-        assert (desk.admission.inside, desk.admission.apart) == (1, 0)
+        assert (desk.admission.in_flight, desk.admission.large_in_flight) == (1, 0)
         on_large = desk.asked[0][1].on_large
         assert on_large is not None
         on_large()
-        assert (desk.admission.inside, desk.admission.apart) == (1, 1)
+        assert (desk.admission.in_flight, desk.admission.large_in_flight) == (1, 1)
         await desk.jobs.cancel(job.id)
-        await until(lambda: not desk.admission.inside)
-        assert desk.admission.apart == 0
+        await until(lambda: not desk.admission.in_flight)
+        assert desk.admission.large_in_flight == 0
 
 
 async def test_a_job_that_fails_keeps_its_problem(tmp_path: Path) -> None:

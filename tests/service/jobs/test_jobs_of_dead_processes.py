@@ -31,7 +31,7 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
         order, call = heir.asked[0]
         assert order == ORDER
         assert (call.request_id, call.flow, call.deadline) == ("request1", Flow("someone", 7), 1060.0)
-        await until(lambda: not heir.admission.inside)
+        await until(lambda: not heir.admission.in_flight)
 
 
 async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_there(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ ALL = ["succeeded", "failed", "cancelled"]
 
 
 class Outcomes(Counter[str]):
-    def webhook_tried(self, outcome: str) -> None:
+    def webhook_attempted(self, outcome: str) -> None:
         self[outcome] += 1
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engines.repository.versions import ModelStatus
-from service.lifecycle.health import Outage, Vitals, unready_reasons, unsaved_reasons
+from service.lifecycle.health import Outage, ReadinessState, unready_reasons, unsaved_reasons
 
-WELL = Vitals(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
+WELL = ReadinessState(draining=False, scanned=True, worker_ready=True, models=[ModelStatus("photos", 1, "ready")])
 
 
 def test_a_server_whose_parts_are_well_is_ready() -> None:

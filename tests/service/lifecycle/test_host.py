@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from service.lifecycle.host import SWITCH_S, keep_freed_memory, switch_often, usable_cores
+from service.lifecycle.host import SWITCH_S, keep_freed_memory, shorten_switch_interval, usable_cores
 
 PAGES = (1 << 20) // resource.getpagesize()
 
@@ -37,7 +37,7 @@ def test_elsewhere_they_are_the_machines(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_thread_waits_less_than_a_millisecond_for_the_interpreter() -> None:
     before = sys.getswitchinterval()
     try:
-        switch_often()
+        shorten_switch_interval()
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
         assert SWITCH_S < 1e-3
     finally:

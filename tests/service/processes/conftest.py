@@ -16,14 +16,14 @@ import pytest
 
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from service.batching.local_backend import EngineRoom, open_engine_room
+from service.batching.local_backend import LocalBackend, open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.background import cancelled
-from service.processes.engine.page_locks import NoLocks
-from service.processes.engine.server import EngineDesk
-from service.processes.front_end.backend import RemoteRoom, open_remote_room
+from service.processes.engine.page_locks import NoPageLocks
+from service.processes.engine.server import EngineServer
+from service.processes.front_end.backend import RemoteBackend, open_remote_backend
 from service.processes.shared.assignment import Assignment
-from service.processes.shared.status_board import Board, Places, make_board
+from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 from service.telemetry.metrics import Metrics
 
 
@@ -31,8 +31,8 @@ from service.telemetry.metrics import Metrics
 class Engine:
     """The engine's side, as long as it runs."""
 
-    room: EngineRoom
-    desk: EngineDesk
+    backend: LocalBackend
+    server: EngineServer
     fakes: list[FakeEngine]
 
 
@@ -40,8 +40,8 @@ class Engine:
 class Pair:
     """Both sides; `engine(index)` starts an engine's."""
 
-    front: RemoteRoom
-    board: Board
+    front: RemoteBackend
+    board: StatusBoard
     engine: Callable[..., Any]
 
 
@@ -61,8 +61,8 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
         settings = Settings.model_validate(
             {"models_dir": models_dir, "model_poll_s": 0.05, "engine": "fake", **changes}
         )
-        places = Places(1, engines)
-        descriptor = make_board(places)
+        row_counts = RowCounts(1, engines)
+        descriptor = make_board(row_counts)
         paths = [short_folder / f"{index}.sock" for index in range(engines)]
         listeners = []
         for path in paths:
@@ -82,7 +82,7 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
             engines=engines,
             listener=-1,
         )
-        board = Board(descriptor, places)
+        board = StatusBoard(descriptor, row_counts)
 
         @asynccontextmanager
         async def engine(index: int = 0, fake: Callable[[Manifest], FakeEngine] = FakeEngine) -> AsyncIterator[Engine]:
@@ -92,19 +92,19 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
                 fakes.append(fake(manifest))
                 return fakes[-1]
 
-            async with open_engine_room(settings, Metrics(), open_model, own_process=True) as room:
-                desk = EngineDesk(room, board.engine(index), NoLocks())
-                tasks = [asyncio.create_task(work) for work in (desk.accept(listeners[index]), desk.look())]
-                yield Engine(room, desk, fakes)
+            async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
+                server = EngineServer(backend, board.engine(index), NoPageLocks())
+                tasks = [asyncio.create_task(work) for work in (server.accept(listeners[index]), server.look())]
+                yield Engine(backend, server, fakes)
                 for task in tasks:
                     await cancelled(task)
-                desk.close()
+                server.close()
 
         async with AsyncExitStack() as stack:
             for listener in listeners:
                 stack.callback(listener.close)
             stack.callback(os.close, descriptor)
-            front = await stack.enter_async_context(open_remote_room(assignment, settings, Metrics(), slots_bytes))
+            front = await stack.enter_async_context(open_remote_backend(assignment, settings, Metrics(), slots_bytes))
             yield Pair(front, board, engine)
 
     return make

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
-from service.ray.proxy import AskAgain, middlewares
+from service.ray.proxy import RepeatOnLoss, middlewares
 from service.ray.tries import JOB_ID, job_id_of
 from service.web.framing import FramedHttp
 
@@ -57,7 +57,7 @@ async def asked(
     proxy: Proxy, client: Client, path: str = "/v1/inpaint", headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine"), *headers]}
-    await asyncio.wait_for(AskAgain(proxy)(scope, client.receive, client.send), 10)
+    await asyncio.wait_for(RepeatOnLoss(proxy)(scope, client.receive, client.send), 10)
 
 
 async def read(receive: Receive) -> bytes:
@@ -168,6 +168,6 @@ async def test_rays_own_paths_are_left_to_it() -> None:
 def test_rays_proxy_reads_requests_as_the_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HTTP_PROTOCOLS, "auto", HTTP_PROTOCOLS["auto"])  # as Ray's process finds it
     middlewares()
-    config = uvicorn.Config(AskAgain, lifespan="off", log_config=None)  # as Ray makes it
+    config = uvicorn.Config(RepeatOnLoss, lifespan="off", log_config=None)  # as Ray makes it
     config.load()
     assert config.http_protocol_class is FramedHttp

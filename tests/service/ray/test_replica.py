@@ -18,7 +18,7 @@ from engines.errors import DeviceLost
 from engines.fake import FakeEngine
 from service.core.settings import Settings
 from service.ledger.database import LEDGER_FILE
-from service.ray.proxy import AskAgain
+from service.ray.proxy import RepeatOnLoss
 from service.ray.replica import DeviceGone, Replica
 
 Files = dict[str, tuple[str, bytes, str]]
@@ -68,8 +68,8 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
         assert job.status_code == 202
         service = replica._app.service
         assert service is not None
-        assert service.admission.inside == 1
-    assert (service.admission.inside, service.drain.clean) == (0, True)
+        assert service.admission.in_flight == 1
+    assert (service.admission.in_flight, service.drain.clean) == (0, True)
     assert len(list(service.settings.results_dir.rglob("*.png"))) == 1
 
 
@@ -83,7 +83,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
         async def lost(_message: Message) -> None:
             """Nothing of the first one's reply comes through."""
 
-        proxy = httpx.ASGITransport(AskAgain(rays_proxy))
+        proxy = httpx.ASGITransport(RepeatOnLoss(rays_proxy))
         async with httpx.AsyncClient(transport=proxy, base_url="http://ray") as asking:
             accepted = await asking.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert (accepted.status_code, left) == (202, [])
@@ -104,13 +104,13 @@ async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, file
         service = replica._app.service
         assert service is not None
         asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
-        while not service.admission.inside:  # noqa: ASYNC110 -- as above
+        while not service.admission.in_flight:  # noqa: ASYNC110 -- as above
             await asyncio.sleep(0.005)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert "retouch_cancelled_total 1.0" in (await client.get("/metrics")).text
-        assert service.admission.inside == 0
+        assert service.admission.in_flight == 0
 
 
 async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:
@@ -118,7 +118,7 @@ async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None
         replica.check_health()
         service = replica._app.service
         assert service is not None
-        service.room.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # an EngineRoom
-        await asyncio.wait_for(service.room.lost.wait(), 10)
+        service.backend.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # an EngineRoom
+        await asyncio.wait_for(service.backend.lost.wait(), 10)
         with pytest.raises(DeviceGone):
             replica.check_health()

@@ -55,7 +55,7 @@ class Work:
 @asynccontextmanager
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = Owner(root, lambda: uuid4().hex)
-    owner.enter()
+    owner.create()
     with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0

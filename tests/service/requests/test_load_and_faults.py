@@ -65,7 +65,7 @@ async def test_of_200_clients_that_hang_up_while_queued_at_most_5_percent_are_co
         for task in leaving:
             task.cancel()
         await asyncio.wait(leaving)
-        await until(lambda: running.service.admission.inside == 1)
+        await until(lambda: running.service.admission.in_flight == 1)
         release.set()
         assert (await blocker).status_code == 200
         assert (await client.post("/v1/inpaint", files=files)).status_code == 200
@@ -90,7 +90,7 @@ async def test_a_burst_of_2000_is_answered_200_or_503_and_the_service_goes_on(se
         assert set(answers) <= {(200, False), (503, True)}, answers
         assert answers[200, False] >= 256
         await post(session)
-    assert running.service.admission.inside == 0
+    assert running.service.admission.in_flight == 0
 
 
 async def test_requests_that_wait_together_share_batches(serve: Serve, files: Files) -> None:
@@ -111,7 +111,7 @@ def test_an_engine_that_raises_fails_its_own_batch_only(serve: Serve, files: Fil
         assert failed.json()["retryable"] is True
         assert client.get("/readyz").status_code == 200
         assert client.post("/v1/inpaint", files=files).status_code == 200
-    assert running.service.admission.inside == 0
+    assert running.service.admission.in_flight == 0
 
 
 def test_an_engine_that_dies_is_loaded_afresh_and_its_request_is_told_to_retry(serve: Serve, files: Files) -> None:
@@ -142,7 +142,7 @@ async def test_an_engine_that_dies_takes_its_own_batch_with_it_and_not_the_queue
         answers = Counter([reply.status_code for reply in await asyncio.gather(blocker, *waiting)])
     assert answers == {200: 23, 503: 2}
     assert len(running.engines) == opened + 1
-    assert running.service.room.supervisor.restarts == 1
+    assert running.service.backend.supervisor.restarts == 1
 
 
 async def test_a_worker_that_hangs_makes_the_service_unready_until_it_is_replaced(serve: Serve, files: Files) -> None:

@@ -78,11 +78,11 @@ def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve
 def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, files: Files) -> None:
     running = serve(slow(0.2), max_memory_mb=2 * ROOM_MB, max_queue_size=6)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
-        assert (running.service.admission.inside, running.service.admission.apart) == (6, 6)
+        assert (running.service.admission.in_flight, running.service.admission.large_in_flight) == (6, 6)
         assert client.post("/v1/inpaint", files=files).status_code == 200
         assert [one.result().status_code for one in sent] == [200] * 6
-    wait_until(lambda: not running.service.admission.inside)
-    assert running.service.admission.apart == 0
+    wait_until(lambda: not running.service.admission.in_flight)
+    assert running.service.admission.large_in_flight == 0
 
 
 def test_the_wait_for_memory_can_be_seen_while_it_lasts_and_afterwards(serve: Serve) -> None:

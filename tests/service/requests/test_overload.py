@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from service.admission.admission import Admission, Ask
-from service.admission.service_rate import Pace
+from service.admission.admission import Admission, AdmissionRequest
+from service.admission.service_rate import ServiceRate
 from service.core.errors import ServiceError
 from service.core.flow import Flow
 
@@ -43,7 +43,7 @@ class Simulation:
     obeyed: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.admission = Admission(256, clock=lambda: self.now, pace=Pace(FULL))
+        self.admission = Admission(256, clock=lambda: self.now, service_rate=ServiceRate(FULL))
         self.end = self.now + self.seconds
 
     @property
@@ -63,7 +63,7 @@ class Simulation:
         heapq.heappush(self.events, (at, next(self.number), happen, arguments))
 
     def arrive(self, request_id: str, again: bool) -> None:
-        entered = self.admission.admit(Ask(self.deadline_s, True, Flow("all"), request_id))
+        entered = self.admission.admit(AdmissionRequest(self.deadline_s, True, Flow("all"), request_id))
         try:
             place = entered.__enter__()
         except ServiceError as refusal:
@@ -74,7 +74,7 @@ class Simulation:
             return
         if again:
             self.obeyed.append(True)
-        self.admission.arrive(place)
+        self.admission.count_in_flight(place)
         self.queue.append((self.now, entered))
         self.form()
 
@@ -87,7 +87,7 @@ class Simulation:
     def answer(self, batch: list[tuple[float, AbstractContextManager[Any]]], took_s: float) -> None:
         self.busy = False
         for arrived_at, entered in batch:
-            self.admission.pace.learn([(len(batch), took_s)], took_s)
+            self.admission.service_rate.learn([(len(batch), took_s)], took_s)
             entered.__exit__(None, None, None)
             self.latencies.append(self.now - arrived_at)
             self.good += self.now - arrived_at <= self.deadline_s and self.now <= self.end
@@ -112,7 +112,7 @@ def test_the_engine_stays_busy_and_who_is_let_in_is_answered_in_time(
     assert ran.good / (ran.capacity * seconds) >= 0.95
     ran.latencies.sort()
     assert ran.latencies[int(len(ran.latencies) * 0.99)] <= deadline_s
-    assert ran.admission.inside == 0
+    assert ran.admission.in_flight == 0
 
 
 @pytest.mark.parametrize(("batch_s", "each_s", "deadline_s"), LOADS)

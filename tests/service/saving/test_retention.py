@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from service.saving.retention import Retention, RetentionLimits, plan
-from service.saving.storage.contract import Kept
+from service.saving.storage.contract import StoredObject
 from service.saving.storage.disk import ResultFiles
 
 HOUR = 3600.0
 NOW = 1_000_000.0
 
 
-def stored(number: int, age_s: float, size: int = 100) -> list[Kept]:
+def stored(number: int, age_s: float, size: int = 100) -> list[StoredObject]:
     name = f"00/{number:032x}"
-    return [Kept(f"{name}.png", size - 10, NOW - age_s), Kept(f"{name}.json", 10, NOW - age_s + 1)]
+    return [StoredObject(f"{name}.png", size - 10, NOW - age_s), StoredObject(f"{name}.json", 10, NOW - age_s + 1)]
 
 
 def ids(names: list[str]) -> list[int]:
@@ -58,7 +58,7 @@ def test_half_a_result_is_left_while_it_may_still_be_written_and_removed_when_it
 
 def test_what_others_keep_in_the_same_place_is_left_alone() -> None:
     names = ["backup.tar", "00/notes.txt", "models/photos/1/model.onnx", f"01/{1:032x}.png", f"00/{1:032x}.tiff"]
-    assert plan([Kept(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
+    assert plan([StoredObject(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
 
 
 def test_what_is_still_in_the_spool_is_left_however_old_its_image_is() -> None:

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from service.saving.write_queue import GATHER_S, MOST_BYTES, Waiting, WriteQueue
+from service.saving.write_queue import GATHER_S, MOST_BYTES, UnsavedResult, WriteQueue
 
 
-def queue(*waiting: Waiting, most: int = 4) -> WriteQueue:
+def queue(*waiting: UnsavedResult, most: int = 4) -> WriteQueue:
     queue = WriteQueue(most)
     for one in waiting:
         queue.append(one)
     return queue
 
 
-def waits(name: str, size: int = 1, *, failed: bool = False) -> Waiting:
-    return Waiting(name, size, 0.0, failed=failed)
+def waits(name: str, size: int = 1, *, failed: bool = False) -> UnsavedResult:
+    return UnsavedResult(name, size, 0.0, failed=failed)
 
 
 def taken(queue: WriteQueue) -> list[list[str]]:

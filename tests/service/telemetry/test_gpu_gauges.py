@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
-from service.telemetry.metrics import Metrics, gathered
+from service.telemetry.metrics import Metrics, combined_registry
 from tests.fakes.nvml import FakeNvml
 
 
@@ -60,5 +60,5 @@ def test_without_the_package_or_a_driver_there_are_none_and_nothing_fails(
 
 def test_a_server_of_several_processes_shows_them_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in generate_latest(gathered(str(tmp_path))).decode()
+    assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in generate_latest(combined_registry(str(tmp_path))).decode()
     assert 'retouch_gpu_power_watts{gpu="0"} 312.5' in Metrics().exposition().decode()

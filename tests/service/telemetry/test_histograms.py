@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, enable_created_metrics
 from prometheus_client import generate_latest as exposition
 
-from service.telemetry.histograms import OwnTally, SharedTally
+from service.telemetry.histograms import LocalHistogram, SharedHistogram
 from service.telemetry.metrics import LATENCY_BUCKETS_S
 from tests.serving.served_process import ROOT
 
@@ -26,8 +26,8 @@ SEEN = [
 ]
 
 
-def tally_of(registry: CollectorRegistry) -> OwnTally:
-    return OwnTally("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
+def tally_of(registry: CollectorRegistry) -> LocalHistogram:
+    return LocalHistogram("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
 
 
 def test_it_reads_as_the_client_librarys_own_histogram() -> None:
@@ -68,19 +68,19 @@ def test_threads_lose_no_observation_and_nobody_needs_to_read() -> None:
         assert registry.get_sample_value("stage_seconds_sum", labels) == 10_000
         assert registry.get_sample_value("stage_seconds_bucket", {**labels, "le": "0.5"}) == 0
         assert registry.get_sample_value("stage_seconds_bucket", {**labels, "le": "1.0"}) == 10_000
-    assert not tally._seen
+    assert not tally._pending
 
 
 def test_what_is_not_read_is_counted_before_it_fills_the_memory() -> None:
     tally = tally_of(CollectorRegistry())
     for _ in range(100_000):
         tally.observe(("decode", "a"), 1.0)
-    assert len(tally._seen) < 5000
+    assert len(tally._pending) < 5000
 
 
 def test_a_shared_one_is_the_client_librarys() -> None:
     registry = CollectorRegistry()
-    tally = SharedTally("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
+    tally = SharedHistogram("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
     for labels, value in SEEN:
         tally.observe(labels, value)
     assert registry.get_sample_value("stage_seconds_count", {"stage": "decode", "model": "a"}) == 4

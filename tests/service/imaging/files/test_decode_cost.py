@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.admission.memory_shares import KEPT_FOR_SMALL
+from service.admission.memory_shares import SMALL_DIVISOR
 from service.core.pictures import Size
-from service.imaging.files.decode_cost import decoded_bytes, effort, is_large
+from service.imaging.files.decode_cost import decode_effort, decoded_bytes, is_large
 from service.imaging.files.header import Header, read_header
 from tests.serving import image_files as files
 
@@ -107,17 +107,17 @@ def test_the_header_of_a_jpeg_tells_how_it_comes_and_in_which_inks() -> None:
 @pytest.mark.parametrize("kind", ["JPEG", "progressive JPEG", "CMYK JPEG", "WebP", "grey PNG", "RGB PNG", "RGBA PNG"])
 def test_files_that_take_longer_for_a_pixel_are_counted_so(kind: str) -> None:
     data = FILES[kind](np.ascontiguousarray(FLAT[:512, :512]))
-    counted = effort(read_header(data, max_pixels=10**8), len(data)) / 512**2
+    counted = decode_effort(read_header(data, max_pixels=10**8), len(data)) / 512**2
     assert counted == 1 if kind in {"JPEG", "grey PNG"} else counted >= 6
 
 
 def test_bytes_that_stand_for_no_pixels_are_counted() -> None:
     mask = read_header(files.png(np.zeros((512, 512, 1), np.uint8)), max_pixels=10**8)
-    assert effort(mask, 60_000) == 512**2, "a drawn mask, or a busy one"
-    assert effort(mask, 10**6) > 20 * 10**6, "empty blocks take 126 ms a MiB"
+    assert decode_effort(mask, 60_000) == 512**2, "a drawn mask, or a busy one"
+    assert decode_effort(mask, 10**6) > 20 * 10**6, "empty blocks take 126 ms a MiB"
     photo = Header("jpeg", Size(512, 512))
-    assert effort(photo, 200_000) == 512**2
-    assert effort(photo, 10**7) == 10**7
+    assert decode_effort(photo, 200_000) == 512**2
+    assert decode_effort(photo, 10**7) == 10**7
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_a_picture_is_large_from_4_megapixels_on_or_when_it_takes_as_long(
 
 def test_any_small_picture_with_any_mask_fits_what_is_kept_for_small_ones() -> None:
     worst = decoded_bytes(Header("png", Size(1999, 2000), bits=16, alpha=True), 10**6)
-    assert 2 * worst <= 2048 * 2**20 // KEPT_FOR_SMALL
+    assert 2 * worst <= 2048 * 2**20 // SMALL_DIVISOR

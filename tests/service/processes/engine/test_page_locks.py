@@ -7,7 +7,7 @@ import os
 import pytest
 
 from engines.cuda.api import Cuda
-from service.processes.engine.page_locks import CudaLocks, NoLocks, open_page_locks
+from service.processes.engine.page_locks import CudaPageLocks, NoPageLocks, open_page_locks
 from service.processes.shared.slots import Memory
 from tests.fakes.cuda import FakeRuntime, Status
 
@@ -23,7 +23,7 @@ def memory() -> Memory:
 
 def test_memory_is_locked_until_nothing_uses_it_any_more(memory: Memory) -> None:
     runtime = FakeRuntime()
-    locks = CudaLocks(Cuda(runtime))
+    locks = CudaPageLocks(Cuda(runtime))
     assert locks.lock(memory)
     assert runtime.locked == {memory.address: 8192}
     locks.unlock(memory)
@@ -33,7 +33,7 @@ def test_memory_is_locked_until_nothing_uses_it_any_more(memory: Memory) -> None
 
 def test_memory_that_cannot_be_locked_is_used_as_it_is(memory: Memory) -> None:
     runtime = FakeRuntime()
-    locks = CudaLocks(Cuda(runtime))
+    locks = CudaPageLocks(Cuda(runtime))
     runtime.fail["cudaHostRegister"] = Status.cudaErrorMemoryAllocation
     assert not locks.lock(memory)
     locks.unlock(memory)
@@ -42,5 +42,5 @@ def test_memory_that_cannot_be_locked_is_used_as_it_is(memory: Memory) -> None:
 
 def test_engines_of_a_cpu_lock_nothing(memory: Memory) -> None:
     locks = open_page_locks("fake")
-    assert isinstance(locks, NoLocks)
+    assert isinstance(locks, NoPageLocks)
     assert not locks.lock(memory)

@@ -58,8 +58,8 @@ async def test_a_tile_comes_back_and_is_the_one_that_a_single_process_gives(pair
             assert (model.engine.name, model.engine.precision) == ("fake", "fp32")
             orders = [sample(seed) for seed in range(20)]
             remote = await asyncio.gather(*(both.front.batcher.submit(one, model, later()) for one in orders))
-        with engine.room.models.lease("photos") as served:
-            local = await asyncio.gather(*(engine.room.batcher.submit(one, served, later()) for one in orders))
+        with engine.backend.models.lease("photos") as served:
+            local = await asyncio.gather(*(engine.backend.batcher.submit(one, served, later()) for one in orders))
     for ours, theirs in zip(remote, local, strict=True):
         assert (ours.tile == theirs.tile).all()
     assert max(done.batch_size for done in remote) > 1
@@ -71,8 +71,8 @@ async def test_statuses_are_those_of_the_engine_process(pair: PairOf, add_model:
         assert not both.front.loaded.is_set()
         await until(lambda: both.front.ready)
         assert both.front.loaded.is_set()
-        assert both.front.models.statuses() == engine.room.models.statuses()
-        add_model(engine.room.settings.models_dir, "more", "translate")
+        assert both.front.models.statuses() == engine.backend.models.statuses()
+        add_model(engine.backend.settings.models_dir, "more", "translate")
         await until(lambda: any(status.name == "more" for status in both.front.models.statuses()))
         with pytest.raises(ModelNotFound, match=r"no model nothing; available: facades/1, more/1, photos/1"):
             both.front.models.lease("nothing").__enter__()
@@ -117,18 +117,18 @@ async def test_what_is_withdrawn_while_it_waits_is_not_computed_and_what_compute
     async with pair() as both, both.engine(fake=faults.engine) as engine:
         await until(lambda: both.front.ready)
         fake = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
-        arena = both.front.links[0]._connection.arena
+        arena = both.front.clients[0]._connection.arena
         whole, before = arena.free_bytes, fake.samples
         faults.waiting.append(Hang(release))
         with both.front.models.lease("photos") as model:
             computing = asyncio.create_task(both.front.batcher.submit(sample(1), model, later()))
             await until(lambda: fake.samples == before + 1)
             waiting = [asyncio.create_task(both.front.batcher.submit(sample(2), model, later())) for _ in range(5)]
-            await until(lambda: len(engine.room.batcher) == 5)
+            await until(lambda: len(engine.backend.batcher) == 5)
             for task in (computing, *waiting):
                 task.cancel()
             await asyncio.wait({computing, *waiting})
-            await until(lambda: len(engine.room.batcher) == 0)
+            await until(lambda: len(engine.backend.batcher) == 0)
             await until(lambda: whole - arena.free_bytes == 28672)  # one slot: the engine still writes into it
             release.set()
             await until(lambda: arena.free_bytes == whole)
@@ -144,19 +144,19 @@ async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the
             faults.waiting.append(Hang(release))
             stack = ExitStack()
             model = stack.enter_context(both.front.models.lease("photos"))
-            asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(9)]
+            pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(9)]
             await until(lambda: both.board.engine(0).load == 9)
-            for session in engine.desk._sessions:  # as the kernel does when a process is gone
+            for session in engine.server._sessions:  # as the kernel does when a process is gone
                 session.channel._transport.abort()
-            await until(lambda: not both.front.links[0].unanswered)
+            await until(lambda: not both.front.clients[0].unanswered)
             release.set()
         assert not both.front.ready
         both.board.engine(0).clear()
         async with both.engine() as engine:
-            done = await asyncio.gather(*asked)
-            with engine.room.models.lease("photos") as served:
+            done = await asyncio.gather(*pending)
+            with engine.backend.models.lease("photos") as served:
                 for number, computed in enumerate(done):
-                    again = await engine.room.batcher.submit(sample(number), served, later())
+                    again = await engine.backend.batcher.submit(sample(number), served, later())
                     assert (computed.tile == again.tile).all()
         stack.close()
 
@@ -183,7 +183,7 @@ async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_othe
         both.engine(0, slow) as first,
         both.engine(1, slow) as second,
     ):
-        await until(lambda: all(link.ready for link in both.front.links))
+        await until(lambda: all(client.ready for client in both.front.clients))
         before = [sum(fake.samples for fake in engine.fakes) for engine in (first, second)]
         with both.front.models.lease("photos") as model:
             await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(40)))
@@ -192,11 +192,11 @@ async def test_two_engine_processes_share_the_work_and_one_does_it_when_the_othe
         assert min(done) >= 12
         stack = ExitStack()
         model = stack.enter_context(both.front.models.lease("photos"))
-        asked = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
+        pending = [asyncio.create_task(both.front.batcher.submit(sample(n), model, later())) for n in range(20)]
         await until(lambda: both.board.engine(1).load > 2)
-        for session in second.desk._sessions:
+        for session in second.server._sessions:
             session.channel._transport.abort()
-        assert len(await asyncio.gather(*asked)) == 20
+        assert len(await asyncio.gather(*pending)) == 20
         stack.close()
 
 
@@ -207,14 +207,14 @@ async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_a
         await until(lambda: both.front.ready)
         old = next(fake for fake in engine.fakes if fake.manifest.name == "photos")
         with both.front.models.lease("photos") as model:
-            add_model(engine.room.settings.models_dir, "photos", "inpaint", version=2)
-            await until(lambda: len(both.front.links[0].models) == 3)
+            add_model(engine.backend.settings.models_dir, "photos", "inpaint", version=2)
+            await until(lambda: len(both.front.clients[0].models) == 3)
             with both.front.models.lease("photos") as newer:
                 assert newer.manifest.version == 2
             assert old._dead is None
             await both.front.batcher.submit(sample(), model, later())
         await until(lambda: old._dead == "is closed")
-        assert len(both.front.links[0].models) == 2
+        assert len(both.front.clients[0].models) == 2
 
 
 async def test_an_older_version_is_loaded_for_whoever_asks_for_it(
@@ -234,7 +234,7 @@ async def test_an_older_version_is_loaded_for_whoever_asks_for_it(
 async def test_a_model_that_is_gone_is_offered_no_longer(pair: PairOf) -> None:
     async with pair() as both, both.engine() as engine:
         await until(lambda: both.front.ready)
-        shutil.rmtree(engine.room.settings.models_dir / "photos")
+        shutil.rmtree(engine.backend.settings.models_dir / "photos")
         await until(lambda: len(both.front.models.statuses()) == 1)
         with pytest.raises(ModelNotFound):
             both.front.models.lease("photos").__enter__()
@@ -246,10 +246,10 @@ async def test_who_waits_when_the_room_is_closed_is_told_so(pair: PairOf) -> Non
         await until(lambda: both.front.ready)
         faults.waiting.append(Hang(release))
         with both.front.models.lease("photos") as model:
-            asked = [asyncio.create_task(both.front.batcher.submit(sample(), model, later())) for _ in range(3)]
+            pending = [asyncio.create_task(both.front.batcher.submit(sample(), model, later())) for _ in range(3)]
             await until(lambda: both.board.engine(0).load == 3)
             both.front.batcher.close()
-            answers = await asyncio.gather(*asked, return_exceptions=True)
+            answers = await asyncio.gather(*pending, return_exceptions=True)
             assert [type(answer) for answer in answers] == [ShuttingDown] * 3
             with pytest.raises(ShuttingDown):
                 await both.front.batcher.submit(sample(), model, later())
@@ -262,7 +262,7 @@ async def test_more_samples_than_slots_are_all_computed(pair: PairOf) -> None:
         with both.front.models.lease("photos") as model:
             done = await asyncio.gather(*(both.front.batcher.submit(sample(n), model, later()) for n in range(50)))
             assert len(done) == 50
-            arena = both.front.links[0]._connection.arena
+            arena = both.front.clients[0]._connection.arena
             del done
             gc.collect()
             await until(lambda: arena.free_bytes == arena.memory.nbytes)
@@ -274,10 +274,10 @@ async def test_a_worker_that_hangs_ends_the_process_instead_of_being_replaced(pa
         await until(lambda: both.front.ready)
         faults.waiting.append(Hang(release))
         with both.front.models.lease("photos") as model:
-            asked = asyncio.create_task(both.front.batcher.submit(sample(), model, later()))
-            await asyncio.wait_for(engine.room.lost.wait(), 10)
-            assert engine.room.supervisor.restarts == 0
-            assert not asked.done()
-            asked.cancel()
-            await asyncio.wait({asked})
+            pending = asyncio.create_task(both.front.batcher.submit(sample(), model, later()))
+            await asyncio.wait_for(engine.backend.lost.wait(), 10)
+            assert engine.backend.supervisor.restarts == 0
+            assert not pending.done()
+            pending.cancel()
+            await asyncio.wait({pending})
             release.set()

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from service.processes.front_end import engine_client as module
-from service.processes.front_end.engine_client import EngineLink
+from service.processes.front_end.engine_client import EngineClient
 from service.processes.shared.channel import receive_greeting
 from service.processes.shared.messages import Hello, Vitals, encode
 from tests.serving.waiting import until
@@ -41,8 +41,8 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
         seen: list[bool] = []
 
         async def connect() -> None:
-            link = EngineLink(short_folder / "engine.sock", 0, 2**16, lambda: seen.append(link.ready))
-            keeping = asyncio.create_task(link.keep())
+            client = EngineClient(short_folder / "engine.sock", 0, 2**16, lambda: seen.append(client.ready))
+            keeping = asyncio.create_task(client.keep())
             await until(lambda: bool(seen))
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

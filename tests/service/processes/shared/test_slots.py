@@ -25,7 +25,7 @@ def test_the_free_list_gives_back_what_was_taken_whatever_the_order() -> None:
     for _ in range(3000):
         if taken and rng.random() < 0.5:
             start = rng.choice(list(taken))
-            free.give_back(start, taken.pop(start))
+            free.free(start, taken.pop(start))
         else:
             nbytes = rng.randrange(1, 40) * PAGE
             start = free.take(nbytes)  # type: ignore[assignment]
@@ -36,7 +36,7 @@ def test_the_free_list_gives_back_what_was_taken_whatever_the_order() -> None:
                 taken[start] = nbytes
         assert free.nbytes == (1 << 20) - sum(taken.values())
     for start, nbytes in taken.items():
-        free.give_back(start, nbytes)
+        free.free(start, nbytes)
     assert free.take(1 << 20) == 0
 
 
@@ -79,7 +79,7 @@ async def settled() -> None:
 async def test_what_one_side_writes_the_other_reads_without_a_copy(layout: Any) -> None:
     arena = Arena(1 << 20)
     theirs = Memory(os.dup(arena.descriptor), 1 << 20)
-    arena.hand_over()
+    arena.close_descriptor()
     slot = await arena.take(layout.nbytes)
     image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     slot.write(layout, {"image": image, "mask": np.ones((64, 64), np.uint8)})
@@ -93,7 +93,7 @@ async def test_what_one_side_writes_the_other_reads_without_a_copy(layout: Any) 
 
 async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(layout: Any) -> None:
     arena = Arena(1 << 20)
-    arena.hand_over()
+    arena.close_descriptor()
     slot = await arena.take(layout.nbytes)
     view = slot.read(layout.output)[10:20, :, 0]
     del slot
@@ -110,7 +110,7 @@ async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(lay
 
 async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
     arena = Arena(2 * layout.nbytes)
-    arena.hand_over()
+    arena.close_descriptor()
     held = [await arena.take(layout.nbytes) for _ in range(2)]
     order: list[str] = []
 
@@ -136,7 +136,7 @@ async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
 
 async def test_a_tile_that_no_arena_could_hold_is_refused_at_once() -> None:
     arena = Arena(PAGE)
-    arena.hand_over()
+    arena.close_descriptor()
     with pytest.raises(ServiceError, match="too large for --workers"):
         await arena.take(2 * PAGE)
 
@@ -144,7 +144,7 @@ async def test_a_tile_that_no_arena_could_hold_is_refused_at_once() -> None:
 async def test_a_slot_outside_the_memory_is_refused(layout: Any) -> None:
     arena = Arena(layout.nbytes)
     memory = Memory(arena.descriptor, layout.nbytes)
-    arena.hand_over()
+    arena.close_descriptor()
     for offset in (-PAGE, PAGE):
         with pytest.raises(ValueError, match="not within"):
             memory.sample(offset, layout, (64, 64, 1), locked=False)

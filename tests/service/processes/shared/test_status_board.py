@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.processes.shared.status_board import Board, Places, make_board
+from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 
-PLACES = Places(front_ends=3, engines=2)
+PLACES = RowCounts(front_ends=3, engines=2)
 
 
 @pytest.fixture
@@ -20,35 +20,35 @@ def descriptor() -> Iterator[int]:
 
 
 def test_what_one_process_writes_the_others_read(descriptor: int) -> None:
-    mine, theirs = Board(descriptor, PLACES), Board(descriptor, PLACES)
-    mine.front_end(1).inside = 7
+    mine, theirs = StatusBoard(descriptor, PLACES), StatusBoard(descriptor, PLACES)
+    mine.front_end(1).in_flight = 7
     mine.engine(0).load = 5
     mine.engine(0).ready = True
     mine.engine(1).beat_at = 12.5
-    assert theirs.front_end(1).inside == 7
+    assert theirs.front_end(1).in_flight == 7
     assert theirs.engine(0).load == 5
     assert theirs.engine(1).beat_at == 12.5
     assert theirs.engines_ready == 1
 
 
 def test_a_front_end_counts_what_is_inside_at_the_others(descriptor: int) -> None:
-    board = Board(descriptor, PLACES)
-    for index, inside in enumerate((1, 20, 300)):
-        board.front_end(index).inside = inside
+    board = StatusBoard(descriptor, PLACES)
+    for index, in_flight in enumerate((1, 20, 300)):
+        board.front_end(index).in_flight = in_flight
     board.engine(0).load = 4000
-    assert [board.inside_elsewhere(index) for index in range(3)] == [320, 301, 21]
+    assert [board.in_flight_elsewhere(index) for index in range(3)] == [320, 301, 21]
 
 
 def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
-    board = Board(descriptor, PLACES)
-    board.front_end(0).inside = 9
-    board.front_end(2).inside = 1
+    board = StatusBoard(descriptor, PLACES)
+    board.front_end(0).in_flight = 9
+    board.front_end(2).in_flight = 1
     board.front_end(0).clear()
-    assert board.inside_elsewhere(1) == 1
+    assert board.in_flight_elsewhere(1) == 1
 
 
 def test_a_process_learns_whether_another_had_its_place_before(descriptor: int) -> None:
-    board = Board(descriptor, PLACES)
+    board = StatusBoard(descriptor, PLACES)
     assert not board.engine(0).begin(12.5)
     board.engine(0).clear()
     assert board.engine(0).begin(13.0)

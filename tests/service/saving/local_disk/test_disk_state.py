@@ -57,7 +57,7 @@ def test_saving_is_refused_from_the_first_failure_until_the_disk_takes_a_synced_
 def test_a_failure_that_was_not_the_disks_fault_refuses_nobody(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
-    state.doubt(100)
+    state.suspect(100)
     state.refuse()
     assert not state.look()
     assert "write" in disk.asked
@@ -68,7 +68,7 @@ def test_a_disk_that_is_doubted_and_fails_is_refused(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
     disk.fail(errno.EIO, SYNCS)
-    state.doubt(100)
+    state.suspect(100)
     assert not state.look()
     assert state.why == "Input/output error"
 

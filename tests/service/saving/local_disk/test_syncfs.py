@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.local_disk.syncfs import Changes, changes_of, is_synced_whole, kind_of, syncs_tell_errors
+from service.saving.local_disk.syncfs import (
+    Changes,
+    changes_of,
+    file_system_type,
+    syncfs_is_reliable,
+    syncfs_reports_errors,
+)
 
 
 def test_what_was_written_is_synced(tmp_path: Path) -> None:
@@ -35,13 +41,13 @@ def test_a_sync_that_fails_is_an_error() -> None:
     ],
 )
 def test_only_a_system_that_tells_of_failed_writes_is_trusted(system: str, release: str, tells: bool) -> None:
-    assert syncs_tell_errors(system, release) is tells
+    assert syncfs_reports_errors(system, release) is tells
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="statfs(2) of Linux")
 def test_the_kind_of_a_file_system_is_known() -> None:
-    assert kind_of(Path("/proc")) == 0x9FA0
-    assert kind_of(Path("/no/such/folder")) == 0
+    assert file_system_type(Path("/proc")) == 0x9FA0
+    assert file_system_type(Path("/no/such/folder")) == 0
 
 
 @pytest.mark.parametrize(
@@ -56,4 +62,4 @@ def test_the_kind_of_a_file_system_is_known() -> None:
     ],
 )
 def test_only_file_systems_that_sync_all_of_a_file_are_synced_whole(kind: int, whole: bool) -> None:
-    assert is_synced_whole(kind) is whole
+    assert syncfs_is_reliable(kind) is whole

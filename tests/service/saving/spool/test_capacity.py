@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from service.core.errors import Overloaded
-from service.saving.spool.capacity import LONGEST_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, Spool, SpoolLimits
+from service.saving.spool.capacity import LONGEST_RETRY_S, UNKNOWN_DRAIN_RETRY_S, Backoff, SpoolCapacity, SpoolLimits
 
 
-def fill(spool: Spool, *sizes: int) -> None:
+def fill(spool: SpoolCapacity, *sizes: int) -> None:
     for size in sizes:
         spool.reserve(size, now=0.0)
         spool.fill(size, size)
 
 
 def test_promises_count_like_results_until_they_are_taken_back() -> None:
-    spool = Spool(SpoolLimits(max_items=2, max_bytes=100))
+    spool = SpoolCapacity(SpoolLimits(max_items=2, max_bytes=100))
     spool.reserve(10, now=0.0)
     fill(spool, 20)
     with pytest.raises(Overloaded) as refused:
@@ -27,7 +27,7 @@ def test_promises_count_like_results_until_they_are_taken_back() -> None:
 
 
 def test_bytes_are_limited_as_well_as_items() -> None:
-    spool = Spool(SpoolLimits(max_items=10, max_bytes=100))
+    spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=100))
     fill(spool, 60)
     spool.reserve(40, now=0.0)
     with pytest.raises(Overloaded, match="full"):
@@ -35,7 +35,7 @@ def test_bytes_are_limited_as_well_as_items() -> None:
 
 
 def test_a_result_larger_than_the_spool_gets_in_when_it_is_empty() -> None:
-    spool = Spool(SpoolLimits(max_items=10, max_bytes=100))
+    spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=100))
     fill(spool, 5000)
     with pytest.raises(Overloaded):
         spool.reserve(1, now=0.0)
@@ -44,7 +44,7 @@ def test_a_result_larger_than_the_spool_gets_in_when_it_is_empty() -> None:
 
 
 def test_a_result_larger_than_its_estimate_is_accepted_and_counted_as_it_is() -> None:
-    spool = Spool(SpoolLimits(max_items=10, max_bytes=100))
+    spool = SpoolCapacity(SpoolLimits(max_items=10, max_bytes=100))
     spool.reserve(10, now=0.0)
     spool.fill(10, 120)
     assert (spool.reserved_bytes, spool.waiting_bytes) == (0, 120)
@@ -63,7 +63,7 @@ def test_a_result_larger_than_its_estimate_is_accepted_and_counted_as_it_is() ->
 def test_a_full_spool_asks_for_the_time_that_the_disk_needs(
     drained: list[float], now: float, expected_s: float
 ) -> None:
-    spool = Spool(SpoolLimits(max_items=4, max_bytes=10**9))
+    spool = SpoolCapacity(SpoolLimits(max_items=4, max_bytes=10**9))
     for at in drained:
         fill(spool, 100)
         spool.drain(100, at)
@@ -74,7 +74,7 @@ def test_a_full_spool_asks_for_the_time_that_the_disk_needs(
 
 
 def test_a_spool_full_of_bytes_asks_for_the_time_those_bytes_need() -> None:
-    spool = Spool(SpoolLimits(max_items=100, max_bytes=1000))
+    spool = SpoolCapacity(SpoolLimits(max_items=100, max_bytes=1000))
     fill(spool, 100)
     spool.drain(100, 0.0)
     fill(spool, 900)
@@ -84,7 +84,7 @@ def test_a_spool_full_of_bytes_asks_for_the_time_those_bytes_need() -> None:
 
 
 def test_no_client_is_sent_away_for_longer_than_a_minute() -> None:
-    spool = Spool(SpoolLimits(max_items=100, max_bytes=1000))
+    spool = SpoolCapacity(SpoolLimits(max_items=100, max_bytes=1000))
     fill(spool, 1)
     spool.drain(1, 0.0)
     fill(spool, 1000)

@@ -14,7 +14,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from service.saving.spool.process_folder import Owner
-Owner(Path(sys.argv[1]), lambda: sys.argv[2]).enter()
+Owner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
 print("entered", flush=True)
 sys.stdin.read()
 """
@@ -22,7 +22,7 @@ sys.stdin.read()
 
 def owner(root: Path, name: str) -> Owner:
     one = Owner(root, lambda: name)
-    one.enter()
+    one.create()
     return one
 
 
@@ -82,4 +82,4 @@ def test_an_owner_that_leaves_nothing_leaves_no_folder(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):
-        Owner(tmp_path / "file", lambda: "one").enter()
+        Owner(tmp_path / "file", lambda: "one").create()

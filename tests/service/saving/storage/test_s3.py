@@ -41,10 +41,10 @@ def test_a_result_is_two_objects_and_comes_back_whole(bucket: Any) -> None:
     assert bucket.names == {f"some/prefix/ab/{ID}.png", f"some/prefix/ab/{ID}.json"}
     assert storage.read(ID) == (BODY, "image/png")
     assert storage.read_sidecar(ID) == SIDECAR
-    kept = {one.name: one for one in storage.entries()}
-    assert kept[f"ab/{ID}.png"].size == len(BODY)
-    assert {one.result_id for one in kept.values()} == {ID}
-    for name in kept:
+    stored = {one.name: one for one in storage.entries()}
+    assert stored[f"ab/{ID}.png"].size == len(BODY)
+    assert {one.result_id for one in stored.values()} == {ID}
+    for name in stored:
         storage.delete(name)
     storage.delete(f"ab/{ID}.png")
     assert bucket.names == set()

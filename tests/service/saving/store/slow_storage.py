@@ -30,16 +30,16 @@ def open_store(storage: ResultFiles, limits: SpoolLimits = ROOMY, **options: Any
 class SlowFiles(ResultFiles):
     """Real files behind a gate that a test opens; counts the tries."""
 
-    def __init__(self, directory: Path, most_at_once: int = 1) -> None:
-        super().__init__(directory, most_at_once=most_at_once)
-        self.most = most_at_once
+    def __init__(self, directory: Path, max_group_size: int = 1) -> None:
+        super().__init__(directory, max_group_size=max_group_size)
+        self.most = max_group_size
         self.groups: list[int] = []
         self.gate = threading.Event()
         self.error: Exception | None = None
         self.tries = 0
 
     @property
-    def most_at_once(self) -> int:
+    def max_group_size(self) -> int:
         return self.most  # whatever file system the tests run on
 
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ def test_a_writer_that_pauses_leaves_new_results_to_the_others(files: SlowFiles)
 
 
 def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
-    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    files, counts = SlowFiles(tmp_path, max_group_size=10), Counts()
     with open_store(files, threads=1, observer=counts) as store:
         put(store, result(0))
         wait_until(lambda: files.tries == 1)
@@ -66,7 +66,7 @@ def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "GATHER_S", 60.0)
-    files = SlowFiles(tmp_path, most_at_once=10)
+    files = SlowFiles(tmp_path, max_group_size=10)
     files.gate.set()
     with open_store(files, threads=2) as store:
         coming = store.reserve(5)
@@ -81,7 +81,7 @@ def test_a_result_does_not_wait_for_one_that_is_promised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(write_queue, "GATHER_S", 0.05 if how == "time" else 60.0)
-    files = SlowFiles(tmp_path, most_at_once=2)
+    files = SlowFiles(tmp_path, max_group_size=2)
     files.gate.set()
     with open_store(files, threads=2) as store:
         coming = store.reserve(5)
@@ -97,7 +97,7 @@ def test_a_result_does_not_wait_for_one_that_is_promised(
 
 
 def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> None:
-    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    files, counts = SlowFiles(tmp_path, max_group_size=10), Counts()
     with open_store(files, threads=1, observer=counts, backoff=QUICK) as store:
         put(store, result(0))
         wait_until(lambda: files.tries == 1)
@@ -113,7 +113,7 @@ def test_results_that_failed_together_are_tried_one_by_one(tmp_path: Path) -> No
 
 
 def test_results_do_not_pause_for_one_that_they_failed_with(tmp_path: Path) -> None:
-    files = SlowFiles(tmp_path, most_at_once=10)
+    files = SlowFiles(tmp_path, max_group_size=10)
     with open_store(files, threads=1, backoff=AnHour()) as store:
         put(store, result(0))
         wait_until(lambda: files.tries == 1)
@@ -142,7 +142,7 @@ def test_results_that_failed_together_are_each_synced_in_the_spool(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(SpoolFiles, "sync", sync)
-    files, counts = SlowFiles(tmp_path, most_at_once=10), Counts()
+    files, counts = SlowFiles(tmp_path, max_group_size=10), Counts()
     with open_store(files, threads=1, observer=counts, backoff=AnHour()) as store:
         put(store, result(0))
         wait_until(lambda: files.tries == 1)
@@ -164,7 +164,7 @@ def test_a_durable_result_that_left_the_spool_before_a_failure_is_not_called_los
         remove(files, result_id)
 
     monkeypatch.setattr(SpoolFiles, "remove", fail_once)
-    files = SlowFiles(tmp_path, most_at_once=10)
+    files = SlowFiles(tmp_path, max_group_size=10)
     with capture_logs() as lines, open_store(files, threads=1, backoff=QUICK) as store:
         put(store, result(0))
         wait_until(lambda: files.tries == 1)
