@@ -19,6 +19,8 @@ from export.parity import compare, faults, torch_backend
 from export.program import laid_out, program_backend, write_program
 from export.samples import find_pictures, make_samples
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "pconv": {"levels": 3, "width": 4},
     "pix2pix": {"net": "resnet_6blocks", "norm": "instance", "ngf": 4},
