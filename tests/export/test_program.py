@@ -19,6 +19,8 @@ from export.parity import compare, missed_bars, torch_backend
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import in_gpu_layout, program_backend, write_program
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "pconv": {"levels": 3, "width": 4},
     "pix2pix": {"net": "resnet_6blocks", "norm": "instance", "ngf": 4},

@@ -127,8 +127,9 @@ async def test_a_lane_that_hangs_is_noticed_though_the_other_goes_on(bench: Benc
         await asyncio.sleep(0.01)
     assert bench.worker.state(time.monotonic(), 0.2) == "hung"
     assert bench.worker.state(time.monotonic(), 60) == "busy"
-    bench.engine.break_down(0)
     await bench.begun(1)
+    bench.batcher.close()  # who still waits is answered, and nobody follows on a lane that is left to itself
+    bench.engine.break_down(0)
     bench.engine.break_down(1)
     await asyncio.gather(*tasks, return_exceptions=True)
     bench.end()
