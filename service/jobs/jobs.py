@@ -227,9 +227,8 @@ class Jobs:
         """What is to be called if its pictures are large."""
         admission = self._parts.admission
         while True:
-            ask = AdmissionRequest(
-                max(0.0, self._left_s(job)), flow=Flow(*job.facts["flow"]), request_id=job.facts["request_id"]
-            )
+            allowed_s, flow = max(0.0, self._left_s(job)), Flow(*job.facts["flow"])
+            ask = AdmissionRequest(allowed_s, flow=flow, request_id=job.facts["request_id"])
             try:
                 place = admitted.enter_context(admission.admit(ask))
                 admission.count_in_flight(place)
