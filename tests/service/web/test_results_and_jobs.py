@@ -77,7 +77,7 @@ def test_a_job_can_be_cancelled_and_gives_its_place_back(serve: Serve, files: Fi
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert client.delete(accepted.headers["location"]).status_code == 200
         assert poll(client, accepted.headers["location"])["status"] in ("cancelled", "succeeded")
-    wait_until(lambda: running.service.admission.inside == 0)
+    wait_until(lambda: running.service.admission.in_flight == 0)
 
 
 def test_a_job_without_saving_would_have_no_result(server: Running, files: Files) -> None:

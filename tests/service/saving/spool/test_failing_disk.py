@@ -105,7 +105,7 @@ def test_a_result_that_cannot_be_crossed_out_has_left_all_the_same(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(spool_files, "cross_out", full)
+    monkeypatch.setattr(spool_files, "mark_deleted", full)
     with capture_logs() as lines:
         files.remove(ID)
     assert [line["result"] for line in lines] == [ID]

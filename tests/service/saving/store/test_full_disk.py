@@ -161,7 +161,7 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
 
         disk.mend()
         wait_until(lambda: not store.look() and store.left() == (1, 0, 0))
-        assert suspect not in owner.folder.glob("*.log")
+        wait_until(lambda: suspect not in owner.folder.glob("*.log"))
         assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id)
         elsewhere.error = None
         assert store.flush(20) == 0
