@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
-    """The lines that a server says which does not start."""
+    """The lines of a server that does not start, but for the first, which says that it is starting."""
     options = ("--port", "0", "--engine", "fake", "--models-dir", models_dir, "--engine-cache-dir", tmp_path / "cache")
     command = [sys.executable, "-m", "retouch", "serve", *options, "--results-dir", tmp_path / "results", *more]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as server:
@@ -24,7 +24,9 @@ def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
             server.terminate()
             raise
     assert server.returncode == 2, said
-    return said.splitlines()
+    starting, *lines = said.splitlines()
+    assert '"event": "starting"' in starting
+    return lines
 
 
 @pytest.mark.parametrize("workers", [0, 2])

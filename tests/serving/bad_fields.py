@@ -53,8 +53,8 @@ def part_cases() -> list[BadRequest]:
 
 def field_cases() -> list[BadRequest]:
     absurd = {
-        "format": ("gif", "", "PNG "),
-        "quality": ("0", "101", "-5", "1e9", "abc", "", "NaN", "9" * 400),
+        "format": ("gif", " ", "PNG "),
+        "quality": ("0", "101", "-5", "1e9", "abc", " ", "NaN", "9" * 400),
         "seed": ("-1", str(2**63), "1.5", "seed", "inf"),
         "strategy": ("magic", "AUTO"),
         "mask_mode": ("auto", "white\0"),
@@ -68,7 +68,7 @@ def field_cases() -> list[BadRequest]:
             "photos/latest",
             "/",
             "photos/1/1",
-            "",
+            " ",
         ),
         "qualty": ("90",),
         "__class__": ("x",),

@@ -45,7 +45,7 @@ class ServedProcess:
             **settings,
         }
         variables = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
-        self._folder, self._command, self._starts = folder, command, 0
+        self._folder, self._command = folder, command
         self._environ = {**os.environ, **variables, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -79,8 +79,8 @@ class ServedProcess:
 
     def launch(self) -> None:
         """Start it and wait for nothing."""
-        self._starts += 1
-        with (self._folder / f"served-{self._starts}.log").open("wb") as file:
+        number = len(list(self._folder.glob("served-*.log"))) + 1  # of all that were started with this folder
+        with (self._folder / f"served-{number:02}.log").open("wb") as file:
             self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
 
     def _ended(self) -> bool:

@@ -52,7 +52,8 @@ def test_manifest_describes_the_files_beside_it(directory, manifest):
 
 def test_graph_keeps_the_tensor_contract_in_opset_17_with_half_weights(directory, manifest, described):
     _, _, interface = described
-    assert (manifest.inputs, manifest.output, manifest.size) == (interface.inputs, interface.output, interface.size)
+    size = manifest.size.model_copy(update={"auto": None})  # measured after the export
+    assert (manifest.inputs, manifest.output, size) == (interface.inputs, interface.output, interface.size)
     check_graph(directory / "model.onnx", interface)
     weights = [t for t in onnx.load(directory / "model.onnx").graph.initializer if np.prod(t.dims) > 10_000]
     assert {tensor.data_type for tensor in weights} == {onnx.TensorProto.FLOAT16}

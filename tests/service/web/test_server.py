@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
+import httpx
 import pytest
 
 from tests.service.web.server_process import Answer, Files, post, process, ready
@@ -63,10 +64,13 @@ async def test_a_manifest_that_nobody_writes_holds_up_neither_the_other_models_n
         async with aiohttp.ClientSession(url) as session:
             await ready(session)
             assert (await post(session, files))[0] == 200
-            async with session.get("/v1/models") as response:
-                models = {model["name"]: model for model in (await response.json())["models"]}
-        assert models["aaa"]["state"] == "refused"
-        assert "no regular file" in models["aaa"]["reason"]
+
+        def refusal() -> str:  # not at once: a young version may be half written
+            models = {model["name"]: model for model in httpx.get(f"{url}/v1/models").json()["models"]}
+            return str(models["aaa"]["reason"]) if models.get("aaa", {}).get("state") == "refused" else ""
+
+        await asyncio.to_thread(wait_until, refusal)
+        assert "no regular file" in await asyncio.to_thread(refusal)
         server.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(server.wait, 60) == 0
 
