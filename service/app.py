@@ -1,4 +1,4 @@
-"""Builds the parts of the server in one place, hands them to each other, and closes them in the reverse order."""
+"""Builds the parts of the server, connects them, and closes them in the reverse order."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ Run = Callable[[Order, Call], Coroutine[Any, Any, Reply]]
 
 @dataclass(slots=True, eq=False)
 class Service:
-    """The running server's parts, for routes and signals."""
+    """The parts of the running server, for routes and signal handlers."""
 
     settings: Settings
     pipeline: Pipeline
     run: Run
-    """From an order to its finished pictures: the pipeline's, or the result cache's in front of it."""
+    """Computes an order: the pipeline's `run`, or that of the result cache in front of it."""
     backend: Backend
     jobs: Jobs
     idempotency: Idempotency
@@ -95,40 +95,40 @@ class Service:
         return self.pipeline.store
 
     def unready_reasons(self) -> list[str]:
-        """Why /readyz would answer 503 now; empty when ready."""
+        """Return the reasons why /readyz answers 503 now; empty when ready."""
         reasons = self._reasons(draining=self.drain.announced or self.admission.draining.is_set())
         return [*reasons, *unsaved_reasons(self.store.disk.why, saves=self.settings.save)]
 
     def outage_reasons(self) -> list[str]:
-        """Why nothing can be computed now: as `unready_reasons`, but an end that is only announced is none.
+        """Return the reasons why nothing can be computed now: `unready_reasons` without an announced shutdown.
 
-        Nor is a disk that takes no results: it keeps nobody from computing.
+        A disk that rejects results is not among them either, as requests can still be computed.
         """
         return self._reasons(draining=self.admission.draining.is_set())
 
     def ready_in_s(self) -> float:
-        """Seconds until work should be taken again; of a server that drains: until the next one in its place does."""
+        """Return the seconds until work is accepted again: by this server or, while it drains, by its replacement."""
         if self.admission.draining.is_set():
             return self.admission.retry_after_s() + self.outage.startup_s
         return self.outage.remaining_s(self.clock())
 
     def announce_end(self) -> None:
-        """Let /readyz answer 503 from now on, for proxies to see it; work is still taken."""
+        """Let /readyz answer 503 from now on, so that proxies stop routing here; work is still accepted."""
         self.drain.announced = True
 
     def begin_draining(self) -> None:
-        """Refuse new work from now on; what is inside is finished."""
+        """Refuse new work from now on; admitted requests are finished."""
         self.drain.begin()
         self.admission.draining.set()
 
     def cut_short(self) -> None:
-        """The drain's time is over: answer everyone who still waits for the engine with 503."""
+        """Answer all requests that still wait for the engine with 503, after the drain timeout."""
         self.drain.cut = self.admission.in_flight
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
         self.backend.batcher.close()
 
     async def watch_outage(self) -> None:
-        """Learn how long it takes to become ready, and say when it is and when it is no more."""
+        """Measure how long the server takes to become ready, and log each change of readiness."""
         while True:
             was_ready, reasons = self.outage.over, self.outage_reasons()
             self.outage.observe(not reasons, self.clock())
@@ -140,7 +140,7 @@ class Service:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_without_device(self) -> None:
-        """Once the device is lost to this process: answer everyone who waits for it with 503 and drain."""
+        """Wait until this process loses the device; then answer all requests that wait for it with 503 and drain."""
         await self.backend.lost.wait()
         self.begin_draining()
         self.cut_short()
@@ -152,11 +152,11 @@ class Service:
 
 @asynccontextmanager
 async def open_service(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Service]:
-    """A running service without HTTP; models are loading when it is handed out.
+    """Open a running service without HTTP; its models are still loading when it is yielded.
 
     Args:
-        settings: all knobs.
-        open_backend: what computes; by default in this process.
+        settings: the server's configuration.
+        open_backend: opens the backend; by default in this process.
 
     Raises:
         KeysInvalid: the key file cannot be read.
@@ -167,10 +167,10 @@ async def open_service(settings: Settings, open_backend: OpenBackend = open_loca
 
 @asynccontextmanager
 async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_local_backend) -> AsyncIterator[Pipeline]:
-    """The pipeline with its models loaded, to be used without a server.
+    """Open a pipeline with its models loaded, for use without a server.
 
     Raises:
-        DeviceLost: while they were loaded.
+        DeviceLost: the device was lost while models were loading.
     """
     async with open_service(settings, open_backend) as service:
         await first_of(service.backend.loaded, service.backend.lost)
@@ -247,7 +247,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
 
 
 def _watch(service: Service) -> None:
-    """Gauges read the state when they are scraped."""
+    """Register gauges that read the state of the service when they are scraped."""
     metrics = service.metrics
     metrics.watch(metrics.in_flight, lambda: service.admission.in_flight)
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
@@ -264,10 +264,10 @@ def _now() -> datetime:
 
 
 def _new_id() -> str:
-    """Not to be guessed: who knows the id of a result may read it."""
+    """Return a new id that cannot be guessed: anyone who knows the id of a result may read it."""
     return uuid.uuid4().hex
 
 
 def _new_seed() -> int:
-    """Short enough to be read out, and exact as a number in JSON everywhere."""
+    """Return a random seed, short enough to be dictated and exact as a JSON number in every parser."""
     return secrets.randbits(32)

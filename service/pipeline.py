@@ -1,8 +1,8 @@
-"""The life of a request, in order; the only file that knows this order, stages never import each other.
+"""The order of the stages of a request. Only this file knows it: the stages never import each other.
 
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
 
-What differs between the tasks is in imaging/tasks.py. Decoding, preparing and encoding run on the codec threads or the
+The differences between the tasks are in imaging/tasks.py. Decoding, preparing and encoding run on codec threads or the
 event loop's (imaging/pool/work.py), the engine on the device worker's, saving on the store's.
 """
 
@@ -45,7 +45,7 @@ _ENCODED_OVER_UPLOAD = 4
 
 @dataclass(slots=True, eq=False)
 class Pipeline:
-    """Turns orders into replies. Used on the event loop; everything it needs is handed in."""
+    """Turns orders into replies. Used on the event loop; all dependencies are arguments."""
 
     settings: Settings
     models: Models
@@ -55,23 +55,24 @@ class Pipeline:
     metrics: Metrics
     codec_work: CodecWork
     memory: MemoryBudget
-    """What decoded pictures may take, in bytes."""
+    """Budget for the memory of decoded pictures, in bytes."""
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
     draw: latents.Draw = latents.draw
     tracer: RequestTracer | None = None
-    """None where nobody traces."""
+    """Tracer of requests; None without tracing."""
 
     async def run(self, order: Order, call: Call) -> Reply:
-        """The finished pictures of an order. Pixels outside the mask of an inpaint are returned bit-identical.
+        """Compute the pictures of an order. For inpainting, pixels outside the mask are returned bit-identical.
 
         Raises:
-            NotFound, InvalidOption: the model is not there, is not named, is of another task, cannot be served, or
-                draws nothing and more than one picture is wanted.
-            Overloaded: the spool is full, or decoded pictures take the memory for longer than the deadline allows.
-            UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file, before engine work.
-            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: from memory or the batcher.
+            NotFound, InvalidOption: the model does not exist, is not named, is of another task, cannot be served, or
+                is deterministic and more than one picture is requested.
+            Overloaded: the spool is full, or the wait for memory for decoded pictures would exceed the deadline.
+            UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: a file cannot be used; raised before
+                engine work.
+            DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown: raised by the memory budget or the batcher.
         """
         reference = self.model_of(order)
         headers = read_headers(order.files, self.settings.max_pixels)
@@ -81,7 +82,9 @@ class Pipeline:
             trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._memory(weight, call, timings):
-                with self._reserve(order, manifest) as reserved:  # not before: whoever waits takes none from others
+                with self._reserve(
+                    order, manifest
+                ) as reserved:  # after the wait for memory: a waiting request holds no spool reservation
                     prepare = partial(PREPARE[order.task], order, headers, self.settings.max_pixels, manifest, timings)
                     effort = max(weight.effort, _tile_pixels(manifest))
                     prepared = await self.codec_work.begin(prepare, effort, large=weight.large)
@@ -98,10 +101,10 @@ class Pipeline:
                     return reply
 
     def model_of(self, order: Order) -> str:
-        """`name` or `name/version`: what an order names, or the default of its task.
+        """Return the model that an order names, or the default of its task, as `name` or `name/version`.
 
         Raises:
-            InvalidOption: it names none, and the task has no default.
+            InvalidOption: the order names no model and the task has no default.
         """
         settings = self.settings
         defaults: dict[Task, str] = {
@@ -115,7 +118,7 @@ class Pipeline:
 
     @asynccontextmanager
     async def _model(self, reference: str, order: Order) -> AsyncIterator[Leased]:
-        """The model, leased, once it is clear that it can do what is asked for."""
+        """Lease the model of an order after checking that it can compute the order."""
         name, _, version = reference.partition("/")
         with ExitStack() as stack:
             lease = self.models.lease(name, int(version) if version else None)
@@ -131,10 +134,10 @@ class Pipeline:
 
     @asynccontextmanager
     async def _memory(self, weight: Weight, call: Call, timings: Timings) -> AsyncIterator[None]:
-        """Hold the memory of the decoded pictures; the wait is a stage and counted, however it ends.
+        """Hold the memory of the decoded pictures. The wait is timed as a stage, even if it ends in an error.
 
         Raises:
-            DeadlineExceeded, Overloaded: it would last too long.
+            DeadlineExceeded, Overloaded: the wait would last too long.
         """
         if not weight.decoded_bytes:
             yield
@@ -149,14 +152,14 @@ class Pipeline:
                 await stack.enter_async_context(self.memory.share(claim, own_deadline=call.own_deadline))
             except BaseException:
                 timings.ended("memory", self.clock() - asked_at)
-                self.metrics.stages_done(timings.stages)  # of a request that is answered its end counts all stages
+                self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
                 raise
             timings.ended("memory", self.clock() - asked_at)
             yield
 
     @contextmanager
     def _reserve(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:
-        """Hold bytes in the spool for each result; none where nothing is to be saved."""
+        """Reserve bytes in the spool for each result; yields no reservations if nothing is to be saved."""
         upload_bytes = len(order.files.get("image", b""))
         estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _tile_pixels(manifest) * manifest.output_channels
         results = order.options.pictures if order.is_saved(self.settings.save) else 0
@@ -164,7 +167,7 @@ class Pipeline:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(results)]
 
     def _seed(self, order: Order, manifest: Manifest) -> int | None:
-        """None for a model that draws nothing."""
+        """Return the seed of the latents; None for a model without latents."""
         if not manifest.diverse:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
@@ -176,7 +179,7 @@ class Pipeline:
         try:
             return list(await asyncio.gather(*waiting))
         finally:
-            for one in waiting:  # one row failed or the client left: the others are withdrawn from the queue
+            for one in waiting:  # one row failed or the client disconnected: the others are withdrawn from the queue
                 one.cancel()
 
     async def _compute_row(self, row: Sample, model: Leased, call: Call, trace: StageTrace | None) -> Computed:
@@ -187,9 +190,9 @@ class Pipeline:
         return done
 
     async def _finish(self, result: _Result) -> Reply:
-        """Encode and spool: all steps of a single picture on one thread, several pictures side by side.
+        """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.
 
-        A single one has one thread, for each way to a thread and back costs as much as the write to the spool.
+        A single picture stays on one thread because each thread hand-over costs as much as the write to the spool.
         """
         finish, file_format = self.codec_work.finish, result.order.format
         pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
@@ -203,7 +206,7 @@ class Pipeline:
                 for tiles, its in zip(samples, own, strict=True)
             )
         )
-        for stage in ("postprocess", "encode"):  # the slowest one's counts
+        for stage in ("postprocess", "encode"):  # the slowest picture's time is reported
             result.timings.add(stage, max(its.stages[stage] for its in own))
         return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
 
@@ -216,7 +219,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What was computed for a request, and its last steps, in order: postprocess, encode, spool. They block."""
+    """The computed samples of a request and its last steps, in order: postprocess, encode, spool. All steps block."""
 
     order: Order
     call: Call
@@ -227,29 +230,29 @@ class _Result:
     timings: Timings
     store: ResultStore
     reserved: list[Reservation]
-    """In the spool, one for each picture; empty where nothing is saved."""
+    """Spool reservations, one for each picture; empty if nothing is saved."""
     new_id: Callable[[], str]
     trace: StageTrace | None
 
     def samples(self) -> list[list[Tile]]:
-        """The tiles of each picture."""
+        """Return the tiles of each picture."""
         return latents.tiles_by_result(
             [done.tile for done in self.computed], self.model.manifest, self.order.options.pictures
         )
 
     def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: SideBySide) -> Reply:
-        """All steps for a single picture."""
+        """Run all steps for a single picture."""
         return self.spool([self.encode(tiles, self.timings, side_by_side)])
 
     def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: SideBySide) -> bytes:
-        """The file of one picture."""
+        """Encode one picture and return the bytes of its file."""
         with timed(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
         with timed(timings, "encode"):
             return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
 
     def spool(self, bodies: Sequence[bytes]) -> Reply:
-        """The reply, once every picture that is to be saved is in the spool; what fails here was not promised yet."""
+        """Write the pictures that are to be saved to the spool; an error here fails the request."""
         reply = Reply(
             pictures=tuple(Encoded(body, self.new_id() if self.reserved else None) for body in bodies),
             media_type=codec.MEDIA_TYPES[self.order.format],
@@ -271,10 +274,10 @@ class _Result:
 
 
 def _check_suits(manifest: Manifest, order: Order, reference: str) -> None:
-    """Refuse what the model cannot do.
+    """Refuse an order that the model cannot compute.
 
     Raises:
-        InvalidOption: why.
+        InvalidOption: the model does not support the order; the message says why.
     """
     if manifest.task != order.task:
         raise InvalidOption(f"model {reference} is for {manifest.task}, not {order.task}", code="wrong_task")
@@ -287,6 +290,6 @@ def _check_suits(manifest: Manifest, order: Order, reference: str) -> None:
 
 
 def _tile_pixels(manifest: Manifest) -> int:
-    """Pixels of the smallest tile that the model takes."""
+    """Return the number of pixels of the smallest tile that the model accepts."""
     height, width = next(manifest.size.buckets())
     return height * width

@@ -1,6 +1,6 @@
-"""What every start does before anything is served, so that what cannot work fails now and not with the first request.
+"""Checks before the server starts, so that a wrong setup fails at the start and not with the first request.
 
-It also knows the ledger with the tables of all rooms that write to it: one file beside the results.
+It also builds the ledger with the tables of all packages that write to it: one file beside the results.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _OPEN_FILES = 65_536
 
 
 def prepare(settings: Settings) -> None:
-    """Check the settings against this machine, and make this process ready.
+    """Check the settings against this machine, and raise this process's limit of open files.
 
     Raises:
-        SettingsInvalid: results cannot be saved as the settings say, strangers could use the server, a package that the
+        SettingsInvalid: results cannot be saved as configured, a public address has no API keys, a package that the
             settings need is missing, the file of webhook secrets is wrong, or the ledger is damaged.
         KeysInvalid: the key file cannot be read.
     """
@@ -41,12 +41,12 @@ def prepare(settings: Settings) -> None:
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
-    with shared_ledger(settings):  # opened, and closed again: each process opens its own
+    with shared_ledger(settings):  # only opened as a check: each process opens its own
         pass
 
 
 def _raise_open_files_limit() -> None:
-    """Each connection needs a file: a soft limit of 1,024 would end before the queue is full."""
+    """Raise the soft limit of open files: each connection needs one, and 1,024 do not suffice to fill the queue."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft < wanted:
@@ -54,11 +54,11 @@ def _raise_open_files_limit() -> None:
 
 
 def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
-    """The ledger that the settings choose, with the tables of all rooms. `with` opens it; see `Database.__enter__`.
+    """Return the ledger that the settings choose, with all tables. `with` opens it; see `Database.__enter__`.
 
     Args:
-        settings: its file lies in `results_dir`.
-        on_failed: called, on any thread, when the ledger could not be used.
+        settings: the server's configuration; the ledger's file is in `results_dir`.
+        on_failed: called when the ledger cannot be used, on any thread.
     """
     schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
     return Database(settings.results_dir / LEDGER_FILE, schemas, on_failed)

@@ -1,1 +1,1 @@
-"""Settings, errors and the types that all rooms share."""
+"""Settings, errors and the types that all packages share."""

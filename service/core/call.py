@@ -10,14 +10,14 @@ from service.core.flow import ANYONE, Flow
 
 @dataclass(slots=True)
 class Timings:
-    """Seconds spent in each stage of one request; names as in the Server-Timing header."""
+    """Seconds spent in each stage of one request, by the names of the Server-Timing header."""
 
     stages: dict[str, float] = field(default_factory=dict)
     on_ended: Callable[[str, float], None] | None = None
-    """Called with each stage and its seconds when it ends, on the thread that it ran on."""
+    """Callback for the end of each stage, with its name and seconds, on the thread that it ran on."""
 
     def ended(self, stage: str, seconds: float) -> None:
-        """Add a stage that ended just now, and report it."""
+        """Add a stage that just ended, and report it."""
         self.add(stage, seconds)
         if self.on_ended is not None:
             self.on_ended(stage, seconds)
@@ -26,26 +26,26 @@ class Timings:
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
 
     def header(self) -> str:
-        """The value of a Server-Timing header, in milliseconds (W3C Server Timing)."""
+        """Return the value of a Server-Timing header, in milliseconds (W3C Server Timing)."""
         return ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in self.stages.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: its id, its deadline, whose share of the engine it uses, and whom to tell of its progress."""
+    """One request: its id, its deadline, its flow in the queue, and callbacks for its progress."""
 
     request_id: str
     received_at: float
-    """On the server's monotonic clock, in seconds."""
+    """Time of arrival on the server's monotonic clock, in seconds."""
     deadline: float
-    """On the same clock: the answer is of no use after it."""
+    """The time by which the request must be answered, on the same clock."""
     flow: Flow = ANYONE
-    """The client and priority that the queue counts it to."""
+    """The client and priority that the queue counts the request under."""
     on_begun: Callable[[], None] | None = None
-    """Called on the event loop when the first batch with a sample of this request is formed."""
+    """Callback on the event loop when the first batch with a sample of this request is formed."""
     traceparent: str = ""
-    """Identifies its span (W3C Trace Context); empty where it is not traced."""
+    """The identity of the request's span (W3C Trace Context); empty if it is not traced."""
     own_deadline: bool = False
-    """Whether the client named the deadline itself."""
+    """Whether the client set the deadline."""
     on_large: Callable[[], None] | None = None
-    """Called on the event loop when its pictures prove to be large."""
+    """Callback on the event loop when the request's pictures turn out to be large."""

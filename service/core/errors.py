@@ -1,26 +1,26 @@
-"""Every error a client can see, and the one table that gives it a status.
+"""Every error that a client can see, with its HTTP status.
 
 ServiceError
-├── InvalidImage          the bytes are not an image we can decode            400
+├── InvalidImage          the bytes are not an image that can be decoded      400
 ├── SizesDiffer           mask and image differ in size                       400
-├── InvalidRequest        the body is not what the endpoint takes             400
-├── Unauthorised          no key, or one that is not known or holds no more   401
-├── Forbidden             the key has not the scope                         403
+├── InvalidRequest        the endpoint does not accept the body               400
+├── Unauthorised          no key, or one that is unknown or no longer valid   401
+├── Forbidden             the key lacks the scope                           403
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
-├── UploadTimeout         the body did not come in time                       408
-├── Conflict              another request stands in the way of this one       409
+├── UploadTimeout         the body did not arrive in time                     408
+├── Conflict              another request conflicts with this one             409
 ├── TooLarge              too many bytes or pixels                            413
 ├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
 ├── InvalidOption         an option is unknown or out of range                422
-├── TooManyRequests       over this key's rate or quota; see `retry_after_s`  429
-├── InferenceFailed       this batch failed; the engine lives on              500
+├── TooManyRequests       the key's rate or quota is exceeded                 429
+├── InferenceFailed       this batch failed; the engine keeps running         500
 ├── Overloaded            queue or spool is full; see `retry_after_s`         503
-├── NotReady              models load, the worker restarts, the disk is full  503
+├── NotReady              models load, the worker restarts, the disk fails    503
 ├── ShuttingDown          draining; ask another replica                       503
-└── DeadlineExceeded      it could not be answered in the time allowed        504
+└── DeadlineExceeded      the deadline of the request passed                  504
 
-`Cancelled` is no error of the service: the client left (logged as 499) or deleted its job.
+`Cancelled` is not among them: the client disconnected (logged as 499) or deleted its job.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from engines.errors import RetouchError
 
 
 class ServiceError(RetouchError):
-    """Base of all errors that become an RFC 9457 problem.
+    """Base class of all errors that become an RFC 9457 problem.
 
-    `code` is stable and for programs; the message is for people and says what to do.
+    `code` is stable, for programs; the message is for people and says what to do.
     """
 
     status: ClassVar[int] = 500
@@ -41,7 +41,7 @@ class ServiceError(RetouchError):
     retryable: ClassVar[bool] = False
     default_code: ClassVar[str] = "internal"
     further_codes: ClassVar[tuple[str, ...]] = ("job_crashed", "order_lost")
-    """All others that it is raised with: the OpenAPI document enumerates them."""
+    """Other codes that this class is raised with; the OpenAPI document enumerates them."""
 
     def __init__(self, message: str, *, code: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class ServiceError(RetouchError):
         self.retry_after_s = retry_after_s
 
     def problem(self, request_id: str, instance: str) -> dict[str, Any]:
-        """The body of an application/problem+json reply (RFC 9457)."""
+        """Return the body of an application/problem+json reply (RFC 9457)."""
         return {
             "type": f"urn:retouch:problem:{self.code}",
             "title": self.title,
@@ -63,7 +63,7 @@ class ServiceError(RetouchError):
 
 
 class InvalidImage(ServiceError):
-    """The bytes are not an image we can decode; raised before any engine work."""
+    """The bytes are not an image that can be decoded; raised before any engine work."""
 
     status, title, default_code = 400, "Invalid image", "invalid_image"
     further_codes = ()
@@ -77,21 +77,21 @@ class SizesDiffer(ServiceError):
 
 
 class InvalidRequest(ServiceError):
-    """The body is not what the endpoint takes."""
+    """The endpoint does not accept the body."""
 
     status, title, default_code = 400, "Invalid request", "invalid_request"
     further_codes = ("missing_part", "empty_part", "repeated_part")
 
 
 class Unauthorised(ServiceError):
-    """No key (`no_key`), or one that is not known, was revoked or has expired; nothing else was looked at."""
+    """The request has no key (`no_key`), or one that is unknown, revoked or expired; checked before anything else."""
 
     status, title, default_code = 401, "Unauthorised", "no_key"
     further_codes = ("unknown_key", "several_keys", "revoked_key", "expired_key")
 
 
 class Forbidden(ServiceError):
-    """The key is known and its scopes do not cover this."""
+    """The key is known but lacks the scope for this request."""
 
     status, title, default_code = 403, "Forbidden", "forbidden"
     further_codes = ()
@@ -112,28 +112,28 @@ class MethodNotAllowed(ServiceError):
 
 
 class UploadTimeout(ServiceError):
-    """The body did not come in time."""
+    """The body did not arrive in time."""
 
     status, title, default_code, retryable = 408, "Upload timeout", "upload_timeout", True
     further_codes = ()
 
 
 class Conflict(ServiceError):
-    """Another request stands in the way of this one; later it may not."""
+    """Another request conflicts with this one; a later try may succeed."""
 
     status, title, default_code, retryable = 409, "Conflict", "idempotency_in_progress", True
     further_codes = ()
 
 
 class TooLarge(ServiceError):
-    """Too many bytes (code `too_many_bytes`) or pixels (`too_many_pixels`)."""
+    """The request has too many bytes (code `too_many_bytes`) or pixels (`too_many_pixels`)."""
 
     status, title, default_code = 413, "Too large", "too_many_bytes"
     further_codes = ("too_many_pixels",)
 
 
 class UnsupportedType(ServiceError):
-    """Not JPEG, PNG or WebP; or the body is not multipart/form-data."""
+    """A file is not JPEG, PNG or WebP, or the body is not multipart/form-data."""
 
     status, title, default_code = 415, "Unsupported type", "unsupported_type"
     further_codes = ("animated_image", "not_ids", "unsupported_encoding")
@@ -151,14 +151,14 @@ class InvalidOption(ServiceError):
 
 
 class TooManyRequests(ServiceError):
-    """Over the key's rate (`rate_limited`) or its quota of the day (`quota_exhausted`)."""
+    """The key's rate (`rate_limited`) or its daily quota (`quota_exhausted`) is exceeded; has `retry_after_s`."""
 
     status, title, default_code, retryable = 429, "Too many requests", "rate_limited", True
     further_codes = ("quota_exhausted",)
 
 
 class InferenceFailed(ServiceError):
-    """The batch this request was in failed; the engine lives on."""
+    """The batch of this request failed; the engine keeps running."""
 
     status, title, default_code, retryable = 500, "Inference failed", "inference_failed", True
     further_codes = ("not_finite",)
@@ -172,7 +172,7 @@ class Overloaded(ServiceError):
 
 
 class NotReady(ServiceError):
-    """Models are loading, the worker is being restarted, or the disk takes nothing now (`storage_unavailable`)."""
+    """Models are loading, the worker is restarting, or the disk rejects writes (`storage_unavailable`)."""
 
     status, title, default_code, retryable = 503, "Not ready", "not_ready", True
     further_codes = ("worker_lost", "model_refused", "storage_unavailable", "ledger_unavailable")
@@ -186,23 +186,23 @@ class ShuttingDown(ServiceError):
 
 
 class DeadlineExceeded(ServiceError):
-    """It could not be answered in the time that the client or the server allows."""
+    """The request could not be answered before its deadline, which the client or the server sets."""
 
     status, title, default_code, retryable = 504, "Deadline exceeded", "deadline_exceeded", True
     further_codes = ()
 
 
 class Cancelled(RetouchError):
-    """The client left or deleted its job; nobody is waiting for an answer."""
+    """The client disconnected or deleted its job; no response is needed."""
 
 
 def problem_kinds() -> tuple[type[ServiceError], ...]:
-    """Every class of error that a client can see, the base first."""
+    """Return every class of error that a client can see, the base class first."""
     return (ServiceError, *ServiceError.__subclasses__())
 
 
 def codes_by_status() -> dict[int, tuple[str, ...]]:
-    """Every `code` that a problem of a status can have, the most usual of each class first."""
+    """Return every `code` that a problem of each status can have, the default code of each class first."""
     found: dict[int, tuple[str, ...]] = {}
     for kind in problem_kinds():
         found[kind.status] = (*found.get(kind.status, ()), kind.default_code, *kind.further_codes)

@@ -13,13 +13,13 @@ class Flow(NamedTuple):
     """A client and the priority of its requests."""
 
     client: str = ""
-    """API key or address."""
+    """The client's API key or address."""
     priority: int = NORMAL_PRIORITY
-    """0 … 9, the highest first; each level has twice the share of the one below."""
+    """Priority, 0 to 9, the highest first; each level has twice the share of the one below."""
 
     @property
     def weight(self) -> float:
-        """Share of the engine, against 1.0 for the normal priority."""
+        """The flow's share of the engine, relative to 1.0 for the normal priority."""
         return 2.0 ** (self.priority - NORMAL_PRIORITY)
 
 

@@ -1,4 +1,4 @@
-"""What a client asks for, in a form that can be kept: a task, its files, its options."""
+"""A client's request in a form that can be stored: a task, its files, its options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The content of one request.
+    """The task, files and options of one request.
 
     files: by part name.
     options: of the class that `schemas.OPTIONS` names for the task.
@@ -31,14 +31,14 @@ class Order:
         return self.options.format or "png"
 
     def is_saved(self, default: bool) -> bool:
-        """Whether the result is stored; `default` where the client does not say."""
+        """Return whether the result is stored; `default` if the client does not say."""
         return default if self.options.save is None else self.options.save
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
-        """The options, checked to be of the task's class.
+        """Return the options, checked to be of class `kind`.
 
         Raises:
-            TypeError: they belong to another task.
+            TypeError: the options are of another task.
         """
         if not isinstance(self.options, kind):
             raise TypeError(f"a {self.task} order has {kind.__name__}, not {type(self.options).__name__}")

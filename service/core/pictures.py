@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 class Brightness(NamedTuple):
-    """The darkest and brightest luminance in a mask, and the least one that counts as white."""
+    """The minimum and maximum luminance in a mask, and the threshold from which a pixel counts as white."""
 
     darkest: int
     brightest: int
@@ -46,13 +46,13 @@ class Brightness(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The greatest luminance that a pixel can have: 255, or 65,535 in a file of 16 bits."""
+        """The maximum luminance that a pixel can have: 255, or 65,535 in a 16-bit file."""
         return 2 * self.half - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A decoded image, upright (its EXIF orientation is applied); encoding it again loses nothing.
+    """A decoded image, with its EXIF orientation applied.
 
     pixels: H×W×C, C = 1 (grey) or 3 (RGB), uint8 or uint16 (16-bit PNG).
     alpha: H×W of the same dtype, or None.

@@ -17,20 +17,20 @@ class Encoded:
 
     body: bytes
     result_id: str | None
-    """The id that it is stored under; None when it was not saved."""
+    """The id that the picture is stored under; None if it was not saved."""
 
     @property
     def url(self) -> str | None:
-        """The path of the stored result; None when it was not saved."""
+        """The path of the stored result; None if it was not saved."""
         return f"/v1/results/{self.result_id}" if self.result_id else None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The encoded pictures of one request, and what its headers and sidecars say about them."""
+    """The encoded pictures of one request, and the facts for their headers and sidecars."""
 
     pictures: tuple[Encoded, ...]
-    """One for each sample asked for, in the order of their index."""
+    """The pictures, one for each requested sample, in the order of their index."""
     media_type: str
     size: Size
     model: str
@@ -38,7 +38,7 @@ class Reply:
     batch_size: int
     coverage: float | None
     seed: int | None
-    """The seed that the latents were drawn from; None for models without latents."""
+    """The seed of the latents; None for models without latents."""
     timings: Timings
     cache: CacheOutcome | None = None
-    """Whether it came from the cache; None where the cache is off."""
+    """Whether the reply came from the cache; None if the cache is off."""

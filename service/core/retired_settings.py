@@ -1,4 +1,4 @@
-"""Settings that went in 0.2. They are accepted until the next minor version, with a warning that says what to do."""
+"""Settings removed in 0.2. They are accepted until the next minor version, with a warning that says what to do."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RETIRED = {
 
 
 def without_retired(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Settings of one source without those that went, and a line of advice for each of them.
+    """Return the settings of one source without the retired ones, and a line of advice for each retired one.
 
-    A limit of memory or of the spool is translated into the setting that took its place, unless that is given too.
+    A limit of memory or of the spool is translated into the setting that replaced it, unless that is given too.
 
     Raises:
         ValueError: a limit that is to be translated is not a positive number.
@@ -42,7 +42,7 @@ def _translated(retired: Mapping[str, Any]) -> dict[str, Any]:
     translated: dict[str, Any] = {}
     limits = [_positive(name, retired[name]) for name in ("max_bodies_mb", "max_decoded_mb") if name in retired]
     if limits:
-        translated["max_memory_mb"] = 2 * min(limits)  # neither gets more than it was allowed
+        translated["max_memory_mb"] = 2 * min(limits)  # neither exceeds its former limit
     if "spool_max_mb" in retired:
         translated["spool_max_items"] = max(1, int(_positive("spool_max_mb", retired["spool_max_mb"]) / 2))
     return translated

@@ -1,4 +1,4 @@
-"""Samples: what a picture becomes for the engine, where its tiles belong, and what the engine made of them."""
+"""Samples: the engine's inputs made from a picture, the positions of their tiles, and the engine's results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Strategy = Literal["auto", "crop", "whole"]
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """Where one tile comes from and goes back to: `box` of the picture, scaled and padded into `tile`.
+    """The position of one tile in the picture: `box`, scaled and padded to the size `tile`.
 
     The box, scaled to `scaled` (equal to the box's size where nothing is scaled), lies at the tile's top left, or
     `below` and `right_of` it by that many pixels; the rest of the tile is reflected padding.
 
-    hole: the pixels of the box that this crop fills, H×W of the box; None means all masked ones. Boxes of several
+    hole: the pixels of the box that this crop fills, H×W of the box; None: all masked pixels. Boxes of several
         crops may overlap, their holes never do.
     """
 
@@ -47,24 +47,24 @@ class Sample:
     arrays: Mapping[str, NDArray[Any]]
     samples: int = 1
     into: NDArray[np.uint8] | None = field(default=None, compare=False, repr=False)
-    """The array that its tile is written into, of the tile's shape; None: the device allocates one."""
+    """The array that the resulting tile is written into, of the tile's shape; None: the device allocates one."""
     locked: bool = False
-    """Whether `arrays` and `into` are page-locked memory, which a GPU copies from and to directly."""
+    """Whether `arrays` and `into` are in page-locked memory, which a GPU copies from and to directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What the device worker computed for one sample, and how long it took, in seconds."""
+    """The device worker's result for one sample, and how long it took, in seconds."""
 
     tile: NDArray[np.uint8]
     """H×W×C of the sample's tile: the generator's output clamped to [0, 1], times 255, rounded.
 
-    S×H×W×C where the model takes several latents a row.
+    S×H×W×C if the model accepts several latents a row.
     """
     batch_size: int
     queue_s: float
     infer_s: float
     device_s: float
-    """Its batch's share of the device's time: less than `infer_s` where other batches ran at the same time."""
+    """The device time of the sample's batch: less than `infer_s` if other batches ran at the same time."""
     batch: str = ""
-    """The `traceparent` of its batch's span; empty without tracing."""
+    """The `traceparent` of the span of the sample's batch; empty without tracing."""

@@ -1,4 +1,4 @@
-"""What clients send and get: the options of each call, and the JSON bodies of replies.
+"""Schemas of the API: the options of each call, and the JSON bodies of replies.
 
 The OpenAPI document, the validation and the docs all come from these models.
 """
@@ -66,7 +66,7 @@ class InpaintOptions(_Options):
 
     @property
     def pictures(self) -> int:
-        """How many pictures are made."""
+        """The number of pictures that the request produces."""
         return self.samples
 
 
@@ -75,12 +75,12 @@ class TranslateOptions(_Options):
 
     @property
     def pictures(self) -> int:
-        """How many pictures are made."""
+        """The number of pictures that the request produces."""
         return 1
 
     @property
     def seed(self) -> int | None:
-        """None: no model that translates lets a client choose what it draws."""
+        """The seed: always None, as translation models have no latents that a client may choose."""
         return None
 
 
@@ -92,7 +92,7 @@ class GenerateOptions(_Options):
 
     @property
     def pictures(self) -> int:
-        """How many pictures are made."""
+        """The number of pictures that the request produces."""
         return self.count
 
 
@@ -106,7 +106,7 @@ OPTIONS: dict[Task, type[Options]] = {
 
 
 class _Described(BaseModel):
-    """What is said about one or several results of a request."""
+    """The facts that replies give about one or several results of a request."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -134,7 +134,7 @@ class ImageReply(_Described, EncodedImage):
 
 
 class ImagesReply(_Described):
-    """Several results as JSON, in the order of their index: what `samples` and `count` over 1 get."""
+    """Several results as JSON, in the order of their index: the reply to `samples` or `count` over 1."""
 
     images: list[EncodedImage]
 
@@ -143,7 +143,7 @@ JobStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 class WebhookReply(BaseModel):
-    """What became of a job's webhook."""
+    """The state of the delivery of a job's webhook."""
 
     state: Literal["pending", "delivered", "failed", "skipped"] = Field(
         description="pending: the job has not ended, or it is tried again; failed: given up; "
@@ -174,7 +174,7 @@ class Taken(BaseModel):
 
 
 class Takes(BaseModel):
-    """What requests for a model look like."""
+    """The parts and fields of requests for a model."""
 
     endpoint: str = Field(description="`POST` it there, as multipart/form-data")
     parts: list[Taken] = Field(description="files")
@@ -201,7 +201,7 @@ class ModelsReply(BaseModel):
 
 
 class HealthReply(BaseModel):
-    """Whether the server can work, and what it waits for otherwise."""
+    """Whether the server can work, and the reasons if it cannot."""
 
     status: Literal["ok", "unavailable"]
     reasons: list[str] = []

@@ -43,4 +43,4 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
     "Shutdown": ("drain_delay_s", "drain_timeout_s"),
     "Logs and traces": ("log_level", "otlp_endpoint", "trace_ratio"),
 }
-"""Each setting stands in one group."""
+"""The names of the settings in each group; each setting is in exactly one."""

@@ -1,7 +1,7 @@
 """Every setting of the server. Each has a flag (`--max-batch-size`) and a variable (`RETOUCH_MAX_BATCH_SIZE`).
 
-Order: flag, environment, `--config` file (TOML), default. A misspelt or unknown name stops the start; one that went in
-this version is accepted with a warning (retired_settings.py).
+Order of precedence: flag, environment, `--config` file (TOML), default. A misspelt or unknown name stops the start; a
+setting removed in this version is accepted with a warning (retired_settings.py).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ else:
 PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 CLIENT_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
-"""Read by the client and no settings of the server; on one machine both may be set."""
+"""Variables of the client, not settings of the server; both may be set on one machine."""
 _MIB_PER_UPLOAD = 4
 _FEWEST_UPLOADS = 64
 _MIB_PER_RESULT = 2
 _SERVICE_LINK = re.compile(PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
-"""What Kubernetes puts into every pod for a Service called retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
+"""Variables that Kubernetes sets in every pod for a Service named retouch or retouch-…, beside RETOUCH_PORT=tcp://…"""
 
 
 class SettingsInvalid(RetouchError):
@@ -52,21 +52,21 @@ class Settings(BaseModel):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     workers: int = Field(
-        0, ge=0, le=256, description="front-end processes that do HTTP and pictures; 0 does all in one process"
+        0, ge=0, le=256, description="front-end processes for HTTP and pictures; 0 runs everything in one process"
     )
     engine_processes: int = Field(
-        0, ge=0, le=64, description="with workers: processes that compute; 0 means one for each GPU, one without"
+        0, ge=0, le=64, description="with workers: engine processes; 0 means one for each GPU, or one without GPUs"
     )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
     )
 
-    keys_file: str = Field("", description="file of API keys, as `retouch keys` makes it; empty: no key is needed")
+    keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
-    model_poll_s: float = Field(2.0, gt=0, description="seconds between looks for new model versions")
+    model_poll_s: float = Field(2.0, gt=0, description="seconds between checks for new model versions")
     inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
     translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
     generate_model: str = Field(
@@ -74,24 +74,24 @@ class Settings(BaseModel):
     )
 
     engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is available")
-    engine_cache_dir: Path = Field(Path("cache"), description="compiled engines and precision decisions")
+    engine_cache_dir: Path = Field(Path("cache"), description="folder of compiled engines and precision decisions")
     engine_threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 means all cores")
     trt_level: int = Field(
-        3, ge=0, le=5, description="TensorRT's builder optimisation level: less builds sooner, more may run faster"
+        3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
     )
-    fake_batch_ms: float = Field(0.0, ge=0, description="how long the fake engine computes a batch")
+    fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 
-    max_batch_size: int = Field(8, ge=1, le=256, description="samples in a batch; a model's own limit applies too")
-    max_queue_size: int = Field(256, ge=1, description="admitted requests; one more is refused with 503")
-    request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that names none")
+    max_batch_size: int = Field(8, ge=1, le=256, description="most samples in a batch; a model's own limit applies too")
+    max_queue_size: int = Field(256, ge=1, description="most admitted requests; further ones are refused with 503")
+    request_timeout_s: float = Field(60.0, gt=0, description="deadline of a request that sets none")
     body_timeout_s: float = Field(30.0, gt=0, description="longest time that a request's body may take to arrive")
     max_memory_mb: float = Field(
         4096.0,
         gt=0,
-        description="memory for requests in MiB: half for bodies (more are refused), half for pictures (more wait)",
+        description="memory for requests in MiB: half for bodies (refused if full), half for pictures (wait if full)",
     )
     hang_timeout_s: float = Field(
-        60.0, gt=0, description="a batch that runs longer counts as hung and the worker is replaced"
+        60.0, gt=0, description="time after which a running batch counts as hung and the worker is replaced"
     )
     codec_threads: int = Field(0, ge=0, description="threads that decode, prepare and encode; 0 means one per core")
 
@@ -100,27 +100,27 @@ class Settings(BaseModel):
 
     save: bool = Field(True, description="save results unless a request says save=false")
     results_dir: Path = Field(
-        Path("results"), description="where results and their JSON sidecars are stored, or spooled"
+        Path("results"), description="folder where results and their JSON sidecars are stored, or spooled"
     )
     results_url: str = Field(
         "",
-        description="s3://BUCKET/PREFIX: upload results there, by way of results_dir; empty: keep them in results_dir",
+        description="s3://BUCKET/PREFIX: upload results there through results_dir; empty: keep them in results_dir",
     )
     s3_endpoint: str = Field("", description="address of S3-compatible storage other than AWS: http(s)://HOST:PORT")
     s3_region: str = Field("", description="region of the bucket; empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
-    upload_timeout_s: float = Field(
-        30.0, gt=0, description="longest time that one try to send or fetch a result may take"
-    )
+    upload_timeout_s: float = Field(30.0, gt=0, description="longest time of one attempt to send or fetch a result")
     results_max_age_h: float = Field(0.0, ge=0, description="delete stored results after that many hours; 0: never")
     results_max_gb: float = Field(
         0.0, ge=0, description="delete the oldest stored results over that many GiB; 0: no limit"
     )
     spool_max_items: int = Field(
-        512, ge=1, description="results waiting to be saved, of 2 MiB each on average; when full, new work is refused"
+        512,
+        ge=1,
+        description="most results waiting to be saved, of 2 MiB each on average; when full, new work is refused",
     )
 
     cache_entries: int = Field(
-        0, ge=0, description="saved results that identical requests are answered from; 0 computes every request"
+        0, ge=0, description="most saved results that answer identical requests; 0 computes every request"
     )
 
     webhook_secret_file: str = Field(
@@ -132,7 +132,7 @@ class Settings(BaseModel):
     webhook_private: bool = Field(False, description="allow webhooks to private addresses and over http://")
 
     drain_delay_s: float = Field(
-        0.0, ge=0, description="after SIGTERM: seconds of /readyz 503 before new work is refused"
+        0.0, ge=0, description="after SIGTERM: seconds that /readyz answers 503 before new work is refused"
     )
     drain_timeout_s: float = Field(
         60.0, gt=0, description="after SIGTERM and its delay: longest wait for requests and saves in flight"
@@ -142,31 +142,31 @@ class Settings(BaseModel):
         "", description="OpenTelemetry collector that traces go to (OTLP over HTTP): http://HOST:4318; empty: no traces"
     )
     trace_ratio: float = Field(
-        0.1, ge=0, le=1, description="share of requests that are traced, of those that come without `traceparent`"
+        0.1, ge=0, le=1, description="share of the requests without `traceparent` that are traced"
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe line that is logged"
+        "info", description="least severe level that is logged"
     )
 
     @property
     def max_bodies_mb(self) -> float:
-        """Memory for request bodies in MiB, read or being read; one that does not fit is refused."""
+        """Memory for request bodies in MiB; a body that does not fit is refused."""
         return self.max_memory_mb / 2
 
     @property
     def max_decoded_mb(self) -> float:
-        """Memory for decoded pictures in MiB; one that does not fit waits."""
+        """Memory for decoded pictures in MiB; a request that does not fit waits."""
         return self.max_memory_mb / 2
 
     @property
     def max_uploads(self) -> int:
-        """Requests whose bodies are read at a time; one more is refused."""
+        """The maximum number of bodies that are read at a time; further requests are refused."""
         return max(_FEWEST_UPLOADS, math.ceil(self.max_memory_mb / _MIB_PER_UPLOAD))
 
     @property
     def spool_max_mb(self) -> float:
-        """Bytes of the results that wait to be saved, in MiB."""
+        """The maximum size of the results that wait to be saved, in MiB."""
         return float(self.spool_max_items * _MIB_PER_RESULT)
 
 
@@ -175,9 +175,9 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     config: Path | None = None,
 ) -> Settings:
-    """The settings from flags, environment and config file, in that order.
+    """Load the settings from flags, environment and config file, in that order of precedence.
 
-    Each retired setting among them gives a FutureWarning, which Python prints once.
+    Each retired setting among them causes a FutureWarning, which Python prints once.
 
     Raises:
         SettingsInvalid: an unknown or misspelt name in any of them, or a value out of range.

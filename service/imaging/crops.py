@@ -1,8 +1,8 @@
-"""Plan of the crops that become tiles: the whole picture, or a crop around each group of holes. Pure.
+"""The plan of the crops that become tiles: the whole picture, or a crop around each group of holes. Pure.
 
 Every masked pixel is filled by exactly one crop. Crops keep the picture's resolution where hole and context fit the
-model's largest tile, and are scaled down to it where they do not, or where a hole is thicker than the chosen way has
-them (service/imaging/fill_way.py). docs/images.md shows the rules.
+model's largest tile. They are scaled down where hole and context do not fit, or where a hole is thicker than the limit
+of the chosen way (service/imaging/fill_way.py). docs/images.md shows the rules.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MAX_TILES = 32
 
 
 class _Sides(NamedTuple):
-    """The tile sizes of a model: any of these heights with any of these widths, both ascending.
+    """The tile sizes of a model: each of these heights with each of these widths, both ascending.
 
-    largest: largest height and width. context: known pixels wanted on every side of a hole at least.
+    largest: largest height and width. context: the least number of known pixels on every side of a hole.
     """
 
     heights: tuple[int, ...]
@@ -44,13 +44,13 @@ class _Sides(NamedTuple):
     context: int
 
     def holding(self, size: Size) -> Size:
-        """The smallest tile that holds the size; on an axis where none does, the largest."""
+        """Return the smallest tile that holds the size; on an axis where none does, the largest."""
         return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Holes that share a crop: their numbers, the box around them, and the context wanted around that box."""
+    """Holes that share a crop: their numbers, the box around them, and the required context around that box."""
 
     members: tuple[int, ...]
     hole: Box
@@ -59,10 +59,10 @@ class _Group:
 
 
 def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
-    """The crops that fill a mask, in the way that `choose_way` says.
+    """Plan the crops that fill a mask, in the way that `choose_way` returns.
 
-    `auto` takes the whole picture also where that way is crops: if the largest tile holds it, no hole would be scaled
-    down, and crops would not cost `WORTHWHILE` times less. A model with a fixed hole always gets crops, placed on it.
+    `auto` may use the whole picture even if that way is crops: if the largest tile holds it, no hole would be scaled
+    down, and crops would not cost `WORTHWHILE` times less. A model with a fixed hole always gets crops, aligned to it.
 
     Args:
         mask: H×W of the picture, True = fill, at least one pixel.
@@ -103,7 +103,7 @@ def _fits(picture: Size, sides: _Sides) -> bool:
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
-    """The whole picture as one crop: resized to the tile, or padded; scaled down if no tile holds it."""
+    """Return the whole picture as one crop: resized to the tile, or padded; scaled down if no tile holds it."""
     sides = _sides(rule)
     scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
     scaled = _scaled(picture, scale)
@@ -158,12 +158,12 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
 
 
 def _context(extent: Size, sides: _Sides) -> Size:
-    """The context wanted on every side: half the extent of the largest hole, or the minimum."""
+    """Return the required context on every side: half the extent of the largest hole, or the minimum."""
     return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
 def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
-    """The crop around a hole: with less context if it then fits a tile, with more where the tile has space.
+    """Return the crop around a hole: with less context if it then fits a tile, with more if the tile has space.
 
     scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.
     """
@@ -184,7 +184,7 @@ def _with_context(hole: Box, context: Size, picture: Size) -> Size:
 
 
 def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
-    """An interval of `length` with first..last in its middle, moved and cut to lie in 0..limit; holds first..last."""
+    """Centre an interval of `length` on first..last, then move and cut it to lie in 0..limit; it holds first..last."""
     length = min(max(length, last - first), limit)
     start = min(max(0, (first + last - length) // 2), limit - length)
     return start, start + length
@@ -195,7 +195,7 @@ def _stretched(crop: Crop, rule: SizeRule) -> Crop:
 
 
 def _own_mask(holes: Holes, group: _Group) -> Bool2D:
-    """The masked pixels of the crop's box that belong to the group's holes."""
+    """Return the masked pixels of the crop's box that belong to the group's holes."""
     chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
     chosen[np.array(group.members) + 1] = True
     box, hole, (top, left) = group.crop.box, group.hole, holes.origin
@@ -237,5 +237,5 @@ def _cost(crop: Crop) -> int:
 
 
 def _least_cost(sides: _Sides) -> int:
-    """The cost of the smallest possible crop."""
+    """Return the cost of the smallest possible crop."""
     return sides.heights[0] * sides.widths[0]

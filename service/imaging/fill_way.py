@@ -1,7 +1,7 @@
-"""Whether a mask is filled from the whole picture or from crops: as asked, as measured for the model, or safely. Pure.
+"""The choice between filling a mask from the whole picture and from crops. Pure.
 
-`auto` follows the measured rules of the manifest. Without them quality comes first: a picture that fits the largest
-tile is seen whole, and in a larger one crops keep its resolution; nothing is scaled down that fits a tile.
+Strategy `auto` follows the rules measured for the model, in its manifest. Without rules it prefers quality: a picture
+that fits the largest tile is filled whole, a larger one from crops, which keep its resolution.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from service.imaging.holes import Depths, find_depths, largest_radius
 
 
 class Way(NamedTuple):
-    """How a mask is filled.
+    """The way to fill a mask.
 
-    whole: always from the whole picture; otherwise from crops, for which `plan` may still take the whole.
-    max_hole_radius: of crops, in tile pixels: holes that are thicker are scaled down to it; None for no limit.
-    depths: the mask's, where they were measured for the choice.
+    whole: always from the whole picture; otherwise from crops, although `plan` may still choose the whole picture.
+    max_hole_radius: of crops, in tile pixels: thicker holes are scaled down to it; None for no limit.
+    depths: the depths of the mask's holes, if they were measured for the choice.
     """
 
     whole: bool
@@ -28,12 +28,12 @@ class Way(NamedTuple):
 
 
 def choose_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> Way:
-    """The way for a mask.
+    """Choose the way to fill a mask.
 
     Args:
         mask: H×W of the picture, True = fill.
-        rule: the model's.
-        strategy: the request's.
+        rule: the model's tile sizes and rules.
+        strategy: the request's option: auto, whole or crop.
     """
     if strategy != "auto":
         return Way(strategy == "whole", rule.max_hole_radius)

@@ -1,7 +1,6 @@
-"""What each task makes of an order: the rows for the engine, and how their tiles become a picture again. Pure.
+"""The image steps that differ between the tasks: from an order to the engine's rows, and from tiles to a picture. Pure.
 
-One function a task, in the table `PREPARE`; the rest of a request's life is the same for all and is in
-service/pipeline.py.
+The table `PREPARE` has one function for each task; all other steps are common and are in service/pipeline.py.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ Tile = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A decoded request.
+    """A decoded request: the engine's rows and the function that finishes their tiles.
 
-    rows: for the engine, still without latents.
-    size: of the result.
-    coverage: share of the pixels that are filled; None where no mask is.
-    finish: the tiles of all rows, in their order, to the picture. Safe to call from several threads.
+    rows: the samples for the engine, still without latents.
+    size: the size of the result.
+    coverage: the share of the pixels that are filled; None without a mask.
+    finish: makes the picture from the tiles of all rows, in their order. Thread-safe.
     """
 
     rows: list[Sample]
@@ -51,7 +50,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a mask asks for: pixels to fill (H×W, True), their share, the crops, and where their tiles go."""
+    """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and the positions of their tiles."""
 
     hole: Bool2D
     coverage: float
@@ -60,12 +59,12 @@ class _Plan:
 
 
 class Weight(NamedTuple):
-    """Of a request's files: how long the longest takes to decode, in pixels of a plain JPEG, and all files' memory."""
+    """The decoding cost of a request's files: that of the slowest, in pixels of a plain JPEG, and the memory of all."""
 
     effort: int = 0
     decoded_bytes: int = 0
     large: bool = False
-    """Whether one of them is."""
+    """Whether one of the files is large."""
 
 
 Headers = Mapping[str, Header]
@@ -73,7 +72,7 @@ Headers = Mapping[str, Header]
 
 
 def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Header]:
-    """The headers of the files, by part name.
+    """Read the headers of the files, by part name.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage: as `read_header`.
@@ -82,7 +81,7 @@ def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Heade
 
 
 def weigh(files: Mapping[str, bytes], headers: Headers) -> Weight:
-    """How long and how much memory decoding the files takes, from their headers alone."""
+    """Estimate the time and memory that decoding the files takes, from their headers alone."""
     sized = [(header, len(files[part])) for part, header in headers.items()]
     effort = max((decode_cost.decode_effort(header, file_bytes) for header, file_bytes in sized), default=0)
     decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in sized)
@@ -97,14 +96,14 @@ def prepare_inpaint(
     timings: Timings,
     side_by_side: SideBySide = in_turn,
 ) -> Prepared:
-    """Crops round the holes of a picture.
+    """Prepare an inpainting order: crops around the holes of a picture.
 
-    What follows from the mask alone is worked out beside decoding the picture, and counts as decoding.
+    The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
     """
-    codec.check_encodable(headers["image"].size, order.format)  # now, and not after it was computed
+    codec.check_encodable(headers["image"].size, order.format)  # fail before the engine computes it
     with timed(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
             partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
@@ -125,11 +124,11 @@ def prepare_translate(
     timings: Timings,
     _: SideBySide = in_turn,
 ) -> Prepared:
-    """The whole of a picture, or of a label map, with the instance map and the reference where the model takes them.
+    """Prepare a translation: a whole picture or label map, with instance map and reference if the model accepts them.
 
     Raises:
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: one of the files cannot be used.
-        InvalidRequest: the model takes an instance map or a reference and there is none.
+        InvalidRequest: the model needs an instance map or a reference and there is none.
     """
     files = order.files
     with timed(timings, "decode"):
@@ -138,7 +137,7 @@ def prepare_translate(
             picture = codec.decode(files["image"], max_pixels=max_pixels, header=headers["image"])
         else:
             picture = label_maps.decode_labels(files["image"], label.classes, max_pixels=max_pixels)
-        codec.check_encodable(picture.size, order.format)  # now, and not after it was computed
+        codec.check_encodable(picture.size, order.format)  # fail before the engine computes it
         instance = _decode_instance(files.get("instance"), picture.size, max_pixels, manifest)
         reference = _decode_reference(files.get("reference"), picture.size, max_pixels, manifest)
     with timed(timings, "preprocess"):
@@ -158,7 +157,7 @@ def prepare_generate(
     _timings: Timings,
     _: SideBySide = in_turn,
 ) -> Prepared:
-    """One tile of the model's (smallest) size, from the latent alone.
+    """Prepare a generation: one tile of the model's smallest size, from the latent alone.
 
     Raises:
         InvalidOption: the format cannot hold a picture of that size.
@@ -177,7 +176,7 @@ PREPARE: Mapping[Task, Prepare] = MappingProxyType(
 
 @contextmanager
 def timed(timings: Timings, stage: str) -> Iterator[None]:
-    """Adds the seconds that its block takes, and marks it for a profiler."""
+    """Add the seconds that the block takes to `timings`, and mark the block for a profiler."""
     started = perf_counter()
     with stage_range(stage):
         yield
@@ -195,10 +194,10 @@ def _plan(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -
 
 
 def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:
-    """The file of a part that some models take and others do not; None where neither has it.
+    """Return the file of a part that only some models accept; None if neither the model nor the request has it.
 
     Raises:
-        InvalidOption, InvalidRequest: it is there for nothing, or missing.
+        InvalidOption, InvalidRequest: the model does not accept the file, or needs it and it is missing.
     """
     taken = manifest.input(part) is not None
     if data is not None and not taken:

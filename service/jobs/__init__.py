@@ -1,1 +1,1 @@
-"""Asynchronous requests: kept on disk, run once, polled and cancelled through any process, told of by webhooks."""
+"""Asynchronous requests: stored on disk, polled and cancelled through any process, announced by webhooks."""

@@ -1,4 +1,4 @@
-"""Builds the jobs from the settings, and looks after them while the server runs."""
+"""Builds the jobs from the settings, and runs their periodic tasks while the server runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def open_jobs(
     loaded: asyncio.Event,
     names: Names,
 ) -> AsyncIterator[Jobs]:
-    """The jobs of this process; those of dead ones are taken up once the models are `loaded`."""
+    """Open the jobs of this process; those of dead processes are run again once the models are `loaded`."""
     settings = pipeline.settings
 
     deliverer = _deliverer(pipeline, ledger, names)
@@ -86,13 +86,13 @@ async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()
                 await jobs.drop_orphans()
-        except (ServiceError, OSError) as error:  # OSError: no descriptor left to look at an owner's lock with
+        except (ServiceError, OSError) as error:  # OSError: no file descriptor left to check an owner's lock
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def destinations_of(settings: Settings) -> Destinations | None:
-    """Where webhooks may go; None where there are none."""
+    """Return the allowed targets of webhooks; None if webhooks are off."""
     if not settings.webhook_secret_file:
         return None
     hosts = tuple(host.strip() for host in settings.webhook_hosts.split(",") if host.strip())
@@ -111,7 +111,7 @@ async def _deliver(deliverer: Deliverer) -> None:
     while True:
         try:
             tried = await deliverer.deliver_due()
-        except Exception as error:  # whatever one address does to the client, the others are tried
+        except Exception as error:  # an error at one target must not stop the others
             tried = 0
             _log.warning("webhooks cannot be delivered; it is tried again", error=repr(error))
         if not tried:

@@ -1,8 +1,8 @@
-"""Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; outlive their process.
+"""Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; they survive restarts.
 
 A job is on disk before it is accepted: its state in the ledger, its request beside it. The process that accepted it
-runs it; when that one dies, another takes it up and runs it again, at most `max_attempts` times in all, for a request
-that brings processes down must not bring down all of them. Any process tells its state.
+runs it; if that process dies, another runs it again, at most `max_attempts` times in all, so that a request that
+crashes processes cannot crash all of them. Any process can report its state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEPT_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
+    """Limits of jobs. max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
 
     max_unfinished: int
     ttl_s: float
@@ -51,7 +51,7 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobParts:
-    """What jobs are made with; everything is handed in."""
+    """The dependencies of `Jobs`."""
 
     ledger: Database
     kept: KeptOrders
@@ -59,18 +59,18 @@ class JobParts:
     owner: Owner
     admission: Admission
     run: Callable[[Order, Call], Awaitable[list[str]]]
-    """Runs an order; where its results are, as paths."""
+    """Runs an order and returns the URL paths of its results."""
     clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    """Monotonic clock, in seconds."""
     now: Callable[[], float]
-    """Seconds since the epoch: what other processes and later starts understand."""
+    """Wall clock, in seconds since the epoch, for times that other processes and later starts read."""
     new_id: Callable[[], str]
     on_finished: Callable[[sqlite3.Connection, Job], None] = lambda _ledger, _job: None
-    """In the transaction that finishes a job."""
+    """Callback in the transaction that finishes a job."""
 
 
 class Jobs:
-    """The jobs of this process, and a look at those of all. Used on the event loop."""
+    """The jobs that this process runs, and access to those of all processes. Used on the event loop."""
 
     def __init__(self, parts: JobParts, limits: JobLimits) -> None:
         self._parts = parts
@@ -83,16 +83,16 @@ class Jobs:
         """Accept a request as a job, which stays admitted until it ends.
 
         Args:
-            order: what to do.
-            call: who asks, and until when.
-            facts: JSON values that are kept with the job.
-            admitted: holds the request's admission; closed when the job has ended. The caller keeps it when this
-                raises, and when the job was there.
-            job_id: of a request that may come again: if there is a job of that id, it is returned and none is started.
+            order: the request.
+            call: its client and deadline.
+            facts: JSON values that are stored with the job.
+            admitted: holds the request's admission; closed when the job has ended. The caller keeps it if this
+                raises or if the job existed.
+            job_id: id for a request that may be repeated: an existing job of that id is returned instead of a new one.
 
         Raises:
             Overloaded: too many jobs are unfinished.
-            NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk, or the ledger, takes nothing now.
+            NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk or the ledger rejects writes now.
         """
         parts = self._parts
         if job_id is not None and (known := await self.known(job_id)) is not None:
@@ -128,14 +128,14 @@ class Jobs:
         return entered
 
     async def known(self, job_id: str) -> Job | None:
-        """The job of that id, however long ago it finished; None where none was accepted."""
+        """Return the job of that id, however long ago it finished; None if none was accepted."""
         return await self._parts.ledger.read(partial(table.find, job_id=job_id))
 
     async def get(self, job_id: str) -> Job:
-        """The job of that id, whichever process runs it.
+        """Return the job of that id, whichever process runs it.
 
         Raises:
-            NotFound: there never was one, or it finished longer than `ttl_s` ago.
+            NotFound: no such job, or it finished longer than `ttl_s` ago.
         """
         oldest = self._parts.now() - self._limits.ttl_s
         job = await self._parts.ledger.read(partial(table.find, job_id=job_id, finished_after=oldest))
@@ -144,7 +144,7 @@ class Jobs:
         return job
 
     async def cancel(self, job_id: str) -> Job:
-        """Stop a job that is not finished; the engine does not compute it if it has not begun.
+        """Stop a job that is not finished; a job that has not begun is not computed.
 
         Raises:
             NotFound: as `get`.
@@ -156,14 +156,14 @@ class Jobs:
         return await self.get(job_id)
 
     async def inherit(self) -> None:
-        """Take up the jobs of dead processes; once the models are loaded."""
+        """Run the unfinished jobs of dead processes; called once the models are loaded."""
         parts = self._parts
         for owner_id in await parts.ledger.read(table.owners):
             if not await asyncio.to_thread(parts.owner.lives, owner_id):
                 await self._take_up(owner_id)
 
     async def stop_cancelled(self) -> None:
-        """Stop what was cancelled through another process."""
+        """Stop jobs that were cancelled through another process."""
         if self._running:
             for job_id in await self._parts.ledger.read(partial(table.ended, job_ids=list(self._running))):
                 self._stop(job_id)
@@ -174,10 +174,10 @@ class Jobs:
         await self._parts.ledger.write(partial(table.forget, finished_before=oldest))
 
     async def drop_orphans(self) -> None:
-        """Remove what clients sent for jobs that are not in the ledger, or ended: a process was killed in between.
+        """Remove stored requests without an unfinished job in the ledger, which killed processes left.
 
-        Folders are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. One whose
-        process is still writing it down has no row yet; it is too young.
+        Folders are listed before the ledger is read, so a job that is entered meanwhile counts as unfinished. A request
+        that is still being written has no row yet; it is too young to be listed.
         """
         parts = self._parts
         old = await asyncio.to_thread(parts.kept.older_than, parts.now() - _ORPHANED_AFTER_S)
@@ -190,7 +190,7 @@ class Jobs:
                 await self._drop(job_id)
 
     async def close(self) -> None:
-        """Leave what is unfinished to the next process."""
+        """Stop the jobs of this process and leave unfinished ones to another process."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -212,8 +212,8 @@ class Jobs:
             return
         with ExitStack() as admitted:
             try:
-                on_large = await self._take_place(job, admitted)
-                # not before: there may be many such jobs
+                on_large = await self._await_admission(job, admitted)
+                # read only after admission, as there may be many such jobs
                 order = await asyncio.to_thread(self._parts.kept.find, job.id)
             except ShuttingDown:
                 await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
@@ -223,8 +223,8 @@ class Jobs:
                 return
             await self._run(job, order, admitted.pop_all(), on_large)
 
-    async def _take_place(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
-        """What is to be called if its pictures are large."""
+    async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
+        """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
         admission = self._parts.admission
         while True:
             allowed_s, flow = max(0.0, self._left_s(job)), Flow(*job.facts["flow"])
@@ -235,7 +235,7 @@ class Jobs:
             except Overloaded as error:
                 admitted.close()
                 if self._left_s(job) <= 0:
-                    return None  # its deadline is told by the run
+                    return None  # the run reports the missed deadline
                 await asyncio.sleep(error.retry_after_s or 1.0)
             else:
                 return partial(admission.mark_large, place)
@@ -255,7 +255,7 @@ class Jobs:
                 await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
             except ServiceError as error:
                 await self._fail(job, error)
-            except Exception:  # a defect of ours must still end the job
+            except Exception:  # a bug of the server must still end the job
                 log.exception("job failed", job=job.id)
                 await self._fail(job, ServiceError("the job failed for a reason of the server's own"))
             else:
@@ -284,7 +284,7 @@ class Jobs:
 
     def _begun(self, job_id: str) -> None:
         written = self._parts.ledger.write(partial(table.begin, job_id=job_id))
-        written.add_done_callback(lambda done: done.exception())  # it is news, no more
+        written.add_done_callback(lambda done: done.exception())  # only informs pollers, so a failure does not matter
 
     def _left_s(self, job: Job) -> float:
         left_s: float = job.facts["deadline_at"] - self._parts.now()

@@ -1,7 +1,7 @@
-"""Host names to addresses, off the event loop, in threads that hold up nobody else's work nor the end of the process.
+"""DNS look-ups in threads of their own, which block neither other work nor the exit of the process.
 
-The system's resolver may take half a minute over a name whose server does not answer, and clients choose the names: in
-the event loop's own threads a few of them would keep files from being written.
+The system's resolver may take half a minute for a name server that does not answer, and clients choose the names: in
+the event loop's default threads a few of them would block file writes.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Lookup = Callable[[str, int, int], list[Any]]
 
 
 class TooManyLookups(OSError):
-    """So many names are being looked up that another one would have to wait."""
+    """The maximum number of look-ups is already running."""
 
 
 class Names:
-    """Called on the event loop, as `loop.getaddrinfo` is."""
+    """Resolver of host names with the interface of `loop.getaddrinfo`; called on the event loop."""
 
     def __init__(self, lookup: Lookup | None = None, most_at_once: int = _MOST_AT_ONCE) -> None:
         self._lookup = lookup or _getaddrinfo
         self._places = BoundedSemaphore(most_at_once)
 
     async def __call__(self, host: str, port: int, family: int) -> list[Any]:
-        """What the resolver finds.
+        """Resolve a host name to addresses, as `socket.getaddrinfo` returns them.
 
         Raises:
-            OSError: there is nothing of that name, or it cannot be looked up now.
+            OSError: the name does not exist or cannot be resolved now.
         """
         if not self._places.acquire(blocking=False):
             raise TooManyLookups("too many names are being looked up")
@@ -41,7 +41,7 @@ class Names:
         found: asyncio.Future[list[Any]] = loop.create_future()
 
         def settle(addresses: list[Any], error: OSError | None) -> None:
-            if found.done():  # nobody waits for it any more
+            if found.done():  # the caller was cancelled
                 return
             if error is None:
                 found.set_result(addresses)
@@ -51,11 +51,11 @@ class Names:
         def work() -> None:
             try:
                 addresses, error = self._lookup(host, port, family), None
-            except (OSError, UnicodeError) as failure:  # the latter: a label that no name may have
+            except (OSError, UnicodeError) as failure:  # UnicodeError: an invalid label in the name
                 addresses, error = [], failure if isinstance(failure, OSError) else OSError(str(failure))
             finally:
                 self._places.release()
-            with suppress(RuntimeError):  # the loop was closed meanwhile
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, addresses, error)
 
         Thread(target=work, name="names", daemon=True).start()

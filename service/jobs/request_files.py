@@ -1,4 +1,4 @@
-"""The requests of unfinished jobs on disk, so that another process can run them: `.jobs/ID/PART`. All methods block."""
+"""Requests of unfinished jobs on disk, `.jobs/ID/PART`, so that another process can run them. All methods block."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _ORDER = "order.json"
 
 
 class KeptOrders:
-    """Orders by the id of their job, under one directory."""
+    """Orders stored under one directory, by the id of their job."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".jobs"
         self._disk = disk or Disk()
 
     def keep(self, job_id: str, order: Order) -> None:
-        """Write an order down, over what a process left that died doing so, and wait until it is on the device.
+        """Write an order, replacing files that a dead process left, and wait until it is durable.
 
         Raises:
-            OSError: the disk is full or failing; nothing is left of it.
+            OSError: the disk is full or failing; partial files are removed.
         """
         folder = self._folder(job_id)
         about = {"task": order.task, "options": order.options.model_dump(mode="json", exclude_none=True)}
         parts: Mapping[str, bytes] = {**order.files, _ORDER: json.dumps(about).encode()}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            os.utime(folder)  # writing over files leaves it as old as it was, which is what orphans are known by
+            os.utime(folder)  # overwriting files keeps the folder's old time, which identifies orphans
             for name, data in parts.items():
                 self._disk.write(folder / name, data)
         except OSError:
@@ -45,10 +45,10 @@ class KeptOrders:
             raise
 
     def find(self, job_id: str) -> Order:
-        """The order of a job.
+        """Read the order of a job.
 
         Raises:
-            ServiceError: code `order_lost`: it is not there whole; the job cannot be run again.
+            ServiceError: code `order_lost`: files are missing or damaged; the job cannot be run again.
         """
         folder = self._folder(job_id)
         try:
@@ -63,7 +63,7 @@ class KeptOrders:
             ) from error
 
     def older_than(self, moment: float) -> list[str]:
-        """The jobs whose orders were last written to before then (seconds since the epoch).
+        """Return the jobs with orders last written before `moment` (seconds since the epoch).
 
         Raises:
             OSError: the directory cannot be read.
@@ -72,15 +72,15 @@ class KeptOrders:
         try:
             with os.scandir(self._directory) as entries:
                 for entry in entries:
-                    with suppress(FileNotFoundError):  # another process has just dropped it
+                    with suppress(FileNotFoundError):  # another process has just removed it
                         if is_result_id(entry.name) and entry.stat(follow_symlinks=False).st_mtime < moment:
                             found.append(entry.name)
-        except FileNotFoundError:  # no job yet
+        except FileNotFoundError:  # not a job
             return []
         return found
 
     def drop(self, job_id: str) -> None:
-        """Its job is finished."""
+        """Remove the order of a finished job."""
         shutil.rmtree(self._folder(job_id), ignore_errors=True)
 
     def _folder(self, job_id: str) -> Path:

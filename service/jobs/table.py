@@ -1,4 +1,4 @@
-"""The table of jobs: what each statement does to it, and nothing else. Times are seconds since the epoch."""
+"""Ledger table of jobs, with its SQL statements. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Job:
     """One asynchronous request.
 
     owner: the process that runs it, or ran it until it died.
-    attempts: how often it was begun from its beginning.
+    attempts: how often it was started.
     facts: JSON values that another process needs to run it again.
     """
 
@@ -53,7 +53,7 @@ class Job:
     result_urls: list[str] = field(default_factory=list)
     problem: dict[str, Any] | None = None
     webhook: WebhookReply | None = None
-    """What became of it, once it has been tried."""
+    """The state of its webhook, after the first attempt."""
 
     def reply(self) -> JobReply:
         return JobReply(
@@ -74,9 +74,9 @@ class Job:
 
 
 def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> Job | None:
-    """Enter a new job and return it; where there is one of its id, that one.
+    """Insert a new job and return it, or return the existing job of its id.
 
-    None where that many are unfinished already, of all processes together.
+    Returns None if `max_unfinished` jobs of all processes together are already unfinished.
     """
     if (known := find(ledger, job.id)) is not None:
         return known
@@ -91,7 +91,7 @@ def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> Job | N
 
 
 def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -> Job | None:
-    """The job, unless it finished too long ago."""
+    """Return the job; None if there is none or it finished before `finished_after`."""
     row = ledger.execute(
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)
     ).fetchone()
@@ -99,7 +99,7 @@ def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -
 
 
 def tell_webhook(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply) -> None:
-    """Write down what became of a job's webhook, as long as there is the job."""
+    """Record the state of a job's webhook, if the job still exists."""
     ledger.execute(
         "INSERT OR REPLACE INTO webhook_states (job_id, state, tries, reason) "
         "SELECT id, ?, ?, ? FROM jobs WHERE id = ?",
@@ -108,19 +108,19 @@ def tell_webhook(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply)
 
 
 def begin(ledger: sqlite3.Connection, job_id: str) -> None:
-    """Its first sample was taken into a batch."""
+    """Mark a job as running: its first sample is in a batch."""
     ledger.execute("UPDATE jobs SET status = 'running' WHERE id = ? AND status = 'queued'", (job_id,))
 
 
 def requeue(ledger: sqlite3.Connection, job_id: str) -> None:
-    """Its process ends before it could be computed; the next one runs it, and this was no failed attempt."""
+    """Queue a job again after a shutdown of its process, without counting an attempt."""
     ledger.execute(
         "UPDATE jobs SET status = 'queued', attempts = attempts - 1 WHERE id = ? AND finished_at IS NULL", (job_id,)
     )
 
 
 def finish(ledger: sqlite3.Connection, job: Job) -> bool:
-    """Write down how it ended; False where it has ended already (it was cancelled meanwhile)."""
+    """Record how a job ended; returns False if it had already ended, as when it was cancelled."""
     changed = ledger.execute(
         "UPDATE jobs SET status = ?, finished_at = ?, results = ?, problem = ? WHERE id = ? AND finished_at IS NULL",
         (
@@ -135,12 +135,12 @@ def finish(ledger: sqlite3.Connection, job: Job) -> bool:
 
 
 def owners(ledger: sqlite3.Connection) -> list[str]:
-    """Who has unfinished jobs."""
+    """Return the processes that own unfinished jobs."""
     return [row["owner"] for row in ledger.execute("SELECT DISTINCT owner FROM jobs WHERE finished_at IS NULL")]
 
 
 def inherit(ledger: sqlite3.Connection, dead: str, heir: str) -> list[Job]:
-    """The unfinished jobs of a dead process, now another's; in the order in which they came."""
+    """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first."""
     rows = ledger.execute(
         "UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 "
         "WHERE owner = ? AND finished_at IS NULL RETURNING *",
@@ -150,7 +150,7 @@ def inherit(ledger: sqlite3.Connection, dead: str, heir: str) -> list[Job]:
 
 
 def ended(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
-    """Those of them that are finished: cancelled, perhaps through another process."""
+    """Return the ids of those jobs that have ended, as when cancelled through another process."""
     rows = ledger.execute(
         "SELECT id FROM jobs WHERE finished_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(job_ids)),),
@@ -159,12 +159,12 @@ def ended(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
 
 
 def unfinished(ledger: sqlite3.Connection) -> set[str]:
-    """The ids of all jobs that are not finished, whichever process has them."""
+    """Return the ids of the unfinished jobs of all processes."""
     return {row["id"] for row in ledger.execute("SELECT id FROM jobs WHERE finished_at IS NULL")}
 
 
 def forget(ledger: sqlite3.Connection, finished_before: float) -> None:
-    """Remove what finished too long ago."""
+    """Remove jobs that finished before `finished_before`."""
     old = "SELECT id FROM jobs WHERE finished_at <= ?"
     ledger.execute(f"DELETE FROM webhook_states WHERE job_id IN ({old})", (finished_before,))  # noqa: S608 -- ours
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))

@@ -1,4 +1,4 @@
-"""Delivers webhooks: at least once, in no particular order, with growing pauses, through restarts."""
+"""Delivers webhooks at least once, in no particular order, with growing pauses, across restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one try came to. status: 0 where there was none, and `reason` says why. refused: it may never be sent."""
+    """The result of one attempt. status: 0 without a response; `reason` says why. refused: the target is forbidden."""
 
     status: int
     reason: str | None = None
@@ -49,15 +49,15 @@ class Answer:
 
 
 class DeliveryObserver(Protocol):
-    """Told about every try, on the event loop."""
+    """Observer of every attempt, called on the event loop."""
 
     def webhook_attempted(self, outcome: Outcome) -> None:
-        """One try ended."""
+        """Count an attempt that ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deliverer:
-    """Sends what is due. Used on the event loop."""
+    """Sends the messages that are due. Used on the event loop."""
 
     ledger: Database
     secrets: Secrets
@@ -68,14 +68,14 @@ class Deliverer:
     retry_after_s: Sequence[float] = RETRY_AFTER_S
 
     def announce(self, ledger: sqlite3.Connection, job: Job) -> None:
-        """Enter the message that a job has ended, if its request asked for it; in the transaction that ends it."""
+        """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
         url = job.facts.get("webhook")
         if url is not None and job.status in job.facts["webhook_events"]:
             message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.payload(job), self.now())
             webhook_table.add(ledger, message)
 
     async def deliver_due(self) -> int:
-        """Try what is due once; how many messages that were."""
+        """Attempt all due messages once; returns their number."""
         if not await self.ledger.read(partial(webhook_table.is_due, now=self.now())):
             return 0
         take = partial(webhook_table.take, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
@@ -92,7 +92,7 @@ class Deliverer:
         outcome = self._outcome(answer, message)
         await self.ledger.write(partial(self._settle, message=message, outcome=outcome, reason=answer.reason))
         level = _log.debug if outcome == "delivered" else _log.warning
-        host = urlsplit(message.url).hostname  # the rest may hold what is nobody's business
+        host = urlsplit(message.url).hostname  # the rest of the URL may contain secrets
         facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
         level("webhook", id=message.id, host=host, **facts)
         self.observer.webhook_attempted(outcome)
@@ -105,7 +105,7 @@ class Deliverer:
         return "failed"
 
     def _settle(self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None) -> None:
-        """Write down what a try came to, for the next one and for whoever asks after the job."""
+        """Record the result of an attempt, for the next one and for clients that poll the job."""
         if outcome == "failed":
             next_at = self.now() + self.retry_after_s[message.tries - 1]
             webhook_table.postpone(ledger, message.id, next_at)
@@ -127,17 +127,17 @@ class Deliverer:
 
 
 def _why_not(status: int) -> str | None:
-    """Why an answer does not end it; None where it does."""
+    """Return why a response does not count as delivered; None if it does."""
     if 200 <= status < 300:
         return None
     return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
 
 
 def _unanswered(error: Exception) -> Answer:
-    """Why there was no answer, in words that say nothing about this side's network."""
+    """Explain why there was no response, in words that reveal nothing about the server's network."""
     if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
         return Answer(0, "goes where this server sends no webhooks", refused=True)
-    reasons: dict[type[Exception], str] = {  # the first that fits
+    reasons: dict[type[Exception], str] = {  # the first match
         aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
         aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
         asyncio.TimeoutError: "no answer in time",

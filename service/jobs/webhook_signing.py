@@ -1,7 +1,7 @@
-"""What a webhook says, and its signature (Standard Webhooks 1.0: github.com/standard-webhooks). Pure.
+"""The body of a webhook and its signature (Standard Webhooks 1.0: github.com/standard-webhooks). Pure.
 
-The signature is HMAC-SHA256 of `ID.TIMESTAMP.BODY`; with several secrets, as while one is replaced by another, there
-are several signatures, and a receiver accepts any.
+The signature is HMAC-SHA256 of `ID.TIMESTAMP.BODY`. With several secrets, as during a rotation, there are several
+signatures, and a receiver accepts any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHORTEST_SECRET = 24
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The keys of signatures; printing them prints none."""
+    """The keys of signatures; `repr` hides them."""
 
     keys: Sequence[bytes]
 
@@ -35,10 +35,10 @@ class Secrets:
 
 
 def read_secrets(path: Path) -> Secrets:
-    """The secrets in a file, one a line: `whsec_` and base64.
+    """Read the secrets in a file, one a line: `whsec_` and base64.
 
     Raises:
-        SettingsInvalid: the file cannot be read, or a line is no secret; the message repeats none of it.
+        SettingsInvalid: the file cannot be read, or a line is not a secret; the message does not quote it.
     """
     try:
         lines = path.read_text("ascii").split()
@@ -52,14 +52,14 @@ def read_secrets(path: Path) -> Secrets:
 
 
 def payload(job: Job) -> str:
-    """The JSON body of the event that a job has ended."""
+    """Return the JSON body of the event that a job has ended."""
     ended = datetime.fromtimestamp(job.finished_at or 0.0, timezone.utc).isoformat()
-    data = job.reply().model_dump(mode="json", exclude={"webhook"})  # what became of this one is not known yet
+    data = job.reply().model_dump(mode="json", exclude={"webhook"})  # the delivery of this event is not known yet
     return json.dumps({"type": f"job.{job.status}", "timestamp": ended, "data": data})
 
 
 def headers(secrets: Secrets, message_id: str, timestamp: int, body: str) -> dict[str, str]:
-    """The headers of one try to deliver; the id is the same for every try, so that receivers can tell repeats."""
+    """Return the headers of one attempt to deliver; all attempts have the same id, so that receivers detect repeats."""
     signed = f"{message_id}.{timestamp}.{body}".encode()
     digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in secrets.keys]
     return {

@@ -1,4 +1,4 @@
-"""The table of webhooks that are not delivered yet. Times are seconds since the epoch."""
+"""Ledger table of undelivered webhooks. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (next_at);
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message on its way. tries: so far."""
+    """One message to deliver. tries: attempts so far."""
 
     id: str
     url: str
@@ -29,7 +29,7 @@ class Delivery:
 
 
 def add(ledger: sqlite3.Connection, delivery: Delivery) -> None:
-    """Enter a message; in the transaction that makes it true."""
+    """Insert a message, in the transaction that records its event."""
     ledger.execute(
         "INSERT INTO deliveries (id, url, body, next_at) VALUES (?, ?, ?, ?)",
         (delivery.id, delivery.url, delivery.body, delivery.next_at),
@@ -37,12 +37,12 @@ def add(ledger: sqlite3.Connection, delivery: Delivery) -> None:
 
 
 def is_due(ledger: sqlite3.Connection, now: float) -> bool:
-    """Whether there is anything to take."""
+    """Return whether a message is due."""
     return ledger.execute("SELECT 1 FROM deliveries WHERE next_at <= ? LIMIT 1", (now,)).fetchone() is not None
 
 
 def take(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> list[Delivery]:
-    """Messages that are due, for this process alone until `again_at`: if it dies, others take them then."""
+    """Claim due messages for this process until `again_at`, when other processes may claim them."""
     rows = ledger.execute(
         "UPDATE deliveries SET next_at = ?, tries = tries + 1 "
         "WHERE id IN (SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at LIMIT ?) RETURNING *",
@@ -52,10 +52,10 @@ def take(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> 
 
 
 def postpone(ledger: sqlite3.Connection, delivery_id: str, next_at: float) -> None:
-    """A try failed."""
+    """Schedule the next attempt after a failed one."""
     ledger.execute("UPDATE deliveries SET next_at = ? WHERE id = ?", (next_at, delivery_id))
 
 
 def remove(ledger: sqlite3.Connection, delivery_id: str) -> None:
-    """Delivered, or given up."""
+    """Remove a message that was delivered or given up."""
     ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))

@@ -1,8 +1,7 @@
-"""Where webhooks may go: never to an address inside the network, whatever a name resolves to (SSRF).
+"""The check of webhook targets: never an address inside the network, whatever a name resolves to (SSRF).
 
-What can be known is refused when a job is submitted. The address that is checked then is not the one that counts: at
-every try checking and resolving are one step, and the address that was checked is the one that is connected to, so that
-a name cannot point elsewhere a moment later. Redirects are not followed.
+A forbidden URL is refused when a job is submitted. As a name may resolve to another address later, every attempt to
+deliver resolves and checks it again, and connects to the very address that was checked. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ _LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """What is allowed.
+    """The allowed targets of webhooks.
 
-    hosts: names, `*.example.com` for all below; empty for all.
-    private: whether plain HTTP and addresses that are not public are, too.
+    hosts: allowed names, `*.example.com` for all subdomains; empty for all.
+    private: whether plain HTTP and addresses that are not public are allowed, too.
     """
 
     hosts: tuple[str, ...] = ()
     private: bool = False
 
     def check(self, url: str) -> None:
-        """Refuse what can be refused from the URL alone.
+        """Refuse a URL that is forbidden whatever its name resolves to.
 
         Raises:
             InvalidOption: code `webhook_refused`; the message says why.
@@ -50,9 +49,9 @@ class Destinations:
             raise InvalidOption(f"`webhook` {why}", code="webhook_refused")
 
     async def check_name(self, url: str, resolve: Resolve) -> None:
-        """Refuse a URL whose name leads to an address that is not public now; `check` has let it through.
+        """Refuse a URL with a name that resolves to a non-public address now; called after `check`.
 
-        A name that cannot be resolved now may be known later: it is not refused.
+        A name that cannot be resolved now is not refused, as it may be resolvable later.
 
         Raises:
             InvalidOption: as `check`.
@@ -68,7 +67,7 @@ class Destinations:
             raise InvalidOption(f"`webhook` {_NOT_PUBLIC}", code="webhook_refused")
 
     def allows_address(self, address: str) -> bool:
-        """Whether a connection to that IP address may be made."""
+        """Return whether connections to that IP address are allowed."""
         return self.private or _is_public(address)
 
     def _refusal(self, url: str) -> str | None:
@@ -86,17 +85,17 @@ class Destinations:
         return None
 
     def _is_inside(self, host: str) -> bool:
-        """Whether the host alone, unresolved, says that it is not public; every `localhost` is here (RFC 6761)."""
+        """Return whether the host is known, unresolved, not to be public, as every `localhost` is (RFC 6761)."""
         is_local = f".{host.rstrip('.')}".endswith(".localhost")
         return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
 
 
 class AddressRefused(OSError):
-    """A name leads to an address that webhooks may not go to."""
+    """A name resolves to an address that webhooks may not go to."""
 
 
 class CheckedResolver(AbstractResolver):
-    """Names to addresses for the HTTP client, which connects to nothing else."""
+    """The HTTP client's resolver, which returns only allowed addresses."""
 
     def __init__(self, destinations: Destinations, resolve: Resolve) -> None:
         self._destinations = destinations
@@ -105,11 +104,11 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a name.
+        """Resolve a name to its addresses.
 
         Raises:
             AddressRefused: one of them is not public.
-            OSError: there is none.
+            OSError: the name does not resolve.
         """
         found = await self._resolve(host, port, family)
         addresses = [(info[0], info[4][0]) for info in found]
@@ -123,7 +122,7 @@ class CheckedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
 
 def _parsed(url: str) -> SplitResult | None:
@@ -142,7 +141,7 @@ def _matches(host: str, pattern: str) -> bool:
 
 
 def _is_address(host: str) -> bool:
-    """Whether the host is an address in any notation that a resolver takes: `127.1` and `0x7f000001` are."""
+    """Return whether the host is an address in any notation that resolvers accept, such as `127.1` or `0x7f000001`."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,1 +1,1 @@
-"""The same request twice: one answer for one key, one computation for identical inputs."""
+"""Repeated requests: one answer for one key, one computation for identical inputs."""

@@ -1,4 +1,4 @@
-"""Builds what answers repeated requests from the settings, and looks after it while the server runs."""
+"""Builds the idempotency keys from the settings, and removes expired ones while the server runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONGEST_WAIT_S = 30.0
 async def open_idempotency(
     settings: Settings, ledger: Database, owner: Owner, disk: DiskState
 ) -> AsyncIterator[Idempotency]:
-    """The keys of all processes that share the results folder."""
+    """Open the idempotency keys of all processes that share the results folder."""
     kept = KeptResponses(settings.results_dir)
     idempotency = Idempotency(ledger, kept, disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S)
     async with running(_forget(idempotency)):

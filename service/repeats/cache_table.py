@@ -1,4 +1,4 @@
-"""The table of finished results by what they were made of. Times are seconds since the epoch."""
+"""Ledger table of finished results, by the fingerprint of their inputs. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ CREATE INDEX IF NOT EXISTS known_results_use ON known_results (used_at);
 
 
 def find(ledger: sqlite3.Connection, fingerprint: str) -> str | None:
-    """What is known of the result, as JSON."""
+    """Return the facts about a result, as JSON; None if it is not in the table."""
     row = ledger.execute("SELECT about FROM known_results WHERE fingerprint = ?", (fingerprint,)).fetchone()
     return None if row is None else row["about"]
 
 
 def remember(ledger: sqlite3.Connection, fingerprint: str, about: str, now: float) -> None:
-    """A result is finished."""
+    """Insert a finished result."""
     ledger.execute("INSERT OR REPLACE INTO known_results VALUES (?, ?, ?)", (fingerprint, about, now))
 
 
 def use(ledger: sqlite3.Connection, fingerprint: str, now: float) -> None:
-    """It was asked for again."""
+    """Record a cache hit."""
     ledger.execute("UPDATE known_results SET used_at = ? WHERE fingerprint = ?", (now, fingerprint))
 
 
 def forget(ledger: sqlite3.Connection, fingerprint: str) -> None:
-    """It is not there any more."""
+    """Remove a result that no longer exists."""
     ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
 
 
 def trim(ledger: sqlite3.Connection, most: int) -> None:
-    """Keep those that were asked for last."""
+    """Keep only the `most` most recently used results."""
     ledger.execute(
         "DELETE FROM known_results WHERE fingerprint IN "
         "(SELECT fingerprint FROM known_results ORDER BY used_at DESC LIMIT -1 OFFSET ?)",

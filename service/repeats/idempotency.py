@@ -1,9 +1,9 @@
 """`Idempotency-Key`: the same key gives the same answer, computed once (draft-ietf-httpapi-idempotency-key-header).
 
-The first request with a key claims it; the others wait for its answer, in whatever process they are, and get it as it
-was. A request that fails gives its key back, for nothing was done that must not be done again; so does one whose
-process died, and one whose answer the disk does not take: it is refused, for it could not be given again. A key holds
-for one request: with another body it is refused.
+The first request with a key claims it; later ones, in any process, wait for its answer and get the same bytes. A key is
+released if its request fails, as nothing was done that must not be repeated, or if its process dies. A request is also
+refused, and its key released, if its answer cannot be stored. A key is valid for one request: with another body it is
+refused.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _LONGEST_PAUSE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The keys of all processes that share a results folder. Used on the event loop."""
+    """The idempotency keys of all processes that share a results folder. Used on the event loop."""
 
     ledger: Database
     kept: KeptResponses
     disk: DiskState
     owner: Owner
     now: Callable[[], float]
-    """Seconds since the epoch."""
+    """Wall clock, in seconds since the epoch."""
     ttl_s: float
     wait_s: float
-    """How long a request waits for the answer to an earlier one with its key."""
+    """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
     _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
-        """The answer to the key: the kept one, or that of `work`, which is then kept.
+        """Return the stored answer to the key, or run `work` and store its answer.
 
         Raises:
             InvalidOption: code `idempotency_mismatch`: the key came with another request before.
             Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
-            NotReady: the ledger cannot be used, or the disk does not take the answer (`storage_unavailable`).
-            ServiceError, Cancelled: of `work`; the key is free again.
+            NotReady: the ledger cannot be used, or the disk rejects the answer (`storage_unavailable`).
+            ServiceError, Cancelled: raised by `work`; the key is free again.
         """
         started, pause_s = self.now(), _FIRST_PAUSE_S
         while True:
@@ -74,7 +74,7 @@ class Idempotency:
             if held.done:
                 if (again := await asyncio.to_thread(self.kept.find, name)) is not None:
                     return replace(again, headers=(*again.headers, (REPLAYED, "true")))
-                await self.ledger.write(partial(idempotency_table.release, claimed=held))  # somebody deleted the file
+                await self.ledger.write(partial(idempotency_table.release, claimed=held))  # the file was deleted
                 continue
             self.disk.refuse()
             if self.now() - started > self.wait_s:
@@ -87,12 +87,12 @@ class Idempotency:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def forget(self) -> None:
-        """Remove what has expired."""
+        """Remove expired keys and their answers."""
         for name in await self.ledger.write(partial(idempotency_table.forget, now=self.now())):
             await asyncio.to_thread(self.kept.drop, name)
 
     async def close(self) -> None:
-        """Leave keys that could not be given back to whoever finds that this process is gone."""
+        """Stop releasing keys; other processes release those that are left once this process has ended."""
         tasks = list(self._giving_back)
         for task in tasks:
             task.cancel()
@@ -102,17 +102,17 @@ class Idempotency:
         return not held.done and not await asyncio.to_thread(self.owner.lives, held.owner)
 
     async def _claimed(self, mine: Claim, instead_of: str | None) -> bool:
-        """Whether the key is ours now; who is cancelled meanwhile leaves it free."""
+        """Try to claim the key; returns whether it succeeded. A cancelled call leaves the key free."""
         claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
         claiming = self.ledger.write(claim)
         try:
             return await asyncio.shield(claiming)
-        except asyncio.CancelledError:  # the ledger may write it all the same
+        except asyncio.CancelledError:  # the ledger may still write the claim
             self._later(self._give_up(claiming, mine))
             raise
 
     async def _give_up(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
-        with suppress(NotReady):  # then it was not written
+        with suppress(NotReady):  # the claim was not written
             if await claiming:
                 await self.ledger.write_at_last(partial(self._release, mine))
 
@@ -128,7 +128,7 @@ class Idempotency:
             settled = True
             return response
         finally:
-            if not settled:  # not awaited: this may be a task that is being cancelled
+            if not settled:  # not awaited, as this task may be being cancelled
                 self._later(self.ledger.write_at_last(partial(self._release, mine)))
 
     def _later(self, giving_back: Coroutine[Any, Any, None]) -> None:
@@ -138,15 +138,15 @@ class Idempotency:
 
     def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
         idempotency_table.release(ledger, mine)
-        with suppress(OSError):  # a kept answer without a key is sent to nobody
+        with suppress(OSError):  # a stored answer without a key is never sent
             self.kept.drop(mine.name)
 
 
 def key_name(key: str, client: str, endpoint: str) -> str:
-    """What a key is kept under: each client has keys of its own, for each endpoint.
+    """Return the name that a key is stored under; keys are separate for each client and endpoint.
 
     Raises:
-        InvalidOption: it is neither a quoted string (RFC 9651) nor one word, of at most 255 characters.
+        InvalidOption: the key is neither a quoted string (RFC 9651) nor one word, of at most 255 characters.
     """
     if not _KEY.fullmatch(key):
         raise InvalidOption("Idempotency-Key must be 1 to 255 characters; send a UUID", code="idempotency_key_invalid")
@@ -155,7 +155,7 @@ def key_name(key: str, client: str, endpoint: str) -> str:
 
 
 def fingerprint_of(order: Order, *wishes: str) -> str:
-    """A digest of all that decides what the response looks like: the order, and headers that ask for a form of it."""
+    """Return a digest of everything that determines the response: the order and the headers in `wishes`."""
     digest = hashlib.sha256()
     texts = (order.task, order.options.model_dump_json(), *wishes)
     pieces = [text.encode() for text in texts]

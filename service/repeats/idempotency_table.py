@@ -1,4 +1,4 @@
-"""The table of idempotency keys: what each statement does to it, and no more. Times are seconds since the epoch."""
+"""Ledger table of idempotency keys, with its SQL statements. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CREATE INDEX IF NOT EXISTS idempotency_expiry ON idempotency (expires_at);
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whose a key is.
+    """The claim of a process on a key.
 
     name: a digest of the client, the endpoint and the key.
-    fingerprint: a digest of the request that came with it first.
+    fingerprint: a digest of the first request with the key.
     owner: the process that answers it, or answered it.
     """
 
@@ -34,13 +34,13 @@ class Claim:
 
 
 def find(ledger: sqlite3.Connection, name: str, now: float) -> Claim | None:
-    """Whose the key is now; None where it is free."""
+    """Return the current claim on the key; None if it is free."""
     row = ledger.execute("SELECT * FROM idempotency WHERE name = ? AND expires_at > ?", (name, now)).fetchone()
     return None if row is None else Claim(name, row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]))
 
 
 def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
-    """Take a key that is free, or one that a dead owner left without an answer; False where another was quicker."""
+    """Claim a key that is free, or unanswered by the dead owner `instead_of`; False if another process was first."""
     ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now))
     if instead_of is not None:
         ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ? AND NOT done", (wanted.name, instead_of))
@@ -52,16 +52,16 @@ def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str
 
 
 def settle(ledger: sqlite3.Connection, claimed: Claim) -> None:
-    """Its answer is kept."""
+    """Mark the claim as answered: its response is stored."""
     ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
 
 
 def release(ledger: sqlite3.Connection, claimed: Claim) -> None:
-    """There was no answer to keep: whoever comes next with the key is the first again."""
+    """Release a claim without an answer, so that the next request with the key counts as the first."""
     ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
 
 
 def forget(ledger: sqlite3.Connection, now: float) -> list[str]:
-    """Remove what has expired; the names."""
+    """Remove expired claims and return their names."""
     rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING name", (now,)).fetchall()
     return [row["name"] for row in rows]

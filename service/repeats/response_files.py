@@ -1,6 +1,6 @@
-"""Responses on disk, to be sent again: `.replies/ab/NAME`, a line of JSON (status, headers), then the body.
+"""Stored responses to repeated requests: `.replies/ab/NAME`, a line of JSON (status, headers), then the body.
 
-All methods block. Renamed into place when whole; in the page cache, which a killed process does not take along.
+All methods block. Files are renamed into place when complete, but not synced: they survive a killed process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from service.saving.local_disk.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """What a request was answered with. headers: names in lower case, and values, in their order."""
+    """The response to a request. headers: names in lower case, and values, in their order."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -23,17 +23,17 @@ class KeptResponse:
 
 
 class KeptResponses:
-    """Responses by name, a hexadecimal digest, under one directory."""
+    """Responses under one directory, by name, a hexadecimal digest."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".replies"
         self._disk = disk or Disk()
 
     def keep(self, name: str, response: KeptResponse) -> None:
-        """Write a response down.
+        """Store a response.
 
         Raises:
-            OSError: the disk is full or failing; nothing is left of it.
+            OSError: the disk is full or failing; the partial file is removed.
         """
         path = self._path(name)
         head = json.dumps({"status": response.status, "headers": response.headers})
@@ -48,7 +48,7 @@ class KeptResponses:
             raise
 
     def find(self, name: str) -> KeptResponse | None:
-        """The response, or None where it is not there or not readable."""
+        """Return the response; None if it does not exist or cannot be read."""
         try:
             line, _, body = self._path(name).read_bytes().partition(b"\n")
             head = json.loads(line)
@@ -58,7 +58,7 @@ class KeptResponses:
             return None
 
     def drop(self, name: str) -> None:
-        """Its key has expired."""
+        """Remove the response of an expired key."""
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:

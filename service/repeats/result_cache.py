@@ -1,9 +1,9 @@
-"""Exact result cache: identical requests are computed once, at the same time or one after the other.
+"""Exact result cache: identical requests are computed once, whether concurrent or later.
 
-Identical: the bytes of all files, the model's version and the digest of its ONNX, the options, the seed. What is cached
-is where the stored result is, so the results folder (or bucket) is the cache, its retention the cache's, and every
-process that shares the ledger finds it. What is not saved is not cached, but still computed once for all who wait for
-it at the same time in one process. A request of a model that draws, without a seed, wants a new result and gets one.
+Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options and the
+seed are. The cache stores the ids of saved results: the results folder (or bucket) is the cache, its retention applies, and all
+processes that share the ledger use it. Unsaved results are not cached, but concurrent identical requests in one process
+are still computed once. A request without a seed to a model with latents always gets a new result.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "se
 
 
 class CacheObserver(Protocol):
-    """Told about every request that could be cached, on the event loop."""
+    """Observer of every cacheable request, called on the event loop."""
 
     def cache_looked_up(self, outcome: CacheOutcome) -> None:
-        """Where its result came from."""
+        """Count a request by the source of its result."""
 
 
 @dataclass(slots=True)
 class ResultCache:
-    """Runs orders through the pipeline, unless their result is known. Used on the event loop."""
+    """Runs orders through the pipeline, unless their result is cached. Used on the event loop."""
 
     pipeline: Pipeline
     ledger: Database
@@ -53,19 +53,19 @@ class ResultCache:
     observer: CacheObserver
     entries: int
     now: Callable[[], float]
-    """Seconds since the epoch."""
+    """Wall clock, in seconds since the epoch."""
     _flights: Flights[Reply] = field(default_factory=Flights)
     _unwritten: dict[str, Reply] = field(default_factory=dict)
-    """Finished, and not in the ledger yet: who asks now would not find them there."""
+    """Finished results that are not in the ledger yet, by key."""
     _remembered: int = 0
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a result that is looked up or computed, their own or another's."""
+        """The number of requests that wait for a look-up or computation, their own or another request's."""
         return self._flights.waiting
 
     async def run(self, order: Order, call: Call) -> Reply:
-        """The finished pictures. Raises as `Pipeline.run`."""
+        """Return the finished pictures of an order. Raises as `Pipeline.run`."""
         manifest = self._manifest(order)
         if manifest is None or (manifest.diverse and order.options.seed is None):
             return await self.pipeline.run(order, call)
@@ -83,17 +83,17 @@ class ResultCache:
             except DeadlineExceeded:
                 if leads:
                     raise
-                # that was the deadline of the one who began it; this request's own is watched by its caller
+                # the deadline of the request that started it; this request's own is enforced by its caller
 
     def _manifest(self, order: Order) -> Manifest | None:
-        """Of the model that would be used now; None where that fails: the pipeline says why."""
+        """Return the manifest of the model that would be used now; None if there is none, for the pipeline to report."""
         name, _, version = self.pipeline.model_of(order).partition("/")
         ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
         wanted = [one for one in ready if version in ("", str(one.version))]
         return max(wanted, key=lambda one: one.version).manifest if wanted else None
 
     async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> Reply:
-        """Looked up within the flight: between a look before it and its start another could come and go."""
+        """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
         if saved and (found := await self._find(key)) is not None:
             return replace(found, cache="hit")
         reply = await self.pipeline.run(order, call)
@@ -112,10 +112,10 @@ class ResultCache:
             if about is None:
                 return None
             reply = await self._loaded(json.loads(about))
-        except ServiceError as error:  # a cache that cannot be read costs time and nothing else
+        except ServiceError as error:  # an unreadable cache only costs time
             _log.warning("the result cache cannot be read", error=str(error))
             return None
-        if reply is None:  # retention removed it
+        if reply is None:  # the result was removed by retention
             self._write(partial(cache_table.forget, fingerprint=key))
         else:
             self._write(partial(cache_table.use, fingerprint=key, now=self.now()))
@@ -136,7 +136,7 @@ class ResultCache:
         return replace(reply, cache=outcome)
 
     def _write(self, work: Callable[..., None]) -> asyncio.Future[None]:
-        """Behind the reply; a ledger that does not take it costs the next request its hit."""
+        """Write to the ledger in the background; a failed write only costs the next request its hit."""
         written = self.ledger.write(work)
         written.add_done_callback(lambda done: done.exception())
         return written

@@ -1,4 +1,4 @@
-"""Single flight: what several wait for is done once, as long as one of them still waits."""
+"""Single flight: concurrent calls with one key share one computation, which is cancelled when all callers are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Flight(Generic[T]):
 
 
 class Flights(Generic[T]):
-    """Work in flight, by key. Used on the event loop."""
+    """Computations in flight, by key. Used on the event loop."""
 
     def __init__(self) -> None:
         self._flights: dict[str, _Flight[T]] = {}
@@ -27,13 +27,13 @@ class Flights(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """How many wait, over all keys."""
+        """The number of waiting callers, over all keys."""
         return sum(flight.waiting for flight in self._flights.values())
 
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the work that is in flight for the key; it is begun where there is none.
+        """Return the result of the work in flight for the key; starts `work` if there is none.
 
-        Whoever is cancelled leaves, the one who began it like everyone else; the work is cancelled when all have left.
+        A cancelled caller, even the one that started the work, leaves it running; it is cancelled when all callers are.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -46,11 +46,11 @@ class Flights(Generic[T]):
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
                 flight.task.cancel()
-                self._flights.pop(key, None)  # whoever comes now begins anew
+                self._flights.pop(key, None)  # the next caller starts anew
 
     def _land(self, key: str, task: asyncio.Task[T]) -> None:
         flight = self._flights.get(key)
         if flight is not None and flight.task is task:
             del self._flights[key]
         if not task.cancelled():
-            task.exception()  # seen here, so that asyncio does not report it where nobody waits any more
+            task.exception()  # retrieved, so that asyncio does not report it if all callers were cancelled

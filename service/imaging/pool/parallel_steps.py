@@ -1,4 +1,4 @@
-"""Pieces of one request's work that do not need each other: in turn, or on threads that have nothing to do."""
+"""Independent steps of one request: one after the other, or in parallel on idle threads."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ T = TypeVar("T")
 
 
 class SideBySide(Protocol):
-    """Runs all pieces and returns what each gave, in their order; of several that raise, the first one's error."""
+    """Runs all steps and returns their results in order; if several raise, raises the first one's error."""
 
     def __call__(self, pieces: Sequence[Callable[[], T]]) -> list[T]: ...
 
 
 def in_turn(pieces: Sequence[Callable[[], T]]) -> list[T]:
-    """On the caller's thread."""
+    """Run the steps one after the other on the caller's thread."""
     return [piece() for piece in pieces]
 
 
 class Helpers:
-    """Threads that take pieces off a thread which works on them anyway.
+    """Threads that help a caller with its steps.
 
-    The caller works until no piece is left, and waits only for what a helper has begun: with no helper free it is as
-    fast as alone, and nothing can wait for itself. When it goes on, with results or with an error, nothing runs any
-    more.
+    The caller works until no step is left, and waits only for steps that a helper has begun: with no helper free it is
+    as fast as alone, and a deadlock is impossible. When it returns or raises, none of its steps is running.
 
     Args:
-        threads: helpers at most.
-        free: how many may help just now; asked on the caller's thread.
+        threads: the maximum number of helpers.
+        free: returns how many threads may help now; called on the caller's thread.
     """
 
     def __init__(self, threads: int, free: Callable[[], int]) -> None:
@@ -38,7 +37,7 @@ class Helpers:
         self._free = free
 
     def share(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
-        """Run the pieces on the caller's thread and on as many helpers as may help; a `SideBySide`."""
+        """Run the steps on the caller's thread and on the free helpers; implements `SideBySide`."""
         helpers = self._free()
         if helpers < 1 or len(pieces) < 2:
             return in_turn(pieces)
@@ -46,17 +45,17 @@ class Helpers:
         tasks = [self._pool.submit(shared.work) for _ in range(min(helpers, len(pieces) - 1))]
         shared.work()
         for task in tasks:
-            if not task.cancel():  # it has begun
+            if not task.cancel():  # a running task cannot be cancelled
                 task.result()
         return shared.take()
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for running work."""
         self._pool.shutdown()
 
 
 class _Shared(Generic[T]):
-    """Pieces that several threads take up, and what became of them."""
+    """Steps that several threads work on, and their results and errors."""
 
     def __init__(self, pieces: Sequence[Callable[[], T]]) -> None:
         self._count = len(pieces)
@@ -65,7 +64,7 @@ class _Shared(Generic[T]):
         self._errors: dict[int, BaseException] = {}
 
     def work(self) -> None:
-        """Until no piece waits."""
+        """Run steps until none is left."""
         while self._waiting:
             try:
                 number, piece = self._waiting.popleft()
@@ -73,15 +72,15 @@ class _Shared(Generic[T]):
                 return
             try:
                 self._results[number] = piece()
-            except BaseException as error:  # is the caller's
+            except BaseException as error:  # raised on the caller's thread by `take`
                 self._errors[number] = error
-                self._waiting.clear()  # all before it are begun, and nobody wants those behind it
+                self._waiting.clear()  # all earlier steps have begun, and later results are not needed
 
     def take(self) -> list[T]:
-        """What all gave, once, when all that was begun has ended; or the first error is raised."""
+        """Return all results, or raise the first error; called once, when all begun steps have ended."""
         try:
             if self._errors:
                 raise self._errors.pop(min(self._errors))
             return [self._results.pop(number) for number in range(self._count)]
         finally:
-            self._errors.clear()  # an error that led to itself would keep pictures until the garbage collector comes
+            self._errors.clear()  # a reference cycle through the error would keep pictures in memory

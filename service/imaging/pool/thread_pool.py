@@ -1,7 +1,7 @@
-"""Threads for one kind of work on pictures, with a thread that is kept for small ones.
+"""Thread pool for one kind of work on pictures, with one thread reserved for small pictures.
 
-Large pictures take seconds each: where all threads work on such, small ones go to a thread of their own. It is one more
-than there are cores, which the system divides then, so that a server of large pictures alone loses none.
+Large pictures take seconds each: while they occupy all other threads, small ones run on the reserved thread. It
+comes in addition to one thread per core, so that a server that gets only large pictures still uses all cores for them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class CodecPool:
-    """Used on the event loop.
+    """Thread pool that runs functions for the event loop; its methods are called on the loop's thread.
 
     Args:
-        threads: for pictures of any size.
-        name: of the threads.
+        threads: number of threads for pictures of any size.
+        name: prefix of the threads' names.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -29,55 +29,55 @@ class CodecPool:
         self._common = ThreadPoolExecutor(threads, name)
         self._kept = ThreadPoolExecutor(1, f"{name}-small")
         self._large = 0
-        """Large ones that the common threads have, or get next."""
+        """Number of large pictures that the common threads work on or get next."""
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Large ones beyond as many as there are threads: none of them is before a small one."""
+        """Large pictures beyond the number of threads, kept out of the pool's queue so that no small one waits there."""
 
     @property
     def for_small(self) -> int:
-        """Threads that work on no large picture, at least the one that is kept."""
+        """The number of threads without a large picture; at least 1, the reserved thread."""
         return max(1, self._threads - self._large)
 
     def run(self, function: Callable[..., T], *args: object, large: bool = False) -> Awaitable[T]:
-        """Do it on a thread. A caller that leaves withdraws work that no thread has taken up."""
+        """Run a function on a thread. Cancelling the call withdraws work that no thread has begun."""
         if large:
             return self._run_large(function, *args)
         pool = self._kept if self._large >= self._threads else self._common
         return asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for running work; drop queued work."""
         for pool in (self._common, self._kept):
             pool.shutdown(cancel_futures=True)
 
     async def _run_large(self, function: Callable[..., T], *args: object) -> T:
-        await self._place()
+        await self._acquire_thread()
         work: Future[T] = self._common.submit(function, *args)
         work.add_done_callback(partial(self._ended, asyncio.get_running_loop()))
         return await asyncio.wrap_future(work)
 
-    async def _place(self) -> None:
+    async def _acquire_thread(self) -> None:
         if self._large < self._threads:
             self._large += 1
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        free: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(free)
         try:
-            await turn
+            await free
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came in the same moment
-                self._give_place()
+            if free.done() and not free.cancelled():  # a thread became free at the same moment
+                self._release_thread()
             raise
 
     def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
-        """The thread is free, which it is not as soon as its caller has left."""
+        """Release the thread once its work has ended, which may be after its caller was cancelled."""
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._give_place)
+            loop.call_soon_threadsafe(self._release_thread)
 
-    def _give_place(self) -> None:
+    def _release_thread(self) -> None:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            free = self._waiting.popleft()
+            if not free.done():
+                free.set_result(None)
                 return
         self._large -= 1

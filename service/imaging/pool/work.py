@@ -1,9 +1,8 @@
-"""Where pictures are decoded, prepared, finished and encoded: on codec threads, or on the event loop's own.
+"""The choice of the thread that decodes, prepares, finishes and encodes pictures: a codec thread or the event loop's.
 
-A thread that is handed a picture, and hands it back, costs as much as a small picture itself: wake-ups, the
-interpreter's lock that changes hands, caches that know other pictures. In a process that has one core for all it does,
-as front ends have where there are as many of them as cores, threads gain nothing for that: a picture of 256² took
-4.2 ms of CPU time with them and 3.8 without (docs/benchmarks.md).
+Handing a picture to a thread and back costs as much as a small picture itself: wake-ups, the interpreter's lock, cold
+caches. In a process with a single core, such as a front end where there are as many of them as cores, threads gain
+nothing: a picture of 256² took 4.2 ms of CPU time with them and 3.8 without (docs/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ _SMOOTHING = 0.1
 
 
 class CodecWork:
-    """One thread pool for what is begun and one for what is finished: a computed request never waits behind uploads.
+    """One thread pool to decode and prepare, one to finish and encode: a computed request never waits behind uploads.
 
-    Used on the event loop; `close` waits for what runs. OpenCV's own threads are turned off in the whole process: as
-    many pictures are worked on as there are cores, and its pool would only spin beside them.
+    Used on the event loop; `close` waits for running work. OpenCV's own threads are turned off in the whole process:
+    all cores already work on pictures, and OpenCV's pool would only compete with them.
 
     Args:
-        threads: in each pool.
+        threads: number of threads in each pool.
     """
 
     def __init__(self, threads: int) -> None:
@@ -56,16 +55,16 @@ class CodecWork:
 
     @property
     def predicted_wait_s(self) -> float:
-        """How long an upload that comes now would wait to be decoded, if it is not large; for those see `Shares`."""
+        """The predicted wait until an upload that is not large would be decoded; for large ones see `Shares`."""
         return self._beginning * self._mean_s / self._begin_pool.for_small
 
     async def begin(self, work: Callable[[SideBySide], T], effort: int, *, large: bool = False) -> T:
-        """Decode and prepare. A caller that leaves withdraws work that no thread has taken up.
+        """Decode and prepare. Cancelling the call withdraws work that no thread has begun.
 
         Args:
-            work: is told how it may do several things at once.
-            effort: how long it takes, in pixels of a plain JPEG.
-            large: whether a picture of it is large.
+            work: gets a function that runs several steps in parallel.
+            effort: its cost, in pixels of a plain JPEG.
+            large: whether one of its pictures is large.
         """
         if large and not self._rounds(effort):
             with self._counted_large():
@@ -77,7 +76,7 @@ class CodecWork:
             return await self._begin_pool.run(self._measured, work, self._helpers.share)
 
     async def finish(self, work: Callable[[SideBySide], T], pixels: int, encoder: ImageFormat, *, writes: bool) -> T:
-        """Postprocess and encode so many pixels; what writes to a disk, which may wait, goes to a thread."""
+        """Postprocess and encode so many pixels; work that writes to a disk, which may block, runs on a thread."""
         if not writes and (rounds := self._rounds(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_turns.take(rounds)
             return work(in_turn)
@@ -88,13 +87,13 @@ class CodecWork:
             self._finishing -= 1
 
     def close(self) -> None:
-        """Wait for what runs; what has not begun is dropped."""
+        """Wait for running work; drop queued work."""
         for pool in (self._begin_pool, self._finish_pool):
             pool.close()
         self._helpers.close()
 
     def _rounds(self, pixels: int, slower: int = 1) -> int:
-        """How many shares of a round of the loop the work takes there; 0 where it is for a thread."""
+        """Return the shares of one iteration of the event loop that the work costs there; 0 if it is for a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
         return EACH_ROUND if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
@@ -109,7 +108,7 @@ class CodecWork:
             self._mean_s += weight * (took_s - self._mean_s)
 
     def _free_threads(self) -> int:
-        """Threads that may help another: they have nothing to do."""
+        """Return the number of idle threads, which may help another."""
         return self._threads - self._beginning - self._finishing - self._large
 
     @contextmanager
