@@ -11,7 +11,7 @@ from export.generators.fillnet import FillNetOptions
 from training.run_config import FitConfig, PhaseConfig, Section
 
 LARGEST_STRIDE = 32
-"""Of the judge: crops are multiples of it."""
+"""Largest stride of the discriminator; the size of crops is a multiple of it."""
 
 
 class SharesConfig(Section):

@@ -11,16 +11,16 @@ from engines.fill_rules import FillRule
 from retouch.sweep.measuring import Row
 
 DEFAULT = "crops"
-"""What `auto` does without a rule, but for holes that are too thick: it scales nothing down that fits."""
+"""The way of `auto` without a rule, apart from its treatment of thick holes."""
 RADII = (16, 32, 64, 96, 128, 192, 256, 384)
 """Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
 AS_GOOD = 0.005
-"""A way that is worse by at most this part of the default's mean LPIPS is as good: the cheapest such one is taken."""
+"""Part of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
 SURE = 2.0
-"""Standard errors by which the mean difference from the default must lie below 0, or of as good, to count: without it a
-way wins by luck on few pictures, and loses on others."""
+"""Standard errors that are added to a mean difference before it is compared, so that no way wins by chance on a few
+pictures."""
 LEAST_ROWS = 8
-"""A class of thickness with fewer cases joins the next."""
+"""Least number of cases in a class of thickness; a smaller one is merged with the next."""
 
 
 def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:

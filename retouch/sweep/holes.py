@@ -14,7 +14,7 @@ from training.evaluate.holes import Band, Mask, draw_hole
 
 Kind = Literal["strokes", "boxes", "blobs"]
 _WAVES = (1, 2, 3, 5)
-"""Of a blob's outline, in turns round it: uneven, but smooth."""
+"""Frequencies of a blob's outline, in waves per revolution: uneven, but smooth."""
 
 
 def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:

@@ -9,7 +9,7 @@ from engines.manifest import SizeRule
 from service.core.samples import Strategy
 
 LIMITS = (96, 48)
-"""Radii in tile pixels that thicker holes are scaled down to, for a try."""
+"""Candidate radii, in tile pixels, that thicker holes are scaled down to."""
 
 
 class Way(NamedTuple):

@@ -29,15 +29,15 @@ from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.methods import allowed_methods, heads_of
 
 HEADER_TIMEOUT_S = 20.0
-"""A connection that has not sent a whole header by then is closed; one that is kept alive has its own allowance."""
+"""Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
 MAX_IGNORED_BYTES = 16 * 2**20
-"""Of a body that was refused before it was read; a connection that sends more is closed."""
+"""Limit of a body that was refused before it was read; a connection that sends more is closed."""
 IGNORED_BODY_TIMEOUT_S = 30.0
-"""How long such a body may take to arrive after its refusal; then its connection is closed."""
+"""Time limit for such a body after its refusal; then its connection is closed."""
 MAX_HEADER_BYTES = 64 * 1024
-"""Of one request, all lines together; more is answered 400 and the connection closed."""
+"""Limit of a request's header, all lines together; a larger one is answered 400 and the connection closed."""
 WRITE_TIMEOUT_S = 60.0
-"""A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
+"""Time after which a client that does not read its response is disconnected, to free the response's memory."""
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
@@ -50,7 +50,7 @@ _CORS: dict[str, Any] = {
     ],
     "max_age": 600,
 }
-"""Never with credentials: keys are sent in a header, and cookies mean nothing here."""
+"""CORS options, without credentials: keys are sent in a header, and cookies are not used."""
 
 
 class App:

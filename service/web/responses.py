@@ -21,7 +21,7 @@ _CACHE_STATUS = {
     "miss": "retouch; fwd=uri-miss",
     "coalesced": "retouch; fwd=uri-miss; collapsed",
 }
-"""RFC 9211."""
+"""Values of the Cache-Status header (RFC 9211)."""
 PROBLEM_TYPE = "application/problem+json"
 
 

@@ -16,7 +16,7 @@ from tests.serving.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "retouch", "serve")
 LONGEST_START_S = 120.0
-"""On a machine that is busy."""
+"""Longest time for a start on a busy machine, in seconds."""
 
 
 class ServedProcess:

@@ -16,12 +16,12 @@ from training.data.hole_masks import to_boxes, to_segments
 
 _STROKES, _JOINTS, _BOXES = 5, 7, 3
 _COARSE, _FINE = 5, 12
-"""Cells down and across of the noise that blobs are cut from."""
+"""Cells per side of the coarse and the fine noise that blobs are made from."""
 _FAR = 9.0
 _KINDS = (0.45, 0.62, 0.80)
-"""Up to the first: strokes; to the second: boxes; to the third: blobs; beyond: strokes with boxes."""
+"""Thresholds of a uniform number, for strokes, boxes and blobs in this order; above the last, strokes with boxes."""
 _SAMPLED = 7
-"""The level is found on every 7th pixel."""
+"""Stride of the pixels that determine the level."""
 _UNIFORM = _STROKES * (2 + 1 + 1 + 1 + 2 * _JOINTS) + 1 + _BOXES * 4 + 1 + 2 + 2
 _NORMAL = _COARSE**2 + _FINE**2
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 _SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
 _FIRST_JUDGED = 1
-"""The block after which logits begin: the second, at 1/8."""
+"""Index of the first block with logits: the second, at 1/8 of the size."""
 
 
 class Judgement(NamedTuple):

@@ -12,10 +12,10 @@ from export.generators.family import State
 from export.generators.fillnet import FillNetOptions, FillUNet, Residual
 
 _HE = 1.387
-"""√(2 / (1 + 0.2²)): keeps the size of activations through LeakyReLU 0.2 (He et al. 2015)."""
+"""√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
 _LEAST_SQUARES = 1e-8
 _QUIET_BRANCH, _QUIET_COLOUR = 0.35, 0.08
-"""Gains at the start: branches whisper beside what they are added to, and the first pictures are the push-pull fill."""
+"""Initial gains, small: residual branches start weak, and the first pictures are close to the push-pull fill."""
 
 
 class NormedConv(nn.Module):

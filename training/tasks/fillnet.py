@@ -31,15 +31,15 @@ from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
 _LONGEST, _LONGEST_JUDGED = 200.0, 50.0
-"""Of gradients: rarely reached, and then by a spike."""
+"""Clipping norms of the gradients of generator and discriminator, which only spikes exceed."""
 _GENTLE = 0.3
 _LAYERS = (0.5, 1.0, 1.5)
 """Weights of VGG16's relu1_2, relu2_2 and relu3_3."""
 _LEAST_SQUARES = 1e-2
 _LOOKS_EVERY = 20
-"""Steps between looks for compiled code and broken shards, for which processes have to agree."""
+"""Steps between checks for compiled code and broken shards, for which processes have to agree."""
 _PENALISED = 4
-"""R1 is taken on one picture of so many."""
+"""R1 is computed on one of this many pictures."""
 _AT_ONCE = 16
 
 

@@ -12,7 +12,7 @@ from service.processes.launcher.plan import Restarts
 
 _log = structlog.get_logger(__name__)
 _START_TIMEOUT_S = 600.0
-"""An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
+"""Time after which a starting process counts as hung; building engines may take minutes, but sends heartbeats."""
 
 
 @dataclass(slots=True, eq=False)

@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 20.0
-"""How long processes may take to end beyond the drain and its delay."""
+"""Longest time for processes to end after the drain and its delay."""
 
 
 class Launcher:
