@@ -1,4 +1,4 @@
-"""What strategy `auto` shows a generator: rules that were measured for this model, in its manifest. Pure."""
+"""Rules of strategy `auto` that were measured for a model and are in its manifest. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class FillRule(BaseModel):
-    """One rule: what to do with masks that lie within all of its bounds; a bound that is null holds for any."""
+    """One rule: the way to fill masks within all of its bounds; a bound of null has no limit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -22,16 +22,16 @@ class FillRule(BaseModel):
     )
 
     def holds(self, longest_side: int, radius: float) -> bool:
-        """Whether both, in pixels of the picture, are within the bounds."""
+        """Return whether both, in pixels of the picture, are within the bounds."""
         return (self.longest_side is None or longest_side <= self.longest_side) and (
             self.radius is None or radius <= self.radius
         )
 
 
 class FillRules(BaseModel):
-    """The rules of a model, the first that holds decides; where none does, the service's default stands.
+    """The rules of a model. The first that holds decides; if none does, the service's default applies.
 
-    measured: on which pictures, by what, when.
+    measured: the pictures, the measure and the date of the sweep.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,10 +40,10 @@ class FillRules(BaseModel):
     rules: tuple[FillRule, ...] = Field(min_length=1)
 
     def asks_for_radius(self, longest_side: int) -> bool:
-        """Whether the first rule that may hold for pictures of that longer side depends on the mask."""
+        """Return whether the first rule that may hold for pictures of that longer side depends on the mask."""
         first = next((rule for rule in self.rules if rule.holds(longest_side, 0)), None)
         return first is not None and first.radius is not None
 
     def decide(self, longest_side: int, radius: float) -> FillRule | None:
-        """The rule for a picture and its thickest hole, in pixels of the picture; None where none holds."""
+        """Return the rule for a picture and its thickest hole, in pixels of the picture; None where none holds."""
         return next((rule for rule in self.rules if rule.holds(longest_side, radius)), None)

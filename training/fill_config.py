@@ -1,4 +1,4 @@
-"""The knobs of an adversarial run of FillNet."""
+"""The options of an adversarial run of FillNet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from export.generators.fillnet import FillNetOptions
 from training.run_config import FitConfig, PhaseConfig, Section
 
 LARGEST_STRIDE = 32
-"""Of the judge: crops are multiples of it."""
+"""Largest stride of the discriminator; the size of crops is a multiple of it."""
 
 
 class SharesConfig(Section):
-    """How much each loss moves the picture, beside the others; 0: not even computed."""
+    """Each loss's share of the gradient at the picture, relative to the others; with 0 it is not computed."""
 
     difference: float = Field(1.0, gt=0, description="mean |difference| in the hole")
     perceptual: float = Field(1.5, ge=0, description="VGG16 to relu3_3 on features of length 1, of two views")
@@ -44,7 +44,7 @@ class JudgeConfig(Section):
 
 
 class FillPhase(PhaseConfig):
-    """A stretch of the run at one size of crops."""
+    """A part of the run at one size of crops."""
 
     crop: int | None = Field(None, ge=LARGEST_STRIDE, description="side of crops here; left out: data.crop")
     compile_after: Path | None = Field(
@@ -53,7 +53,7 @@ class FillPhase(PhaseConfig):
 
 
 class FillConfig(FitConfig):
-    """FillNet with a judge of patches."""
+    """The config of an adversarial run of FillNet with a patch discriminator."""
 
     model: Literal["fillnet"]
     generator: FillNetOptions = Field(default_factory=lambda: FillNetOptions.model_validate({}))

@@ -46,7 +46,7 @@ class DataConfig(Section):
 
 
 class MasksConfig(Section):
-    """The holes that are trained on."""
+    """The holes of the training pictures."""
 
     coverage: tuple[float, float] = Field((0.05, 0.55), description="smallest and largest part of a crop in the hole")
     folder: Path | None = Field(None, description="pictures of masks, bright = hole, used beside the drawn ones")
@@ -61,7 +61,7 @@ class MasksConfig(Section):
 
 
 class PhaseConfig(Section):
-    """A number of steps with one set of options."""
+    """A part of the run: a number of steps with one set of options."""
 
     steps: int = Field(ge=1, description="optimiser steps in this phase")
     batch: int = Field(ge=1, description="pictures a step, over all GPUs together")

@@ -1,1 +1,1 @@
-"""What `auto` is to do for a model: ways to fill, measured on a folder of pictures."""
+"""The choice of a model's rules for strategy `auto`, from ways to fill measured on a folder of pictures."""

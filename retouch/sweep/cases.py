@@ -1,4 +1,4 @@
-"""What a sweep fills: each picture of a folder in turn, framed to a size, with the next kind and coverage of hole."""
+"""The cases of a sweep: the pictures of a folder, framed to a size, with holes of every kind and coverage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
 class Case(NamedTuple):
-    """One picture with a hole, and the cell that it counts in: its size, coverage and kind of hole."""
+    """One picture with a hole, and its cell: size, coverage and kind of hole."""
 
     name: str
     size: int
@@ -37,10 +37,10 @@ class Case(NamedTuple):
 
 
 def find_pictures(folder: Path, seed: int) -> list[Path]:
-    """The pictures in a folder and those under it, shuffled by the seed.
+    """Find the pictures in a folder and its subfolders, shuffled by the seed.
 
     Raises:
-        DataMissing: there are none.
+        DataMissing: the folder has no pictures.
     """
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
     if not found:
@@ -50,14 +50,14 @@ def find_pictures(folder: Path, seed: int) -> list[Path]:
 
 
 def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, seed: int) -> Iterator[Case]:
-    """`per_cell` cases for each coverage and kind, in rounds over all cells; a picture comes again when all were used.
+    """Draw `per_cell` cases for each coverage and kind, in rounds over all cells; pictures repeat when all were used.
 
     Args:
-        paths: pictures; those that are too small are passed over.
+        paths: files of pictures; those that are too small are skipped.
         size: side of square centre crops, or the longer side of whole pictures, in pixels.
-        square: which of the two.
-        per_cell: how many pictures a cell gets.
-        seed: of the holes.
+        square: whether to cut square centre crops.
+        per_cell: the number of pictures for each cell.
+        seed: the seed of the holes.
 
     Raises:
         DataMissing: no picture is large enough, or one cannot be decoded.
@@ -82,9 +82,9 @@ def _frames(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple
 
 
 def frame(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
-    """The square centre crop after the shorter side was scaled down to `size`, or the whole with that longer side.
+    """Scale the shorter side to `size` and cut the square centre, or scale the whole picture to that longer side.
 
-    None where the picture would have to be enlarged.
+    Returns None if the picture would have to be enlarged.
     """
     height, width = pixels.shape[:2]
     scale = size / (min(height, width) if square else max(height, width))

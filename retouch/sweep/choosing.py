@@ -1,4 +1,4 @@
-"""From a sweep's figures to the rules of `auto`: quality first, time second. Pure."""
+"""The choice of the rules of `auto` from a sweep's figures: quality first, time second. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from engines.fill_rules import FillRule
 from retouch.sweep.measuring import Row
 
 DEFAULT = "crops"
-"""What `auto` does without a rule, but for holes that are too thick: it scales nothing down that fits."""
+"""The way of `auto` without a rule, apart from its treatment of thick holes."""
 RADII = (16, 32, 64, 96, 128, 192, 256, 384)
 """Upper bounds of the classes of thickness, in pixels of the picture; the last class has none."""
 AS_GOOD = 0.005
-"""A way that is worse by at most this part of the default's mean LPIPS is as good: the cheapest such one is taken."""
+"""Part of the default's mean LPIPS by which a way may be worse and still count as good; the cheapest is chosen."""
 SURE = 2.0
-"""Standard errors by which the mean difference from the default must lie below 0, or of as good, to count: without it a
-way wins by luck on few pictures, and loses on others."""
+"""Standard errors that are added to a mean difference before it is compared, so that no way wins by chance on a few
+pictures."""
 LEAST_ROWS = 8
-"""A class of thickness with fewer cases joins the next."""
+"""Least number of cases in a class of thickness; a smaller one is merged with the next."""
 
 
 def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
-    """For each size of picture the way by thickness of hole, thin first; classes with the same way are one rule.
+    """Choose the way for each size of picture and thickness of hole, thin first; equal neighbours become one rule.
 
-    Sizes are upper bounds of the picture's longer side. Pictures larger than the largest size get no rule.
+    Sizes are upper bounds of the picture's longer side. There is no rule for pictures above the largest size.
 
     Args:
-        rows: with figures for every way.
-        ways: the rule that each way would be, by name, the cheapest to explain first.
+        rows: rows with figures for every way.
+        ways: the rule of each way, by name, the simplest first.
     """
     by_size: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
@@ -48,10 +48,10 @@ def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[Fil
 
 
 def best_way(rows: Sequence[Row], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:
-    """The best of the ways that are surely better than the default; where none is, the cheapest that is surely as good.
+    """Return the best way that is significantly better than the default, or else the cheapest that is as good.
 
-    All by the LPIPS of the same cases. The default is as good as itself; of several equally cheap ways it is taken, or
-    the first.
+    Ways are compared by their LPIPS on the same cases. The default counts as good as itself; of several equally cheap
+    ways the default is chosen, or else the first.
     """
     limit = AS_GOOD * fmean(row.tried[default].lpips for row in rows)
     differences = {name: [row.tried[name].lpips - row.tried[default].lpips for row in rows] for name in ways}
@@ -63,14 +63,14 @@ def best_way(rows: Sequence[Row], ways: Mapping[str, FillRule], default: str = D
 
 
 def _highest(differences: Sequence[float]) -> float:
-    """What the true mean is surely below; infinity where one value says nothing about it."""
+    """Return the upper confidence limit of the mean; infinity for a single value."""
     if len(differences) < 2:
         return math.inf
     return fmean(differences) + SURE * stdev(differences) / math.sqrt(len(differences))
 
 
 def _classes(rows: Sequence[Row]) -> list[tuple[float, list[Row]]]:
-    """Rows by thickness: upper bound and members, at least `LEAST_ROWS` of them where there are so many."""
+    """Group rows by thickness: each class's upper bound and at least `LEAST_ROWS` rows, if there are so many."""
     found: list[tuple[float, list[Row]]] = []
     waiting = sorted(rows, key=lambda row: row.radius)
     for bound in (*map(float, RADII), math.inf):

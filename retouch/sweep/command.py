@@ -1,4 +1,4 @@
-"""`retouch sweep`: what strategy `auto` is to do for a model, measured on a folder of pictures."""
+"""Command `retouch sweep`: chooses the rules of strategy `auto` for a model by measuring on a folder of pictures."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     ] = Path("cache"),
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures there")] = None,
 ) -> None:
-    """Fill holes of four coverages and three kinds in every way, and choose the best way by size and thickness.
+    """Fill holes of four coverages and three kinds in every way; choose the best by picture size and hole thickness.
 
-    Report on other pictures than the rules were chosen on: run it again on those with --compare.
+    Report figures on pictures that the rules were not chosen on: run it again on those with --compare.
     """
     import time  # noqa: PLC0415 (the command's help should not wait for any of these)
     from datetime import datetime, timezone  # noqa: PLC0415
@@ -74,10 +74,10 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """`"256,512"` to `(256, 512)`, ascending.
+    """Parse sizes such as `"256,512"` to `(256, 512)`, ascending.
 
     Raises:
-        typer.BadParameter: something is no number of at least 32 pixels.
+        typer.BadParameter: an entry is not a number of at least 32 pixels.
     """
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) >= 32 for part in parts):

@@ -1,4 +1,4 @@
-"""Holes of three kinds that cover an exact part of a picture: strokes, boxes and blobs, as objects are. Pure."""
+"""Holes of three kinds that cover an exact part of a picture: strokes, boxes, and blobs shaped like objects. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from training.evaluate.holes import Band, Mask, draw_hole
 
 Kind = Literal["strokes", "boxes", "blobs"]
 _WAVES = (1, 2, 3, 5)
-"""Of a blob's outline, in turns round it: uneven, but smooth."""
+"""Frequencies of a blob's outline, in waves per revolution: uneven, but smooth."""
 
 
 def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
-    """A hole H×W of that kind that covers a part drawn evenly from the band."""
+    """Draw a hole H×W of that kind; the covered part is drawn uniformly from the band."""
     if kind == "strokes":
         return draw_hole(height, width, band, random)
     distance = _box if kind == "boxes" else _blob
@@ -35,7 +35,7 @@ def _least(
     random: Random,
     part: float,
 ) -> Mask:
-    """One to three shapes that grow together until they cover the part."""
+    """Return a mask of one to three shapes that grow together until they cover the part."""
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
     field = np.full((height, width), np.inf)
     for _ in range(random.choice((1, 1, 2, 3))):
@@ -53,7 +53,7 @@ def _box(rows: Grid, columns: Grid, size: tuple[int, int], random: Random) -> Gr
 
 
 def _blob(rows: Grid, columns: Grid, _: tuple[int, int], random: Random) -> Grid:
-    """Distance from the middle, in radii of an uneven outline."""
+    """Return the distance from the centre, in radii of an uneven outline."""
     angle, outline = np.arctan2(rows, columns), np.ones(rows.shape)
     for turns in _WAVES:
         outline += random.uniform(-0.3, 0.3) / turns * np.cos(turns * angle + random.uniform(0, 2 * math.pi))

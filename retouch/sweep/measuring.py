@@ -1,4 +1,4 @@
-"""Fills cases in several ways, by the service's own stages, and measures each against the truth."""
+"""Fills cases in several ways, with the service's own stages, and compares each result with the original picture."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from training.losses.lpips_distance import Lpips
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one way made of a case.
+    """The measurements of one way on one case.
 
-    lpips: of the whole picture. pixels: of all tiles. seconds: planning, filling and pasting, no decoding.
+    lpips: of the whole picture. pixels: of all tiles. seconds: planning, filling and pasting, without decoding.
     """
 
     lpips: float
@@ -37,7 +37,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case: its cell, its measures in pixels of the picture, and what every way made of it."""
+    """The measurements of one case: its cell, its sizes in pixels of the picture, and the result of every way."""
 
     name: str
     size: int
@@ -49,14 +49,14 @@ class Row:
     tried: Mapping[str, Tried]
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the row as JSON values, for `--json`."""
         return asdict(self)
 
 
 def measure(
     cases: Iterable[Case], ways: Mapping[str, Way], engine: Engine, lpips: Lpips, now: Callable[[], float]
 ) -> Iterator[Row]:
-    """One row for each case. Ways that plan the same crops are filled once and share the figures.
+    """Yield one row for each case. Ways that plan the same crops are filled once and share the figures.
 
     Raises:
         EngineFailed, InferenceFailed: the engine cannot fill a case.
@@ -75,11 +75,11 @@ def measure(
 
 
 def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Picture:
-    """The picture with its hole filled from the planned crops, as a request gets it before encoding.
+    """Fill a picture's hole from the planned crops; returns the picture as a request gets it before encoding.
 
     Raises:
         EngineFailed: the engine cannot compute it.
-        InferenceFailed: it gave values that are not finite.
+        InferenceFailed: the engine returned values that are not finite.
     """
     tiles = []
     for crop in plan:
@@ -94,7 +94,7 @@ def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Pi
 def _try(
     case: Case, way: Way, engine: Engine, now: Callable[[], float], made: dict[str, tuple[Pixels, Tried]]
 ) -> tuple[str, Tried]:
-    """What a way costs, and the key under which its picture stands in `made`."""
+    """Fill a case in one way, unless `made` has it; returns its key in `made` and its measurements."""
     begun = now()
     plan = crops.plan(case.hole, way.size, way.strategy)
     planned = now() - begun
@@ -109,7 +109,7 @@ def _try(
 
 
 def _key(plan: list[Crop], hole: Bool2D) -> str:
-    """Of what is computed, whatever way it was planned in."""
+    """Return a key for the crops and the hole, equal for ways that compute the same."""
     told = hashlib.sha256()
     for crop in plan:
         box = crop.box
@@ -120,12 +120,12 @@ def _key(plan: list[Crop], hole: Bool2D) -> str:
 
 
 def _distances(lpips: Lpips, pictures: list[Pixels], truth: Pixels) -> list[float]:
-    """From each picture to the truth, whose features are computed once."""
+    """Return the LPIPS distance of each picture to the truth; the truth's features are computed once."""
     with torch.inference_mode():
         found: list[float] = lpips(_tensor(np.stack(pictures)), _tensor(truth[None])).tolist()
     return found
 
 
 def _tensor(pixels: Pixels) -> torch.Tensor:
-    """N×H×W×3 of 8 bits to N×3×H×W in [-1, 1]."""
+    """Convert pixels, uint8 N×H×W×3, to N×3×H×W in [-1, 1]."""
     return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 127.5 - 1

@@ -1,4 +1,4 @@
-"""A sweep's rows as cells and totals, and how far one way is from the better of others. Pure."""
+"""Summaries of a sweep: its rows by cell and in total, and `auto` relative to the better fixed strategy. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIXED = ("strategy=whole", "strategy=crop")
 
 
 def cells(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """One entry for each size, coverage and kind, in the order of the rows: how many, and each way's means."""
+    """Return one entry for each size, coverage and kind, in the order of the rows: its count and each way's means."""
     found: defaultdict[tuple[int, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         found[row.size, row.band, row.kind].append(row)
@@ -25,10 +25,10 @@ def cells(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def totals(rows: Sequence[Row]) -> dict[str, Any]:
-    """By size, and over all: each way's means, and `auto`'s LPIPS as a part of the better fixed strategy's.
+    """Return each way's means by size and overall, and the ratio of `auto`'s LPIPS to the better fixed strategy's.
 
-    over_all: the mean of `auto` by the better of the fixed strategies' means of each cell. worst_cell: the largest such
-    part of one cell.
+    over_all: the mean of `auto` divided by the better of the fixed strategies' means of each cell. worst_cell: the
+    largest such ratio of one cell.
     """
     sizes = sorted({row.size for row in rows})
     parts = {str(size): [row for row in rows if row.size == size] for size in sizes} | {"all": list(rows)}

@@ -1,4 +1,4 @@
-"""One sweep from folder to figures and, where asked for, to the rules in the manifest."""
+"""One sweep, from a folder of pictures to figures and, if requested, to rules in the manifest."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class SweepImpossible(RetouchError):
 
 @dataclass(frozen=True)
 class Request:
-    """One sweep as a person asks for it.
+    """The parameters of one sweep.
 
-    sizes: pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures; empty
-        for the smallest and the largest tile and twice that.
+    sizes: in pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures;
+        empty for the smallest tile, the largest tile and twice that.
     per_cell: pictures for each size, coverage and kind of hole.
-    choose: whether to try all ways and choose rules; otherwise only what a request may ask for is compared.
+    choose: whether to try all ways and choose rules; otherwise only the strategies of requests are compared.
     """
 
     model: Path
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Swept:
-    """What was found; `rules` is None where none were to be chosen."""
+    """The results of a sweep; `rules` is None if none were to be chosen."""
 
     manifest: Manifest
     rows: list[Row]
@@ -96,7 +96,7 @@ def sweep(request: Request, progress: Progress, now: Callable[[], float], today:
 
 
 def write_rules(directory: Path, rules: FillRules) -> None:
-    """Put the rules into a model's manifest; everything else in it stays.
+    """Write the rules into a model's manifest; everything else in it is unchanged.
 
     Raises:
         ModelError: the manifest cannot be written.
@@ -115,7 +115,7 @@ def write_rules(directory: Path, rules: FillRules) -> None:
 
 
 def default_sizes(rule: SizeRule) -> tuple[int, ...]:
-    """The sides of the smallest and of the largest square tile, and a picture twice as long, ascending."""
+    """Return the sides of the smallest and the largest square tile, and twice the latter, ascending."""
     sides = [min(bucket) for bucket in rule.buckets()]
     return tuple(sorted({min(sides), max(sides), 2 * max(sides)}))
 

@@ -1,4 +1,4 @@
-"""The ways to fill that a sweep compares: each a size rule and a strategy, so that the service itself plans. Pure."""
+"""The ways to fill that a sweep compares: each is a size rule and a strategy for the service's own planner. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engines.manifest import SizeRule
 from service.core.samples import Strategy
 
 LIMITS = (96, 48)
-"""Radii in tile pixels that thicker holes are scaled down to, for a try."""
+"""Candidate radii, in tile pixels, that thicker holes are scaled down to."""
 
 
 class Way(NamedTuple):
-    """What is planned with, and the rule that would make `auto` do so; None where it is only looked at."""
+    """A size rule and a strategy, and the rule that makes `auto` fill so; None if the way is only compared."""
 
     size: SizeRule
     strategy: Strategy
@@ -21,7 +21,7 @@ class Way(NamedTuple):
 
 
 def candidates(size: SizeRule) -> dict[str, Way]:
-    """By name, the cheapest to explain first: whole, crops, and crops with a limit to the radius of holes."""
+    """Return the ways by name, the simplest first: whole, crops, and crops with a limit to the radius of holes."""
     rules = {
         "whole": FillRule(strategy="whole"),
         "crops": FillRule(strategy="crop"),
@@ -34,7 +34,7 @@ def candidates(size: SizeRule) -> dict[str, Way]:
 
 
 def as_served(size: SizeRule) -> dict[str, Way]:
-    """What a request may ask for: `strategy=whole`, `crop` and `auto`."""
+    """Return the strategies of requests by name: `whole`, `crop` and `auto`."""
     return {
         "strategy=whole": Way(size, "whole", None),
         "strategy=crop": Way(size, "crop", None),

@@ -1,8 +1,8 @@
 """The supervisor of the device worker: it replaces one that died or hangs.
 
-It answers the batches that the worker leaves, loads fresh engines and starts another worker; until then the server is
-not ready. A process that has lost the device itself starts none: `Supervisor.device_lost` is set, and the process
-should end.
+It answers the worker's unfinished batches with an error, loads fresh engines and starts a new worker; until then the
+server is not ready. If the process has lost the device, no worker is started: `Supervisor.device_lost` is set, and the
+process should end.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Supervisor:
-    """Replaces a worker that died or hangs. `check` is called often, from one thread; any thread may read `ready`."""
+    """Replaces a worker that died or hangs. `check` is called periodically by one thread; any may read `ready`."""
 
     start_worker: Callable[[], DeviceWorker]
     reload_engine: Callable[[Entry], None]
-    """Replaces the engine that this entry's model uses; blocking."""
+    """Replaces the engine of this entry's model; blocking."""
     clock: Callable[[], float]
     hang_timeout_s: float
     restarts: int = 0
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """Set once the process has lost the device: no worker is started any more, and the process should end."""
+    """Event that is set once the process has lost the device: no worker is started, and the process should end."""
     worker: DeviceWorker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -39,23 +39,23 @@ class Supervisor:
 
     @property
     def state(self) -> WorkerState:
-        """What the worker is doing now; a moment later it may be something else."""
+        """The worker's state at this moment."""
         return self.worker.state(self.clock(), self.hang_timeout_s)
 
     @property
     def ready(self) -> bool:
-        """Whether the worker is alive and its batch not overdue."""
+        """Whether the worker is alive and its oldest batch not overdue."""
         return self.state in ("idle", "busy")
 
     def beyond_repair(self, state: WorkerState) -> bool:
-        """Whether only a new process helps: the worker hangs, or this process has lost the device."""
+        """Return whether only a new process helps: the worker hangs, or this process has lost the device."""
         return state == "hung" or self.worker.device_lost is not None
 
     def check(self, state: WorkerState | None = None) -> bool:
-        """Replace the worker if it died or hangs; True if it was replaced, which a lost device does not allow.
+        """Replace the worker if it died or hangs; returns whether it was replaced, which is False for a lost device.
 
         Args:
-            state: the state to act on, where the caller has read it already; None reads it now.
+            state: the state to act on, if the caller has read it; None reads it now.
         """
         state = state or self.state
         if self.device_lost is not None or state in ("idle", "busy"):

@@ -1,8 +1,8 @@
-"""The device worker: one thread that owns the device, launches batches and answers everyone in them.
+"""The device worker: one thread that owns the device, launches batches and answers their samples.
 
-While one batch computes, the next is launched, as far as the device overlaps. A batch that fails is answered and the
-thread lives on; one that is too large for the memory is halved. `Supervisor` (supervisor.py) replaces a thread that
-dies or hangs.
+While one batch computes, the next is launched, if the device can overlap them. A batch that fails is answered with an
+error and the thread continues; one that does not fit the device's memory is halved. `Supervisor` (supervisor.py)
+replaces a thread that dies or hangs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = structlog.get_logger(__name__)
 
 WorkerState = Literal["idle", "busy", "hung", "dead"]
 Outcome = Tile | Exception | None
-"""What became of one sample: its tile, the error that prevented it, or None where the output was not finite."""
+"""The outcome of one sample: its tile, the error that prevented it, or None if the output was not finite."""
 
 
 class BatchObserver(Protocol):
     """Counts computed batches; called on the worker's thread."""
 
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
-        """Count a batch of `size` samples that took `device_s` seconds, its share of the device's time."""
+        """Count a batch of `size` samples that took `device_s` seconds of the device's time."""
 
 
 class BatchTraces(Protocol):
@@ -51,9 +51,9 @@ class _Flight:
     batch: list[Entry]
     launched_at: float
     ticket: Ticket | None = None
-    """What the device gave at launch; None before that, and once the batch was collected."""
+    """The device's ticket from the launch; None before the launch, and once the batch was collected."""
     share: float = 1.0
-    """Its share of the device, in (0, 1]: less than 1 where other batches are computed at the same time."""
+    """The batch's share of the device, in (0, 1]: less than 1 if other batches are computed at the same time."""
 
     @property
     def engine(self) -> Engine:
@@ -64,29 +64,29 @@ class _Flight:
         return [entry.sample for entry in self.batch]
 
     def begun_at(self, progress_at: float) -> float:
-        """When its computation began. Batches that do not share the device begin when the one before has ended."""
+        """Return when its computation began. Without sharing, a batch begins when the previous one has ended."""
         return self.launched_at if self.share < 1 else max(self.launched_at, progress_at)
 
 
 @dataclass(slots=True, eq=False)
 class DeviceWorker:
-    """One thread, one device. Never restarted: the supervisor starts another."""
+    """One thread for one device. It is never restarted: the supervisor starts a new worker."""
 
     batcher: Batcher
     device: Device
     observer: BatchObserver
     clock: Callable[[], float]
     traces: BatchTraces | None = None
-    """None without tracing."""
+    """Maker of the batches' spans; None without tracing."""
     device_lost: DeviceLost | None = field(default=None, init=False)
-    """Set before the thread ends: a fresh engine would not help."""
+    """The loss of the device, set before the thread ends: a fresh engine would not help."""
     _flights: tuple[_Flight, ...] = field(default=(), init=False)
     """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
-    """When the last batch was finished: the oldest in flight has had the device to itself since then."""
+    """When the last batch finished; the oldest one in flight has had the device to itself since then."""
     _given_up: bool = field(default=False, init=False)
     _giving_up: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """Held while a batch is taken on: either the supervisor sees it, or the worker sees that it was given up."""
+    """Lock for starting a batch: either the supervisor sees the batch, or the worker sees that it was given up."""
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class DeviceWorker:
         self._thread.join(timeout_s)
 
     def state(self, now: float, hang_timeout_s: float) -> WorkerState:
-        """What the thread is doing. `hung`: its oldest batch has run for longer than `hang_timeout_s`."""
+        """Return the state of the thread. `hung`: its oldest batch has run for longer than `hang_timeout_s`."""
         flights, progress_at = self._flights, self._progress_at
         if not self._thread.is_alive():
             return "dead"
@@ -109,7 +109,7 @@ class DeviceWorker:
         return "hung" if now - flights[0].begun_at(progress_at) > hang_timeout_s else "busy"
 
     def give_up(self) -> list[Entry]:
-        """Disown the thread: whatever it still answers is ignored. Returns the entries that it leaves unanswered."""
+        """Disown the thread, so that its later answers are ignored; returns the entries that it leaves unanswered."""
         with self._giving_up:
             self._given_up = True
             return [entry for flight in self._flights for entry in flight.batch]
@@ -123,7 +123,7 @@ class DeviceWorker:
                     self._collect(self._done or self._flights[0])
                 else:
                     return
-        except DeviceLost as error:  # as below, but there is nothing to load
+        except DeviceLost as error:  # as below, but no engine can be loaded
             self.device_lost = error
             log.exception("device lost", batches=len(self._flights))
         except EngineDead:  # the supervisor answers the batches in flight and loads fresh engines
@@ -134,7 +134,7 @@ class DeviceWorker:
                 flight.batch[0].model.release()
 
     def _next_batch(self) -> list[Entry] | None:
-        """What to launch now; None when a batch is to be collected first, or the queue is closed."""
+        """Return the batch to launch now; None if a batch is to be collected first or the queue is closed."""
         if not self._flights:
             return self.batcher.take(rows=self.device.batch_rows)
         while len(self._flights) < self.device.depth and not self._called_away() and not self.batcher.closed:
@@ -144,12 +144,12 @@ class DeviceWorker:
         return None
 
     def _called_away(self) -> bool:
-        """Whether to stop waiting for another batch: one can be collected, or the thread was given up."""
+        """Return whether to stop waiting for a new batch: one can be collected, or the thread was given up."""
         return self._given_up or self._done is not None
 
     @property
     def _done(self) -> _Flight | None:
-        """The oldest batch that can be collected without waiting, if any."""
+        """Return the oldest batch that can be collected without waiting, if any."""
         return next((flight for flight in self._flights if flight.ticket is not None and flight.ticket.done), None)
 
     def _launch(self, batch: list[Entry]) -> None:
@@ -182,7 +182,7 @@ class DeviceWorker:
             self._answer(flight, tiles)
 
     def _failed(self, flight: _Flight, error: Exception) -> None:
-        """Answer a batch that failed; one that was too large is computed in parts, when nothing else takes memory."""
+        """Answer a batch that failed; compute one that was too large in parts, once nothing else uses memory."""
         key, size = flight.batch[0].model.manifest.key, len(flight.batch)
         if isinstance(error, EngineOutOfMemory) and size > 1:
             log.warning("batch halved", model=key, batch_size=size, reason=str(error))
@@ -230,7 +230,7 @@ class DeviceWorker:
     def _close_device(self) -> None:
         try:
             self.device.close()
-        except EngineError as error:  # a lost context cannot free its memory, and need not
+        except EngineError as error:  # a lost context cannot free its memory and need not
             log.warning("device not freed", reason=str(error))
 
 

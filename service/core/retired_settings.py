@@ -21,7 +21,7 @@ RETIRED = {
     "idempotency_wait_s": "the longest wait for the answer to an earlier request is 30 s now",
     "log_format": "lines are JSON unless standard error is a terminal",
 }
-"""By name: what holds instead, and what to do about it."""
+"""Advice for each retired setting, by name: its replacement and what to do."""
 
 
 def without_retired(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from service.core.pictures import Bool2D, Box, Size
 
 Strategy = Literal["auto", "crop", "whole"]
-"""How a picture is cut into tiles: round its holes, as a whole, or as its size suggests."""
+"""The way to cut a picture into tiles: around its holes, as a whole, or chosen automatically."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from service.imaging.fixed_hole import crop_onto
 from service.imaging.holes import Holes, find_depths, find_holes, group_boxes, groups_of, largest_radius
 
 MIN_CONTEXT = 32
-"""Known pixels wanted on every side of a hole; an eighth of the tile if that is less."""
+"""Required known pixels on every side of a hole; an eighth of the tile if that is less."""
 WORTHWHILE = 2
 """A small picture is cropped only if crops have this many times fewer pixels, because a crop sees less context."""
 MAX_CROPS = 128

@@ -171,7 +171,7 @@ Prepare = Callable[[Order, Headers, int, Manifest, Timings, SideBySide], Prepare
 PREPARE: Mapping[Task, Prepare] = MappingProxyType(
     {"inpaint": prepare_inpaint, "translate": prepare_translate, "generate": prepare_generate}
 )
-"""What each task makes of an order; the arguments after it: its headers, the pixel budget, the model."""
+"""The function of each task that prepares an order for the engine."""
 
 
 @contextmanager

@@ -30,11 +30,11 @@ from service.saving.spool.process_folder import Owner
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
-"""Of all processes together: each keeps a request's files on the disk."""
+"""Limit of unfinished jobs of all processes together: each stores a request's files on disk."""
 _LOOK_EVERY_S = 0.5
 _DELIVER_EVERY_S = 0.5
 _FORGET_EVERY = 120
-"""Looks."""
+"""Number of periodic checks between removals of old jobs."""
 
 
 @asynccontextmanager

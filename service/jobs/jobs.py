@@ -33,7 +33,7 @@ from service.saving.spool.process_folder import Owner
 
 log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
-"""Much longer than a process takes from writing a request down to entering its job, also on a slow disk."""
+"""Age of an orphan: much longer than storing a request and entering its job take, even on a slow disk."""
 
 
 KEPT_S = 3600.0

@@ -15,7 +15,7 @@ from typing import Any
 
 _MOST_AT_ONCE = 16
 Lookup = Callable[[str, int, int], list[Any]]
-"""As `socket.getaddrinfo`: host, port, family. Blocks."""
+"""A blocking function like `socket.getaddrinfo`, of host, port and family."""
 
 
 class TooManyLookups(OSError):

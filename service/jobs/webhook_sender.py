@@ -24,12 +24,12 @@ from service.ledger.database import Database
 
 _log = structlog.get_logger(__name__)
 RETRY_AFTER_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0)
-"""As Standard Webhooks proposes it, about 31 hours in all; given up after the last."""
+"""Pauses between attempts, as Standard Webhooks proposes, about 31 hours in all; no attempts after the last."""
 _GONE = 410
 _AT_ONCE = 16
 _TIMEOUT = aiohttp.ClientTimeout(total=15.0)
 _LEASE_S = 60.0
-"""Longer than a try may take: then the process that took a message is dead, and another one may."""
+"""Lease of a message, longer than an attempt: after it the leasing process is dead, and another may take over."""
 _ID_PREFIX = "msg_"
 Outcome = Literal["delivered", "failed", "given_up"]
 _STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {

@@ -21,7 +21,7 @@ from service.jobs.table import Job
 
 _PREFIX = "whsec_"
 _SHORTEST_SECRET = 24
-"""Bytes; the specification asks for 24 to 64."""
+"""Shortest secret in bytes; the specification requires 24 to 64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from service.core.errors import InvalidOption
 
 Resolve = Callable[[str, int, int], Awaitable[list[Any]]]
-"""As `loop.getaddrinfo`: host, port, family."""
+"""An awaitable function like `loop.getaddrinfo`, of host, port and family."""
 _NOT_PUBLIC = "goes to an address that is not public"
 _RESOLVE_WITHIN_S = 2.0
-"""While a client waits for its 202; a name that takes longer is judged when the webhook is sent."""
+"""Time limit of a look-up while a client waits for its 202; slower names are checked when the webhook is sent."""
 _LONGEST_URL = 2048
 _LEADING_TO_IPV4 = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
-"""IPv4-compatible, and NAT64 (RFC 6052, RFC 8215): what they end at is decided elsewhere."""
+"""IPv4-compatible and NAT64 prefixes (RFC 6052, RFC 8215): their final address is unknown here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from service.saving.spool.process_folder import Owner
 _log = structlog.get_logger(__name__)
 _FORGET_EVERY_S = 60.0
 _KEPT_S = 86_400.0
-"""How long a key holds, with its answer: clients that retry do so within a day."""
+"""Lifetime of a key and its answer: clients that retry do so within a day."""
 _LONGEST_WAIT_S = 30.0
-"""For the answer to an earlier request with the same key; then 409."""
+"""Longest wait for the answer to an earlier request with the same key; then 409."""
 
 
 @asynccontextmanager

@@ -1,9 +1,10 @@
 """Exact result cache: identical requests are computed once, whether concurrent or later.
 
-Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options and the
-seed are. The cache stores the ids of saved results: the results folder (or bucket) is the cache, its retention applies, and all
-processes that share the ledger use it. Unsaved results are not cached, but concurrent identical requests in one process
-are still computed once. A request without a seed to a model with latents always gets a new result.
+Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options and the seed
+are equal. The cache stores the ids of saved results: the results folder (or bucket) is the cache, its retention
+applies, and all processes that share the ledger use it. Unsaved results are not cached, but concurrent identical
+requests in one process are still computed once. A request without a seed to a model with latents always gets a new
+result.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from service.saving.reader import ResultReader
 
 _log = structlog.get_logger(__name__)
 _TRIM_EVERY = 256
-"""Results remembered."""
+"""Number of inserted results between trims of the table."""
 _FACTS = ("media_type", "size", "model", "engine", "batch_size", "coverage", "seed")
 
 
@@ -86,7 +87,7 @@ class ResultCache:
                 # the deadline of the request that started it; this request's own is enforced by its caller
 
     def _manifest(self, order: Order) -> Manifest | None:
-        """Return the manifest of the model that would be used now; None if there is none, for the pipeline to report."""
+        """Return the manifest of the model that would be used now; None if there is none: the pipeline reports it."""
         name, _, version = self.pipeline.model_of(order).partition("/")
         ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
         wanted = [one for one in ready if version in ("", str(one.version))]

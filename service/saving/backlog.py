@@ -1,7 +1,7 @@
-"""The backlog: results that were promised or accepted and are not durable yet, and what waits for them to be.
+"""The backlog: results that were promised or accepted and are not durable yet.
 
-It keeps three things in step under one lock: the room that is promised and used in the spool, the results themselves,
-and the queue of those that no writer has taken. It does no input or output.
+One lock guards three things: the spool space that is reserved and used, the results themselves, and the queue of those
+that no writer has taken. It does no input or output.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from service.saving.write_queue import UnsavedResult, WriteQueue
 
 
 class Backlog:
-    """Thread-safe. `next_group`, `retry` and `wait_until_empty` block.
+    """Reservations and the queue of unsaved results. Thread-safe; `next_group`, `retry`, `wait_until_empty` block.
 
     Args:
-        limits: how much may be promised and waiting together.
+        limits: the limits of reserved and waiting results together.
         most_at_once: the most results that a writer takes together.
-        clock: `now` says how old results are.
+        clock: its `now` gives the age of results.
     """
 
     def __init__(self, limits: SpoolLimits, most_at_once: int, clock: Clock) -> None:
         self._clock = clock
-        lock = threading.RLock()  # guards all below
+        lock = threading.RLock()  # guards all attributes below
         self._changed = threading.Condition(lock)
-        self._queued = threading.Condition(lock)  # apart: a notification must not wake a writer that pauses
+        self._queued = threading.Condition(lock)  # separate, as a notification must not wake a writer that pauses
         self._spool = SpoolCapacity(limits)
         self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
-        self._queue = WriteQueue(most_at_once)  # those of them that no writer has taken
+        self._queue = WriteQueue(most_at_once)  # the results that no writer has taken
         self._flushing = self._lost = self._recoveries = 0
         self._closed = False
 
     def reserve(self, bytes_estimate: int) -> Reservation:
-        """Promise room for one result of about that size. Raises as `ResultStore.reserve`, but for the disk."""
+        """Reserve space for one result of about that size. Raises as `ResultStore.reserve`, but for the disk."""
         with self._changed:
             self._refuse_if_closed()
             self._spool.reserve(bytes_estimate, self._clock.now())
         return Reservation(bytes_estimate, self._release)
 
     def use(self, reservation: Reservation, result_id: str) -> None:
-        """Use up a reservation for that result; `accept` or `give_back` must follow.
+        """Use a reservation for that result; `accept` or `give_back` must follow.
 
         Raises:
-            ValueError: the reservation is used up, or the id is not new.
+            ValueError: the reservation was already used, or the id is not new.
             ShuttingDown: the backlog is closed.
         """
         with self._changed:
@@ -56,12 +56,12 @@ class Backlog:
             reservation.open = False
 
     def give_back(self, reservation: Reservation) -> None:
-        """Free the room of a used reservation whose result was not accepted."""
+        """Free the space of a used reservation after its result was rejected."""
         reservation.open = True
         reservation.release()
 
     def accept(self, reservation: Reservation, result: StoredResult) -> None:
-        """Queue a result that has just been spooled in the room of that used reservation."""
+        """Queue a result that was just spooled in the space of that used reservation."""
         size = len(result.body)
         with self._changed:
             self._spool.fill(reservation.estimate, size)
@@ -74,19 +74,19 @@ class Backlog:
             self._append(UnsavedResult(result_id, size, self._clock.now()))
 
     def next_group(self) -> list[UnsavedResult]:
-        """Take the results to write next, as soon as they should go; none once the backlog is closed."""
+        """Wait for the results to write next and take them; returns none once the backlog is closed."""
         with self._changed:
             while not self._closed:
                 pause_s = self._ripe_in_s() if self._queue else None
-                if pause_s == 0 or not self._queued.wait(pause_s):  # its time is up
+                if pause_s == 0 or not self._queued.wait(pause_s):  # the oldest has waited long enough
                     group = self._queue.take()
-                    self._queued.notify(min(1, len(self._queue)))  # another writer waits with what was left
+                    self._queued.notify(min(1, len(self._queue)))  # another writer waits for the remaining results
                     if group:
                         return group
             return []
 
     def saved(self, group: list[UnsavedResult], lost: int) -> float:
-        """Forget results that are durable, or, `lost` of them, gone; returns when, on the monotonic clock."""
+        """Remove results that are durable, or (`lost` of them) gone; returns the time, on the monotonic clock."""
         with self._changed:
             self._lost += lost
             now = self._clock.now()
@@ -97,16 +97,16 @@ class Backlog:
         return now
 
     def retry(self, group: list[UnsavedResult], pause: Backoff, failures: int, recoveries: int) -> None:
-        """Queue results that could not be saved again, each by itself; then pause the writer that tried.
+        """Requeue results that could not be saved, each by itself; then pause the writer that tried.
 
-        A writer pauses only for a single result: which of a group is at fault is not known, so that the next is tried
-        at once. A flush, a recovery of the disk or the end cuts the pause short.
+        A writer pauses only after a single result: it is unknown which of a group is at fault, so a group's results
+        are tried at once. A flush, a recovery of the disk or `close` cuts the pause short.
 
         Args:
-            group: what was tried together.
+            group: the results that were tried together.
             pause: how long to pause.
-            failures: how many tries in a row have failed.
-            recoveries: `recoveries` when the try had failed.
+            failures: the number of attempts in a row that have failed.
+            recoveries: the value of `recoveries` when the attempt failed.
         """
         with self._changed:
             for waiting in group:
@@ -122,13 +122,13 @@ class Backlog:
             )
 
     def recovered(self) -> None:
-        """Cut every pause short: the disk takes results again."""
+        """Cut every pause short, as the disk works again."""
         with self._changed:
             self._recoveries += 1
             self._changed.notify_all()
 
     def wait_until_empty(self, timeout_s: float) -> int:
-        """Hurry the writers, and wait until nothing is left or the time is up; returns how many results are left."""
+        """Save without delay, and wait until nothing is left or the time is up; returns how many results are left."""
         with self._changed:
             self._flushing += 1
             self._changed.notify_all()
@@ -138,7 +138,7 @@ class Backlog:
             return len(self.waiting)
 
     def close(self) -> None:
-        """Accept nothing more, and let the writers end."""
+        """Accept no more results, and let the writers end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -146,35 +146,35 @@ class Backlog:
 
     @property
     def recoveries(self) -> int:
-        """How often the disk has recovered."""
+        """The number of recoveries of the disk."""
         return self._recoveries
 
     @property
     def lost(self) -> int:
-        """How many accepted results were found in no place any more."""
+        """The number of accepted results that were found neither in the spool nor in the storage."""
         return self._lost
 
     @property
     def items(self) -> int:
-        """Accepted results that are not durable yet."""
+        """The number of accepted results that are not durable yet."""
         with self._changed:
             return self._spool.waiting_items
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """The size of the accepted results that are not durable yet, in bytes."""
         with self._changed:
             return self._spool.waiting_bytes
 
     @property
     def oldest_age_s(self) -> float:
-        """Seconds since the oldest of them was accepted; 0 when there is none."""
+        """Seconds since the oldest waiting result was accepted; 0 if there is none."""
         with self._changed:
             oldest = next(iter(self.waiting.values()), None)
             return self._clock.now() - oldest.since if oldest else 0.0
 
     def everyone(self) -> list[UnsavedResult]:
-        """All accepted results that are not durable yet, oldest first."""
+        """Return all accepted results that are not durable yet, oldest first."""
         with self._changed:
             return list(self.waiting.values())
 
@@ -195,7 +195,7 @@ class Backlog:
         self._wake_a_writer()
 
     def _wake_a_writer(self) -> None:
-        """Wake one for the first result, which it gathers others with, or for a group that should go now."""
+        """Wake one writer for the first result, to gather others, or for a group that should be written now."""
         if len(self._queue) == 1 or (self._queue and not self._ripe_in_s()):
             self._queued.notify()
 

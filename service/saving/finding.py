@@ -1,4 +1,4 @@
-"""Finding a result by its id, in the spool or in the storage."""
+"""Search for a result by its id, in the spool and in the storage."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class ResultFinder:
     storage: Storage
 
     def image(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type; None if there is no such result. Raises the errors of `Storage.read`."""
+        """Return the image and its media type; None if there is no such result. Raises as `Storage.read`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """The sidecar of a result; None if there is no such result. Raises the errors of `Storage.read_sidecar`."""
+        """Return the sidecar of a result; None if there is no such result. Raises as `Storage.read_sidecar`."""
         if not is_result_id(result_id):
             return None
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
     def to_save(self, group: Sequence[UnsavedResult]) -> tuple[list[Spooled], list[str]]:
-        """The spooled results of a group, and the ids of those found neither in the spool nor in the storage.
+        """Return the spooled results of a group, and the ids of those found neither in the spool nor in the storage.
 
         Raises:
             OSError: the spool cannot be read.
@@ -50,7 +50,7 @@ class ResultFinder:
         return [spooled for spooled in found.values() if spooled], lost
 
     def _in_spool(self, result_id: str) -> Spooled | None:
-        """The result if it is spooled. Ask before the storage: a result leaves the spool only once stored."""
+        """Return the result if it is spooled. Search here before the storage: a result leaves the spool once stored."""
         waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
         if waiting and (in_memory := waiting.in_memory):
             return in_memory

@@ -1,10 +1,10 @@
-"""Accepts finished results, and makes them durable behind the reply: an accepted result is never dropped.
+"""Accepts finished results and makes them durable after the reply: an accepted result is never dropped.
 
-Room is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed. A finished
-result is handed over (`put`): it is spooled on disk, where it outlives the process and every process that shares the
-folder can read it, and only then promised to the client. Writers bring it to the storage, many at once (writers.py).
-What a dead process left is taken up by the others, or by the next start. A disk that does not take a result into the
-spool ends its request, and nothing more is promised until it does again (disk_state.py).
+Spool space is reserved at admission (`reserve`), so that a full spool refuses new work before anything is computed.
+`put` writes a finished result to the spool on disk, where it survives the process and every process that shares the
+folder can read it; only then is it promised to the client. Writers move results to the storage in groups (writers.py).
+Other processes, or the next start, save the results of a dead process. A failed write to the spool fails its request,
+and nothing more is promised until the disk works again (disk_state.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ResultStore:
-    """Accepts results and makes them durable soon. Thread-safe; `put`, `get`, `sidecar` and `inherit` block."""
+    """Accepts results and makes them durable later. Thread-safe; `put`, `get`, `sidecar` and `inherit` block."""
 
     def __init__(  # noqa: PLR0913 -- parts that tests replace
         self,
@@ -58,10 +58,10 @@ class ResultStore:
         )
 
     def start(self) -> ResultStore:
-        """Open the spool, take up what dead processes left, and start the writers.
+        """Open the spool, queue the results of dead processes, and start the writers.
 
         Raises:
-            OSError: the spool cannot be made.
+            OSError: the spool cannot be created.
         """
         self._spooled.open()
         self.inherit()
@@ -75,25 +75,25 @@ class ResultStore:
         self.close()
 
     def reserve(self, bytes_estimate: int) -> Reservation:
-        """Promise room for one result; call it at admission, before any work.
+        """Reserve spool space for one result; call it at admission, before any work.
 
         Raises:
-            Overloaded: code `spool_full`, with `retry_after_s` from how fast results were saved lately.
-            NotReady: code `storage_unavailable`: the disk takes nothing now.
+            Overloaded: code `spool_full`, with `retry_after_s` from the recent rate of saving.
+            NotReady: code `storage_unavailable`: the disk rejects writes now.
             ShuttingDown: the store is closed.
         """
         self.disk.refuse()
         return self._backlog.reserve(bytes_estimate)
 
     def put(self, reservation: Reservation, result: StoredResult) -> None:
-        """Accept a finished result, which is spooled when this returns; the writers make it durable.
+        """Accept a finished result. It is spooled when this returns; the writers make it durable.
 
-        Blocks for a write that waits for no device: about 0.1 ms for 100 KB.
+        Blocks for a write to the page cache: about 0.1 ms for 100 KB.
 
         Raises:
             ValueError, TypeError: a bad id or media type, a used reservation, a sidecar that is not JSON: a bug of
                 the caller. Nothing was accepted and the reservation stays open.
-            NotReady: code `storage_unavailable`: the disk does not take it; the reservation is given back.
+            NotReady: code `storage_unavailable`: the disk rejects the result; the reservation is released.
             ShuttingDown: the store is closed.
         """
         sidecar = result.sidecar_without_digest(self._clock.wall())
@@ -106,7 +106,7 @@ class ResultStore:
         self._backlog.accept(reservation, result)
 
     def inherit(self) -> int:
-        """Take up what dead processes left; how many results that were. A disk that fails is asked again next time."""
+        """Queue the results of dead processes; returns how many. If the disk fails, the next call tries again."""
         taken = 0
         try:
             for result_id, spooled in self._spooled.inherit():
@@ -119,48 +119,48 @@ class ResultStore:
         return taken
 
     def get(self, result_id: str) -> tuple[bytes, str] | None:
-        """The image and its media type, durable or not yet; None where there is none. Raises as `Storage.read`."""
+        """Return a result's image and media type, durable or not; None if there is none. Raises as `Storage.read`."""
         return self._finder.image(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """What is known of a result, durable or not yet; None where there is none. Raises as `get`."""
+        """Return the sidecar of a result, durable or not; None if there is none. Raises as `get`."""
         return self._finder.sidecar(result_id)
 
     def look(self) -> None:
-        """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
+        """Probe a disk that failed; once it works again, waiting results are saved without a pause."""
         self._writers.look()
 
     def left(self) -> UnsavedCounts:
-        """What becomes of accepted results if the process ends now; those lost before are counted, too."""
+        """Count the accepted results by their state if the process ended now, including those already lost."""
         return self._trust.left(self._backlog.everyone(), self._backlog.lost)
 
     @property
     def pending(self) -> int:
-        """Accepted results that are not durable yet."""
+        """The number of accepted results that are not durable yet."""
         return self._backlog.items
 
     @property
     def pending_bytes(self) -> int:
-        """Their bytes."""
+        """The size of the accepted results that are not durable yet, in bytes."""
         return self._backlog.bytes
 
     @property
     def oldest_age_s(self) -> float:
-        """Seconds since the oldest of them was accepted; 0 when there is none."""
+        """Seconds since the oldest pending result was accepted; 0 if there is none."""
         return self._backlog.oldest_age_s
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until every accepted result is durable; a failing disk is tried again at once, and with short pauses.
+        """Wait until every accepted result is durable; a failing disk is retried at once and with short pauses.
 
         Returns:
-            How many results are left: 0, unless the time ran out.
+            The number of results that are left: 0, unless the time ran out.
         """
         return self._backlog.wait_until_empty(timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the writers after the file they are at; `flush` first. Calling it twice is allowed.
+        """Stop the writers after their current file; call `flush` first. Calling it twice is allowed.
 
-        A writer that hangs in the disk longer than `timeout_s` is left behind: it does not keep the process alive.
+        A writer that hangs in a disk operation beyond `timeout_s` is abandoned: it does not keep the process alive.
         """
         self._backlog.close()
         self._writers.join(timeout_s)

@@ -1,7 +1,7 @@
-"""Keeps results safe when a sync of the spool fails.
+"""Protection of results against a failed sync of the spool.
 
-A failed sync means that earlier writes to that file may be lost, and Linux reports it only once. The file's results are
-then kept in memory, too, until they are durable or spooled again in another file.
+A failed sync means that earlier writes to that file may be lost, and Linux reports it only once. From then on, the
+file's results are also kept in memory until they are durable or spooled again in another file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from service.saving.write_queue import UnsavedResult
 
 
 class UnsavedCounts(NamedTuple):
-    """How many accepted results are not durable when the process ends."""
+    """Numbers of accepted results that are not durable when the process ends."""
 
     spooled: int = 0
-    """In the spool: the next start saves them."""
+    """Results in the spool, which the next start saves."""
     unsure: int = 0
-    """In the spool, but the disk failed to sync them: the next start may find them damaged."""
+    """Results in the spool that the disk failed to sync: the next start may find them damaged."""
     lost: int = 0
-    """Found neither in the spool nor in the storage."""
+    """Results found neither in the spool nor in the storage."""
 
     @property
     def total(self) -> int:
@@ -35,7 +35,7 @@ class UnsavedCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpoolTrust:
-    """Keeps results safe whose spool file may be damaged. Thread-safe; its methods block."""
+    """Keeps copies of results in memory if their spool file may be damaged. Thread-safe; its methods block."""
 
     spool_files: SpoolFiles
     storage: Storage
@@ -45,8 +45,8 @@ class SpoolTrust:
         """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
-            group: results that the caller has taken: no other thread saves them meanwhile.
-            everyone: all waiting results; those in a file that cannot be trusted any more are kept in memory.
+            group: results that the caller has taken, so that no other thread saves them meanwhile.
+            everyone: all waiting results; those in a file that may be damaged are copied to memory.
         """
         for waiting in group:
             if waiting.in_memory and self.disk.why:
@@ -61,7 +61,7 @@ class SpoolTrust:
                 self._copy_to_memory(everyone)
 
     def left(self, everyone: Iterable[UnsavedResult], lost: int) -> UnsavedCounts:
-        """Count what becomes of waiting results if the process ends now; `lost` ones are added. Reads each."""
+        """Count the waiting results by their state if the process ended now, plus `lost` ones. Reads each from disk."""
         spooled = unsure = 0
         for waiting in everyone:
             if not self._is_there(waiting):
@@ -79,7 +79,7 @@ class SpoolTrust:
             if waiting.in_memory:
                 self.spool_files.write(waiting.id, *waiting.in_memory)
                 return True
-            return self.storage.read_sidecar(waiting.id) is not None  # saved just now
+            return self.storage.read_sidecar(waiting.id) is not None  # saved in this moment
         return False
 
     def _copy_to_memory(self, everyone: Iterable[UnsavedResult]) -> None:

@@ -1,6 +1,6 @@
-"""The threads that bring results from the spool to the storage, and what happens when they fail to.
+"""Threads that move results from the spool to the storage, and their handling of errors.
 
-A storage that fails, or is gone, delays results: they are made safe in the spool and tried again, with growing pauses.
+A failing or missing storage delays results: they are synced in the spool and tried again, with growing pauses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Writers:
-    """`count` threads. Whatever a save raises, the threads live on and the results are kept."""
+    """`count` writer threads. Whatever a save raises, the threads continue and the results are kept."""
 
     count: int
     backlog: Backlog
@@ -34,7 +34,7 @@ class Writers:
     observer: SaveObserver
     backoff: Backoff
     _failures: int = field(default=0, init=False)
-    """Failed tries in a row, of all threads."""
+    """Number of failed attempts in a row, over all threads."""
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
     _threads: list[threading.Thread] = field(init=False)
 
@@ -69,7 +69,7 @@ class Writers:
                 self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
                 for waiting in group:
                     self.finder.spool_files.remove(waiting.id)
-        except Exception as error:  # whatever it is, the thread lives on and the results are kept
+        except Exception as error:  # whatever the error, the thread continues and the results are kept
             self._keep(group, error)
         else:
             self._forget(group, lost)
@@ -92,7 +92,7 @@ class Writers:
             failures = self._failures
         everyone, recoveries = self.backlog.everyone(), self.backlog.recoveries
         self.observer.save_failed()
-        if failures == 1:  # one line per streak: a full disk fails thousands of times
+        if failures == 1:  # one line per streak, as a full disk fails thousands of times
             _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
         self.trust.secure(group, everyone)
         if self.finder.storage.shares_spool_disk and isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""The ASGI application, and the HTTP/1.1 protocol with a limit on the size of a request's header."""
+"""The ASGI application, and the HTTP/1.1 protocol with limits on a request's header."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.methods import allowed_methods, heads_of
 
 HEADER_TIMEOUT_S = 20.0
-"""A connection that has not sent a whole header by then is closed; one that is kept alive has its own allowance."""
+"""Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
 MAX_IGNORED_BYTES = 16 * 2**20
-"""Of a body that was refused before it was read; a connection that sends more is closed."""
+"""Limit of a body that was refused before it was read; a connection that sends more is closed."""
 IGNORED_BODY_TIMEOUT_S = 30.0
-"""How long such a body may take to arrive after its refusal; then its connection is closed."""
+"""Time limit for such a body after its refusal; then its connection is closed."""
 MAX_HEADER_BYTES = 64 * 1024
-"""Of one request, all lines together; more is answered 400 and the connection closed."""
+"""Limit of a request's header, all lines together; a larger one is answered 400 and the connection closed."""
 WRITE_TIMEOUT_S = 60.0
-"""A client that does not take what is sent to it for so long is cut off; its reply is not kept for ever."""
+"""Time after which a client that does not read its response is disconnected, to free the response's memory."""
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
@@ -50,14 +50,14 @@ _CORS: dict[str, Any] = {
     ],
     "max_age": 600,
 }
-"""Never with credentials: keys are sent in a header, and cookies mean nothing here."""
+"""CORS options, without credentials: keys are sent in a header, and cookies are not used."""
 
 
 class App:
-    """The ASGI application: what every request passes, from the outside in, and FastAPI at its end.
+    """The ASGI application: the middleware that every request passes, from the outside in, and FastAPI at its end.
 
-    These layers lie round FastAPI and not in it: what FastAPI and Starlette put round everything of theirs costs each
-    image call time and does nothing for it.
+    The middleware is outside FastAPI, as the layers that FastAPI and Starlette add to their own middleware cost each
+    image call time without any benefit.
     """
 
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
@@ -76,7 +76,7 @@ class App:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Everything that can be asked for."""
+        """All routes of the application."""
         return self._fastapi.routes
 
     @asynccontextmanager
@@ -87,11 +87,11 @@ class App:
 
 
 class Direct:
-    """The short way to the image calls, past FastAPI's routing: it saves over 100 us of CPU time a request.
+    """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time a request.
 
-    They stay FastAPI's routes, too, for their documentation. They read the request themselves, so FastAPI would do
-    nothing for them (docs/benchmarks.md, "The short way past FastAPI's routing"). ASGI middleware within all others,
-    so that nothing of theirs is left out.
+    They remain FastAPI's routes, too, for the OpenAPI document. They read their requests themselves, so they need
+    nothing from FastAPI (docs/benchmarks.md, "The short way past FastAPI's routing"). It is the innermost middleware,
+    so that image calls pass all others.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[APIRoute]) -> None:
@@ -142,32 +142,32 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
 
 
 class LimitedHttp(FramedHttp):
-    """HTTP/1.1 with limits on what a connection takes; uvicorn's own protocol would buffer a header of any size."""
+    """HTTP/1.1 protocol with limits for each connection; uvicorn's own would buffer a header of any size."""
 
     _header_timer: asyncio.TimerHandle | None = None
-    """Runs while a header is awaited."""
+    """Timer that runs while a header is awaited."""
     _write_timer: asyncio.TimerHandle | None = None
-    """Runs while the client does not take what is sent to it."""
+    """Timer that runs while the client does not read the response."""
     _ignored_timer: asyncio.TimerHandle | None = None
-    """Runs while the rest of a body is awaited whose request has been answered."""
+    """Timer that runs while the rest of the body of an already answered request is awaited."""
     _ignored_bytes = 0
-    """Of that body, received since."""
+    """Bytes of that body received since the answer."""
     _unparsed_bytes = 0
-    """Received since the last parsed line or body: one header line that does not end."""
+    """Bytes received since the last parsed line or body, as of a header line without an end."""
     _parsed_bytes = 0
-    """Names and values of this request's header so far."""
+    """Bytes of the names and values of this request's header so far."""
 
     _gone: asyncio.Future[None]
-    """Done once the client has hung up; every request of this connection finds it in `request.state.gone`."""
+    """Future that is done once the client has disconnected; requests find it in `request.state.gone`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client connected; its first header is awaited."""
+        """Start the header timer for a new connection."""
         super().connection_made(transport)
         self._gone = self.loop.create_future()
         self._await_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Stop the timers and signal the disconnect."""
         self._header_came()
         self._written()
         self._ignored()
@@ -175,20 +175,20 @@ class LimitedHttp(FramedHttp):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, unless it has been fed one endless line."""
+        """Feed the parser; refuse the request if a header line exceeds the limit."""
         self._unparsed_bytes += len(data)
         super().data_received(data)
         if self._unparsed_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self.refuse(f"The header is larger than {MAX_HEADER_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Reset the counters and start the header timer for a new request."""
         super().on_message_begin()
         self._parsed_bytes = self._ignored_bytes = 0
         self._await_header()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header line is complete; too many of them make the request invalid (400)."""
+        """Count a complete header line; a header over the limit makes the request invalid (400)."""
         self._unparsed_bytes = 0
         self._parsed_bytes += len(name) + len(value)
         if self._parsed_bytes > MAX_HEADER_BYTES:
@@ -196,40 +196,42 @@ class LimitedHttp(FramedHttp):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The header is complete; what follows is its body."""
+        """Stop the header timer; the body follows."""
         self._unparsed_bytes = 0
         self._header_came()
         self.scope["state"]["gone"] = self._gone
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body, which has a limit of its own (form.py)."""
+        """Pass on a piece of the body, which has a limit of its own (form.py)."""
         self._unparsed_bytes = 0
-        if self.cycle.response_complete:  # refused before it was read: a polite client hears of it, no other is fed
+        if (
+            self.cycle.response_complete
+        ):  # answered before it was read: the rest is read, within limits, so that the client gets the answer
             self._ignored_bytes += len(body)
             if self._ignored_bytes > MAX_IGNORED_BYTES:
                 self.transport.abort()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """Stop the timer for an ignored body, as the request is complete."""
         self._ignored()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """A reply is sent, perhaps before its request's body has come."""
+        """Start the timer for an ignored body if the response was sent before the body arrived."""
         super().on_response_complete()
         if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
             self._ignored_timer = self.loop.call_later(IGNORED_BODY_TIMEOUT_S, self.transport.abort)
 
     def pause_writing(self) -> None:
-        """The client takes less than is sent to it."""
+        """Start the write timer, as the client reads more slowly than it is sent to."""
         super().pause_writing()
         if self._write_timer is None:
             self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client took most of it."""
+        """Stop the write timer, as the client has read most of the response."""
         self._written()
         super().resume_writing()
 

@@ -1,4 +1,4 @@
-"""One call that makes pictures, from its header to its response: let in, read, answered now or accepted as a job."""
+"""One image call from header to response: admitted, read, then answered now or accepted as a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Work = Callable[[], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A task and the file parts that a request for it must and may have."""
+    """A task, and the required and optional file parts of its requests."""
 
     task: Task
     required: tuple[str, ...]
@@ -42,10 +42,10 @@ class Endpoint:
 
 
 async def image_call(request: Request, endpoint: Endpoint) -> Response:
-    """The response to a request for pictures.
+    """Answer a request for pictures.
 
     Raises:
-        ServiceError, Cancelled: why there is none.
+        ServiceError, Cancelled: the request cannot be answered, or its client disconnected.
     """
     service: Service = request.state.service
     settings, received_at = service.settings, service.clock()
@@ -85,7 +85,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def _once(request: Request, order: Order, key: str, work: Work) -> Response:
-    """The response of `work`, or the one that an earlier request with the same Idempotency-Key got."""
+    """Return the response of `work`, or that of an earlier request with the same Idempotency-Key."""
     service: Service = request.state.service
     name = key_name(key, request.state.client.id, order.task)
     wishes = (joined(request.headers, header) for header in ("accept", "prefer"))
@@ -112,7 +112,7 @@ async def _accept_job(service: Service, order: Order, call: Call, admitted: Exit
 
 
 async def _webhook(service: Service, order: Order) -> dict[str, Any]:
-    """Who is told of a job's end, as it is kept with the job."""
+    """Return the webhook of a job, as it is stored with the job."""
     url, destinations = order.options.webhook, destinations_of(service.settings)
     if url is None:
         return {}
@@ -124,7 +124,7 @@ async def _webhook(service: Service, order: Order) -> dict[str, Any]:
 
 
 def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:
-    """What is asked for; a missing part is refused now, not by the job."""
+    """Return the order of a form; a missing part is refused here, not later by the job."""
     options = form.options(OPTIONS[endpoint.task])
     if options.format is None:
         options = options.model_copy(update={"format": wanted_format(accept)})
@@ -133,7 +133,7 @@ def _order(form: Form, endpoint: Endpoint, accept: str) -> Order:
 
 
 async def _read_form(request: Request, endpoint: Endpoint, allowed_s: float, hold: Callable[[int], None]) -> Form:
-    """The body, as long as somebody waits for the answer, the server takes work, and it comes in reasonable time."""
+    """Read the body while the client is connected, the server accepts work and the time for the body lasts."""
     service: Service = request.state.service
     limit_s = min(allowed_s, service.settings.body_timeout_s)
     max_body_bytes = int(service.settings.max_body_mb * 2**20)

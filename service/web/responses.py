@@ -1,4 +1,4 @@
-"""From a finished reply, a job or an error to an HTTP response."""
+"""HTTP responses made from finished replies, jobs and errors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CACHE_STATUS = {
     "miss": "retouch; fwd=uri-miss",
     "coalesced": "retouch; fwd=uri-miss; collapsed",
 }
-"""RFC 9211."""
+"""Values of the Cache-Status header (RFC 9211)."""
 PROBLEM_TYPE = "application/problem+json"
 
 
 def image_response(reply: Reply, request_id: str, accept: str) -> Response:
-    """One picture as itself, or as JSON with base64; several as JSON, or as multipart/mixed (RFC 2046)."""
+    """Return one picture as a file or as JSON with base64; several as JSON or as multipart/mixed (RFC 2046)."""
     several = len(reply.pictures) > 1
     headers = _headers(reply)
     if several and wants_multipart(accept):
@@ -70,13 +70,13 @@ def _headers(reply: Reply) -> dict[str, str]:
 
 
 def _cache_status(outcome: CacheOutcome, reply: Reply) -> str:
-    """What is computed is kept for the next request only where it is saved."""
+    """Return the Cache-Status header; a computed result is cached for later requests only if it is saved."""
     kept = outcome == "miss" and all(picture.result_id for picture in reply.pictures)
     return f"{_CACHE_STATUS[outcome]}; stored" if kept else _CACHE_STATUS[outcome]
 
 
 def _multipart(reply: Reply) -> tuple[str, bytes]:
-    """Boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
+    """Return boundary and body; the boundary is a digest of the pictures, so none of them can contain it."""
     boundary = hashlib.sha256(b"".join(picture.body for picture in reply.pictures)).hexdigest()
     lines: list[bytes] = []
     for picture in reply.pictures:
@@ -90,23 +90,23 @@ def _multipart(reply: Reply) -> tuple[str, bytes]:
 
 
 def job_response(job: Job, *, accepted: bool = False) -> Response:
-    """The state of a job; `accepted` is the 202 that starts it."""
+    """Return the state of a job; `accepted` makes it the 202 response to its request."""
     headers = {"Location": f"/v1/jobs/{job.id}", "Preference-Applied": "respond-async"} if accepted else {}
     return JSONResponse(job.reply().model_dump(), status_code=202 if accepted else 200, headers=headers)
 
 
 def to_kept(response: Response) -> KeptResponse:
-    """A response without its framework, as it is kept for a request that comes again."""
+    """Convert a response to the form that is stored for repeated requests."""
     return KeptResponse(response.status_code, tuple(response.headers.items()), bytes(response.body))
 
 
 def from_kept(kept: KeptResponse) -> Response:
-    """A response as it was kept."""
+    """Convert a stored response to an HTTP response."""
     return Response(kept.body, kept.status, dict(kept.headers))
 
 
 def problem_response(error: ServiceError, request_id: str, path: str) -> Response:
-    """An error as RFC 9457 problem details, with a computed Retry-After where trying again helps."""
+    """Return an error as RFC 9457 problem details, with a computed Retry-After if a retry may succeed."""
     headers: dict[str, Any] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))

@@ -1,4 +1,4 @@
-"""The HTTP contract: from request to pipeline and back. No image work and no decisions here."""
+"""The HTTP routes. They contain no image work and no decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def inpaint(request: Request) -> Response:
 
 @router.post("/v1/translate", tags=["pictures"], **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
 async def translate(request: Request) -> Response:
-    """Turn an image into the model's other domain, or a label map into a picture."""
+    """Translate an image into the model's other domain, or a label map into a picture."""
     return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
 
 
@@ -55,7 +55,7 @@ async def generate(request: Request) -> Response:
 
 
 def image_calls() -> list[APIRoute]:
-    """The routes that take work: they read the request themselves and need nothing else."""
+    """Return the routes of the image calls, which read their requests themselves."""
     work = (inpaint, translate, generate)
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
@@ -79,7 +79,7 @@ async def get_result(request: Request, result_id: _Id) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
     service: Service = request.state.service
     as_json = wants_json(joined(request.headers, "accept"))
-    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id says which bytes it is
+    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id identifies its bytes
     headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept", "ETag": etag}
     unchanged = matches(joined(request.headers, "if-none-match"), etag)
     if as_json or unchanged:

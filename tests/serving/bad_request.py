@@ -1,4 +1,4 @@
-"""One bad HTTP request, and the parts of multipart bodies that it is built of."""
+"""One bad HTTP request, and builders of the parts of its multipart body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 64
 
 @dataclass(frozen=True)
 class BadRequest:
-    """One request and the answer that it must get.
+    """One request and its required answer.
 
     code: of the problem+json body; None where the HTTP parser answers, in plain text.
     """
@@ -28,10 +28,10 @@ class BadRequest:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     whole: bytes | None = None
-    """Instead of all of the above: exactly these bytes."""
+    """The exact bytes to send instead of all of the above."""
 
     def raw(self) -> bytes:
-        """The request as it goes over the socket; its length is announced unless a header says otherwise."""
+        """Return the bytes of the request; Content-Length is added unless a header replaces it."""
         if self.whole is not None:
             return self.whole
         headers = {"Host": "test", "Connection": "close", **self.headers}
@@ -42,7 +42,7 @@ class BadRequest:
 
 
 def part(name: str, data: bytes, filename: str | None = None) -> bytes:
-    """A part of a multipart body; a file where it has a file name."""
+    """Return a part of a multipart body; a file if it has a file name."""
     file = f'; filename="{filename}"' if filename is not None else ""
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'
     return head.encode() + data + b"\r\n"
@@ -89,7 +89,7 @@ def with_field(field_name: str, value: str, status: int = 422, code: str = "inva
 
 
 def with_headers(name: str, status: int, code: str | None, **headers: str) -> BadRequest:
-    """A good body under bad headers; `_` in a name stands for `-`."""
+    """Return a request with a valid body and bad headers; `_` in a name stands for `-`."""
     renamed = {key.replace("_", "-"): value for key, value in headers.items()}
     all_headers = {"Content-Type": MULTIPART, **renamed}
     body = body_of(IMAGE_PART, MASK_PART, part("quality", b"90"))

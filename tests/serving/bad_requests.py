@@ -1,4 +1,4 @@
-"""Bad HTTP requests to /v1/inpaint, /v1/translate and the paths round them, each with its documented answer.
+"""Bad HTTP requests to /v1/inpaint, /v1/translate and related paths, each with its documented answer.
 
 Pure data: `cases()` builds them, `BadRequest.raw()` is what goes over the socket. They are written for a server with an
 inpainting model `photos`, a translating model `facades`, and the default limits.
@@ -12,7 +12,7 @@ from tests.serving.bad_request import BadRequest
 
 
 def cases() -> list[BadRequest]:
-    """All of them, each with a name of its own."""
+    """Return all bad requests; their names are unique."""
     found = [
         *image_cases(),
         *mask_cases(),

@@ -1,4 +1,4 @@
-"""Models that the fake engine runs: a manifest each, and no graph."""
+"""Models that the fake engine runs: each is a manifest without a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engines.manifest import MANIFEST_FILE, Manifest
 
 
 def fake_manifest(name: str, task: str, **fields: Any) -> Manifest:
-    """A manifest for the fake engine; keyword arguments replace fields."""
+    """Return a manifest for the fake engine; keyword arguments replace fields."""
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
     if task == "inpaint":
@@ -35,7 +35,7 @@ def fake_manifest(name: str, task: str, **fields: Any) -> Manifest:
 
 
 def write_model(root: Path, manifest: Manifest) -> Path:
-    """Publish a model; its version directory."""
+    """Write a model to the repository and return its version directory."""
     directory = root / manifest.name / str(manifest.version)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MANIFEST_FILE).write_text(manifest.model_dump_json())
@@ -43,7 +43,7 @@ def write_model(root: Path, manifest: Manifest) -> Path:
 
 
 def write_photos_and_facades(root: Path) -> Path:
-    """A repository of `photos` (inpaint) and `facades` (translate, fixed 64²)."""
+    """Write a repository of `photos` (inpaint) and `facades` (translate, fixed 64²)."""
     write_model(root, fake_manifest("photos", "inpaint"))
     fixed = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
     write_model(root, fake_manifest("facades", "translate", size=fixed))

@@ -29,12 +29,12 @@ def png_of_chunks(*chunks: bytes) -> bytes:
 
 
 def png_rows(rows: NDArray[Any]) -> bytes:
-    """H×N bytes, one filter byte (none) before each row, deflated."""
+    """Deflate H×N bytes as rows of a PNG, each after the filter byte of `none`."""
     return zlib.compress(np.pad(rows, ((0, 0), (1, 0))).tobytes())
 
 
 def png(pixels: NDArray[Any], *extra: bytes) -> bytes:
-    """H×W×C, uint8 or uint16, without any filter; `extra` chunks go before the pixels."""
+    """Encode H×W×C, uint8 or uint16, as PNG without filters; `extra` chunks go before the pixels."""
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
     rows = np.ascontiguousarray(samples).view(np.uint8).reshape(height, -1)
@@ -43,7 +43,7 @@ def png(pixels: NDArray[Any], *extra: bytes) -> bytes:
 
 
 def small_bits_png(values: NDArray[Any], bits: int, colour_type: int, *extra: bytes) -> bytes:
-    """H×W values of 1, 2 or 4 bits, grey (0) or palette (3)."""
+    """Encode H×W values of 1, 2 or 4 bits as PNG, grey (0) or palette (3)."""
     height, width = values.shape
     shifts = np.arange(bits)[::-1]
     spread = (values[:, :, None] >> shifts & 1).reshape(height, -1).astype(np.uint8)
@@ -53,7 +53,7 @@ def small_bits_png(values: NDArray[Any], bits: int, colour_type: int, *extra: by
 
 
 def interlaced_png(pixels: NDArray[Any]) -> bytes:
-    """As `png`, in the seven passes of Adam7."""
+    """Encode pixels as `png` does, in the seven passes of Adam7."""
     height, width, channels = pixels.shape
     samples = pixels if pixels.dtype == np.uint8 else pixels.astype(">u2")
     body = b""
@@ -67,33 +67,33 @@ def interlaced_png(pixels: NDArray[Any]) -> bytes:
 
 
 def png_bomb(side: int = 13_000) -> bytes:
-    """A valid black PNG of side² pixels in a few kilobytes: 169 megapixels by default."""
+    """Return a valid black PNG of side² pixels in a few kilobytes: 169 megapixels by default."""
     return png_of_chunks(ihdr(side, side, 1, 0), chunk(b"IDAT", zlib.compress(bytes(side * ((side + 7) // 8 + 1)), 9)))
 
 
 def inflating_chunk(kind: bytes, prefix: bytes, megabytes: int = 100) -> bytes:
-    """A chunk whose deflated part inflates to so many megabytes of zeros."""
+    """Return a chunk with a deflated part that inflates to so many megabytes of zeros."""
     deflate = zlib.compressobj(9)
     body = b"".join(deflate.compress(bytes(1 << 20)) for _ in range(megabytes)) + deflate.flush()
     return chunk(kind, prefix + body)
 
 
 def saved(pixels: NDArray[Any], kind: str, **options: Any) -> bytes:
-    """A file that Pillow writes; H×W×1 as grey."""
+    """Encode pixels with Pillow; H×W×1 as grey."""
     file = io.BytesIO()
     Image.fromarray(pixels.squeeze(2) if pixels.shape[2:] == (1,) else pixels).save(file, kind, **options)
     return file.getvalue()
 
 
 def cmyk_jpeg(pixels: NDArray[np.uint8], **options: Any) -> bytes:
-    """H×W×4 as a CMYK JPEG, inverted as Adobe does."""
+    """Encode H×W×4 as a CMYK JPEG, inverted as Adobe does."""
     file = io.BytesIO()
     Image.fromarray(pixels, "CMYK").save(file, "JPEG", **options)
     return file.getvalue()
 
 
 def jpeg_441(side: int = 64) -> bytes:
-    """A JPEG with a quarter of the colours' rows (4:4:1); made of a 4:1:1, so its blocks are out of order."""
+    """Return a JPEG with a quarter of the chroma rows (4:4:1), made from a 4:1:1, so its blocks are out of order."""
     pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
     factor = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_411]
     made: bytes = cv2.imencode(".jpg", pixels, factor)[1].tobytes()
@@ -101,7 +101,7 @@ def jpeg_441(side: int = 64) -> bytes:
 
 
 def exif(orientation: int, byte_order: str = "<") -> bytes:
-    """A TIFF block with one entry, the orientation."""
+    """Return an EXIF block (TIFF) with one entry, the orientation."""
     mark = b"II*\0" if byte_order == "<" else b"MM\0*"
     entry = struct.pack(byte_order + "HHIHH", 0x0112, 3, 1, orientation, 0)
     return mark + struct.pack(byte_order + "IH", 8, 1) + entry + bytes(4)
@@ -112,18 +112,18 @@ def jpeg_segment(marker: int, body: bytes) -> bytes:
 
 
 def with_jpeg_segment(jpeg: bytes, marker: int, body: bytes) -> bytes:
-    """The JPEG with one more segment behind its SOI."""
+    """Insert a segment after the SOI of a JPEG."""
     return jpeg[:2] + jpeg_segment(marker, body) + jpeg[2:]
 
 
 def jpeg_with_size(jpeg: bytes, width: int, height: int) -> bytes:
-    """The JPEG claiming another size in its (baseline) frame header."""
+    """Change the size in the (baseline) frame header of a JPEG."""
     at = jpeg.index(b"\xff\xc0") + 5
     return jpeg[:at] + struct.pack(">HH", height, width) + jpeg[at + 4 :]
 
 
 def riff(*chunks: tuple[bytes, bytes]) -> bytes:
-    """A WebP file of these chunks."""
+    """Return a WebP file of these chunks."""
     body = b"".join(kind + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for kind, data in chunks)
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
 
@@ -133,11 +133,11 @@ def vp8x(width: int, height: int, flags: int = 0) -> tuple[bytes, bytes]:
 
 
 def vp8l_header(width: int, height: int) -> tuple[bytes, bytes]:
-    """A lossless image chunk that holds a header and nothing else."""
+    """Return a lossless image chunk with only a header."""
     return b"VP8L", b"\x2f" + struct.pack("<I", (width - 1) | (height - 1) << 14)
 
 
 def icc_profile(colour_space: bytes = b"RGB ") -> bytes:
-    """A valid sRGB profile, relabelled for another colour space where asked."""
+    """Return a valid sRGB profile, relabelled for `colour_space`."""
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     return profile[:16] + colour_space + profile[20:]

@@ -1,4 +1,4 @@
-"""Keys for tests: made as the command makes them, with what the test wants of them."""
+"""API keys for tests, made as the command makes them, with fields of the test's choice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def record_of(key: str, key_id: str, **fields: Any) -> KeyRecord:
 
 
 def add_key(path: Path, **fields: Any) -> str:
-    """One more key in the file; the key itself."""
+    """Add a new key to the file and return the key."""
     key_id, key = new_key()
     write_keys(path, (*(read_keys(path) if path.exists() else ()), record_of(key, key_id, **fields)))
     return key

@@ -1,6 +1,6 @@
 """A real server on a free port, in a thread of the test's own process, with models that the fake engine runs.
 
-Whether it starts, ends or is killed as a process of its own: tests/serving/served_process.py.
+For tests that start, signal or kill a server process see tests/serving/served_process.py.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from engines.manifest import Manifest
 from service.core.settings import Settings
 from tests.serving.waiting import wait_until
 
-if TYPE_CHECKING:  # the units' tests do without the whole server
+if TYPE_CHECKING:  # unit tests do without the whole server
     from service.app import Service
     from service.web.server import DrainingServer
 
 
 @dataclass
 class Running:
-    """A server that serves."""
+    """A running server."""
 
     url: str
     service: Service
@@ -45,7 +45,7 @@ class Running:
 
     @property
     def executed(self) -> int:
-        """Samples that the engines were given, warm-up included."""
+        """The number of samples that the engines computed, including the warm-up."""
         return sum(engine.samples for engine in self.engines)
 
     def stop(self) -> None:
@@ -65,13 +65,13 @@ def serving(
     wait: bool = True,
     **settings: Any,
 ) -> Iterator[Running]:
-    """A server on a free port until the block ends; `wait`: until its models are loaded.
+    """Run a server on a free port until the block ends.
 
     Args:
-        folder: for its results and caches.
-        fake: makes the engine of a manifest.
-        wait: False to see it while it loads.
-        settings: replace the tests' own; `models_dir` must be among them.
+        folder: folder of its results and caches.
+        fake: creates the engine of a manifest.
+        wait: whether to wait until its models are loaded.
+        settings: settings that replace the tests' defaults; `models_dir` is required.
     """
     from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
     from service.web.server import DrainingServer  # noqa: PLC0415

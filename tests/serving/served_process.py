@@ -1,4 +1,4 @@
-"""The real command in a process of its own, which a test may signal or kill; also one that starts others."""
+"""The real command in a process of its own, which a test may signal or kill."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.serving.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 SERVE = (sys.executable, "-m", "retouch", "serve")
 LONGEST_START_S = 120.0
-"""On a machine that is busy."""
+"""Longest time for a start on a busy machine, in seconds."""
 
 
 class ServedProcess:
-    """`retouch serve` with the fake engine on a free port; `start` after `kill` is a restart on the same folders.
+    """A process of `retouch serve` with the fake engine on a free port; `start` after `kill` restarts it.
 
     Args:
-        folder: for its results, its caches and its log.
-        environ: more variables.
-        command: what is started; it reads its settings from the environment.
-        settings: replace the tests' own.
+        folder: folder of its results, caches and log; kept across restarts.
+        environ: additional environment variables.
+        command: the command to start, which reads its settings from the environment.
+        settings: settings that replace the tests' defaults.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class ServedProcess:
 
     @property
     def log(self) -> str:
-        """What all starts have written."""
+        """The log of all starts."""
         return "".join(path.read_text("utf-8") for path in sorted(self._folder.glob("served-*.log")))
 
     def lines(self, event: str) -> list[dict[str, object]]:
-        """The log's lines of an event, oldest first, but for a last line that is half written."""
+        """Return the log's lines of an event, oldest first, without an incomplete last line."""
         whole, _, _ = self.log.rpartition("\n")
         found = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
         return [line for line in found if line.get("event") == event]
 
     def start(self, *, ready: bool = True) -> ServedProcess:
-        """Start it and wait until it listens, and until it is ready; AssertionError with its log if it ends before."""
+        """Start the process and wait until it listens and, with `ready`, is ready; AssertionError if it ends before."""
         before = len(self.lines("serving"))
         self.launch()
         wait_until(lambda: len(self.lines("serving")) > before or self._ended(), LONGEST_START_S)
@@ -78,7 +78,7 @@ class ServedProcess:
         return self
 
     def launch(self) -> None:
-        """Start it and wait for nothing."""
+        """Start the process without waiting."""
         number = len(list(self._folder.glob("served-*.log"))) + 1  # of all that were started with this folder
         with (self._folder / f"served-{number:02}.log").open("wb") as file:
             self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
@@ -88,12 +88,12 @@ class ServedProcess:
         return False
 
     def kill(self) -> None:
-        """As the kernel does it when the memory is short: nothing runs any more."""
+        """Kill the process with SIGKILL, as the kernel does when memory is short."""
         self.process.kill()
         self.process.wait()
 
     def terminate(self) -> int:
-        """Ask it to end; the exit status."""
+        """Send SIGTERM, wait for the end and return the exit status."""
         self.process.terminate()
         return self.process.wait(60)
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of manifests, as short as tests need them."""
+"""Short builders of manifests' inputs and outputs for tests."""
 
 from __future__ import annotations
 

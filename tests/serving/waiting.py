@@ -1,4 +1,4 @@
-"""What a test waits for comes sooner or later: a minute is for a machine that is busy."""
+"""Waits of tests for a condition; the time limit of a minute is for a busy machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait until it is true; AssertionError if it does not come true in time."""
+    """Wait until the condition is true; AssertionError if it is not in time."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -16,7 +16,7 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """The same while the event loop goes on."""
+    """Wait until the condition is true while the event loop runs."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not come true in time"
@@ -24,7 +24,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 60.0) -> Non
 
 
 async def until_it_answers(question: Callable[[], Awaitable[object]], timeout_s: float = 60.0) -> None:
-    """The same of a condition that has to be asked for, a server's answer say."""
+    """Wait until an awaited condition is true, such as a server's answer."""
     end = time.monotonic() + timeout_s
     while not await question():
         assert time.monotonic() < end, "it did not come true in time"

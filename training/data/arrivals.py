@@ -1,4 +1,4 @@
-"""Shards that arrive while a run is under way: decoded beside it and added to its pictures."""
+"""Shards that arrive during a run: they are decoded in the background and added to its pictures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LOOKS_EVERY_S = 1.0
 
 
 class Arrivals:
-    """Watches `data.path` for tar shards that were not there before; each must appear whole, by a rename.
+    """Watches `data.path` for new tar shards; each must appear complete, by a rename.
 
-    Shards that are there already make up the cache; at least one must come within `patience_s`.
+    The first shards fill the cache; at least one must arrive within `patience_s` seconds.
 
     Raises:
-        DataMissing: none came, or one cannot be read.
+        DataMissing: no shard arrived, or one cannot be read.
     """
 
     def __init__(self, data: DataConfig, patience_s: float = 60.0) -> None:
@@ -37,16 +37,16 @@ class Arrivals:
         self._first = first
 
     def cache(self, device: torch.device, room_bytes: float) -> PictureCache:
-        """The pictures of the first shards, to which those of later ones are added."""
+        """Return a cache of the pictures of the first shards; those of later ones are added to it."""
         cache = PictureCache(self._read(self._first), device, room_bytes)
         threading.Thread(target=self._watch, args=(cache,), name="arrivals", daemon=True).start()
         return cache
 
     def look(self, cache: PictureCache) -> None:
-        """Add the pictures of shards that have come.
+        """Add the pictures of shards that have arrived.
 
         Raises:
-            DataMissing: one cannot be read, or there is no room for it.
+            DataMissing: a shard cannot be read or does not fit the cache.
         """
         for shard in self._new():
             cache.append(self._read([shard]))
@@ -57,7 +57,7 @@ class Arrivals:
             raise self._failure
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._over.set()
 
     def _watch(self, cache: PictureCache) -> None:

@@ -1,7 +1,7 @@
-"""Holes for a generator that must fill large ones: strokes, boxes, organic blobs and mixtures, drawn on the device.
+"""Large holes for training: strokes, boxes, organic blobs and mixtures, drawn on the device.
 
-As in training.masks a hole is where a field of distances lies under the level that covers the wanted part. Numbers are
-drawn first and turned into holes by a function of them alone, which can be compiled.
+As in training.masks, a hole is the set of pixels with a distance field below the level that covers the wanted part.
+Random numbers are drawn first; a pure function, which can be compiled, makes holes from them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from training.data.hole_masks import to_boxes, to_segments
 
 _STROKES, _JOINTS, _BOXES = 5, 7, 3
 _COARSE, _FINE = 5, 12
-"""Cells down and across of the noise that blobs are cut from."""
+"""Cells per side of the coarse and the fine noise that blobs are made from."""
 _FAR = 9.0
 _KINDS = (0.45, 0.62, 0.80)
-"""Up to the first: strokes; to the second: boxes; to the third: blobs; beyond: strokes with boxes."""
+"""Thresholds of a uniform number, for strokes, boxes and blobs in this order; above the last, strokes with boxes."""
 _SAMPLED = 7
-"""The level is found on every 7th pixel."""
+"""Stride of the pixels that determine the level."""
 _UNIFORM = _STROKES * (2 + 1 + 1 + 1 + 2 * _JOINTS) + 1 + _BOXES * 4 + 1 + 2 + 2
 _NORMAL = _COARSE**2 + _FINE**2
 
 
 class _Numbers:
-    """Hands out columns of drawn numbers."""
+    """Hands out columns of random numbers."""
 
     def __init__(self, values: Tensor) -> None:
         self._values, self._taken = values, 0
@@ -40,15 +40,15 @@ class _Numbers:
 
 
 def draw_numbers(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Uniform and normal numbers for `count` holes, on the generator's device."""
+    """Draw uniform and normal numbers for `count` holes, on the generator's device."""
     device = generator.device
     uniform = torch.rand(count, _UNIFORM, generator=generator, device=device)
     return uniform, torch.randn(count, _NORMAL, generator=generator, device=device)
 
 
 def carve(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float, float]) -> Tensor:
-    """Numbers of N holes to N×1×side×side FP32, 1 = hole; an even side."""
-    numbers, half = _Numbers(uniform), side // 2  # half the size is fine enough for a field
+    """Make N holes from their numbers: N×1×side×side FP32, 1 = hole; `side` must be even."""
+    numbers, half = _Numbers(uniform), side // 2  # half the resolution is enough for a distance field
     axis = (torch.arange(half, device=uniform.device) + 0.5) / half
     y, x = axis[:, None], axis[None, :]
     strokes, boxes, blobs = _strokes(numbers, y, x), _boxes(numbers, y, x), _blobs(numbers, normal, y, x)
@@ -64,7 +64,7 @@ def carve(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float, flo
 
 
 def _strokes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
-    """Distances to broken lines of their own thickness, 1 to 5 of them."""
+    """Return the distances to 1 to 5 polylines, each of its own thickness."""
     start = numbers.take(_STROKES, 1, 2)
     turns = numbers.take(_STROKES, _JOINTS, low=-1.3, high=1.3).cumsum(2)
     heading = numbers.take(_STROKES, 1, high=2 * math.pi) + turns
@@ -80,7 +80,7 @@ def _strokes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _boxes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
-    """Chessboard distances to 1 to 3 boxes."""
+    """Return the Chebyshev distances to 1 to 3 boxes."""
     boxes = torch.cat([numbers.take(_BOXES, 2), numbers.take(_BOXES, 2, low=0.06, high=0.31)], 2)
     wanted = 1 + (numbers.take(1) * _BOXES).floor().clamp(max=_BOXES - 1)
     absent = torch.arange(_BOXES, device=y.device) >= wanted
@@ -88,7 +88,7 @@ def _boxes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _blobs(numbers: _Numbers, normal: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """Smooth noise that rises with the distance from a point: islands with ragged coasts."""
+    """Return smooth noise that rises with the distance from a point, for blobs with ragged outlines."""
     size = (y.shape[0], x.shape[1])
     coarse, fine = normal[:, : _COARSE**2], normal[:, _COARSE**2 :]
     noise = sum(

@@ -1,7 +1,7 @@
-"""Losses weighed by what they do to the picture, so that their weights are shares.
+"""Losses balanced by the magnitudes of their gradients at the picture, so that their weights are shares.
 
-The gradient of each loss at the generator's output is divided by its own size and multiplied by its share (Défossez et
-al., "High Fidelity Neural Audio Compression", 2022, section 3.4): a loss whose scale drifts keeps its say.
+The gradient of each loss at the generator's output is divided by its norm and multiplied by its share (Défossez et al.,
+"High Fidelity Neural Audio Compression", 2022, section 3.4), so that a drift of a loss's scale does not matter.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _LEAST = 1e-8
 
 
 class Balancer:
-    """Remembers the size of each loss's gradient; `shares` names the losses."""
+    """Keeps the norm of each loss's gradient; `shares` maps the losses' names to their shares."""
 
     def __init__(self, shares: Mapping[str, float], runtime: Runtime) -> None:
         self._shares, self._runtime = {name: share for name, share in shares.items() if share > 0}, runtime
         self._sizes = torch.zeros(len(self._shares), device=runtime.device)
 
     def gradient(self, losses: Mapping[str, Tensor], picture: Tensor, number: int, ramp: float = 1.0) -> Tensor:
-        """The balanced gradient at the picture, N×C×H×W: about the sum of the shares in length for every sample.
+        """Return the balanced gradient at the picture, N×C×H×W; its norm per sample is about the sum of the shares.
 
         Args:
-            losses: scalars, each a mean over samples, that hang on `picture`.
+            losses: scalars computed from `picture`, each a mean over samples.
             picture: a leaf with requires_grad.
-            number: the step; sizes are measured in the first five and in every 25th.
-            ramp: what `adversarial` is multiplied by.
+            number: the step; norms are measured in the first five steps and in every 25th.
+            ramp: factor of the loss `adversarial`.
         """
         if number % _MEASURED_EVERY == 0 or number < _YOUNG:
             self._measure(losses, picture, young=number < _YOUNG)
@@ -52,7 +52,7 @@ class Balancer:
         self._sizes = sizes if young else self._sizes.lerp(sizes, 1 - _KEPT)
 
     def state(self) -> dict[str, Tensor]:
-        """What `load` takes."""
+        """Return the state for `load`."""
         return {"sizes": self._sizes}
 
     def load(self, state: dict[str, Tensor]) -> None:

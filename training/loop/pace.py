@@ -1,4 +1,4 @@
-"""How far a run is: by its steps, or by a clock over which the phases are stretched."""
+"""The progress of a run: by its steps, or by a clock over which the phases are stretched."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 
 
 class Pace(ABC, Generic[PhaseT]):
-    """Where each step of a run stands."""
+    """Maps the steps of a run to positions in its phases."""
 
     def __init__(self, phases: Sequence[PhaseT]) -> None:
         self._phases = phases
         self.total = total_steps(phases)
-        """Steps of the whole run; under a clock they are proportions."""
+        """Number of steps of the whole run; for a timed run they are proportions."""
 
     @abstractmethod
     def place(self, number: int) -> Place[PhaseT] | None:
-        """That of the step with this number, which are asked for in their order; None at the end."""
+        """Return the position of a step; called with ascending numbers. Returns None at the end of the run."""
 
     @property
     @abstractmethod
     def spent_s(self) -> float:
-        """Seconds that went by, those before a restart included; 0 where they do not count."""
+        """Elapsed seconds, including those before a restart; 0 for a run that counts steps."""
 
 
 class CountedPace(Pace[PhaseT]):
-    """One step after another until the phases' steps are taken."""
+    """Pace of a run that ends after its phases' steps."""
 
     def place(self, number: int) -> Place[PhaseT] | None:
         return place_of(number, self._phases) if number < self.total else None
@@ -42,15 +42,15 @@ class CountedPace(Pace[PhaseT]):
 
 
 class TimedPace(Pace[PhaseT]):
-    """The phases stretched over `seconds`.
+    """Pace of a run with its phases stretched over `seconds`.
 
     Args:
-        phases: their steps are proportions.
-        seconds: of the whole run.
-        clock: gives seconds; begins to count when the first place is asked for.
-        agree: gives all processes the leading one's answer, for which each waits for its device.
-        asked_every: steps from one look at the clock to the next; in between a rate hardly moves.
-        spent_s: seconds that went by before a restart.
+        phases: the phases of the run; their steps are proportions.
+        seconds: the duration of the whole run.
+        clock: returns seconds; the run starts with the first call of `place`.
+        agree: broadcasts the first process's value to all processes, which synchronises their devices.
+        asked_every: number of steps between readings of the clock; the learning rate hardly changes in between.
+        spent_s: elapsed seconds before a restart.
     """
 
     def __init__(

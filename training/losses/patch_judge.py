@@ -1,8 +1,8 @@
-"""A discriminator that sees a picture with its hole and says at three scales where it looks filled in.
+"""A discriminator that sees a picture with its hole and rates patches at three scales as photographed or filled.
 
-A residual net whose weights have size 1 and are scaled as they are used (equalised learning rate, Karras et al., ICLR
-2018). Its logits lie at 1/8, 1/16 and 1/32 of the size, and only those that lie on the hole count: elsewhere a filled
-picture is the photograph itself.
+It is a residual net with weights of unit variance that are scaled when used (equalised learning rate, Karras et al.,
+ICLR 2018). Its logits have 1/8, 1/16 and 1/32 of the size, and only those on the hole count: elsewhere a filled picture
+is the photograph itself.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor, nn
 
 _SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
 _FIRST_JUDGED = 1
-"""The block after which logits begin: the second, at 1/8."""
+"""Index of the first block with logits: the second, at 1/8 of the size."""
 
 
 class Judgement(NamedTuple):
-    """What the judge makes of N pictures."""
+    """The discriminator's output for N pictures."""
 
     logits: list[Tensor]
-    """N×1×H/8×W/8, then /16, /32; above 0 means photographed."""
+    """Logits, N×1×H/8×W/8, then /16, /32; above 0 means photographed."""
     features: list[Tensor]
-    """Its trunk, from 1/2 to 1/32."""
+    """Features of the trunk, from 1/2 to 1/32 of the size."""
 
 
 class _EqualConv(nn.Module):
@@ -47,7 +47,7 @@ def _active(x: Tensor) -> Tensor:
 
 
 class _Block(nn.Module):
-    """Halves the size."""
+    """A residual block that halves the size."""
 
     def __init__(self, channels: int, out_channels: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class PatchJudge(nn.Module):
                 nn.init.normal_(module.weight, generator=generator)
 
     def forward(self, shown: Tensor) -> Judgement:
-        """Of N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
+        """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
         x = _active(self.first(_active(self.pixels(shown * 2 - 1))))
         found = Judgement([], [x])
         for index, block in enumerate(self.blocks):
@@ -89,29 +89,29 @@ class PatchJudge(nn.Module):
 
 
 def _touched(hole: Tensor, logits: Tensor) -> Tensor:
-    """Logits that lie on the hole: N×1×h×w, 0 or 1."""
+    """Return which logits are on the hole: N×1×h×w, 0 or 1."""
     return F.max_pool2d(hole, hole.shape[-1] // logits.shape[-1])
 
 
 def _on_hole(values: Tensor, hole: Tensor) -> Tensor:
-    """Mean of values (shaped as logits) where they lie on the hole."""
+    """Return the mean of the values (of the logits' shape) on the hole."""
     weights = _touched(hole, values)
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
 def doubt(logits: Sequence[Tensor], hole: Tensor) -> Tensor:
-    """What the generator makes small: the non-saturating loss of Goodfellow et al. 2014, mean over scales, FP32."""
+    """Return the generator's loss, the non-saturating one of Goodfellow et al. 2014, mean over scales, FP32."""
     return torch.stack([_on_hole(F.softplus(-scale.float()), hole) for scale in logits]).mean()
 
 
 def mistaken(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
-    """What the judge makes small: its errors on photographs and on fills, mean over scales, FP32."""
+    """Return the discriminator's loss on photographs and on fills, mean over scales, FP32."""
     pairs = zip(real, fake, strict=True)
     return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
 
 
 def mismatch(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
-    """Feature matching (Salimans et al. 2016): relative mean |difference|, summed over layers, FP32.
+    """Return the feature matching loss (Salimans et al. 2016): relative mean |difference|, summed over layers, FP32.
 
     The finest features, which see single pixels, are left out.
     """
@@ -123,7 +123,7 @@ def mismatch(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
 
 
 def steepness(judge: PatchJudge, image: Tensor, hole: Tensor) -> Tensor:
-    """R1 (Mescheder et al., ICML 2018): mean squared length of the logits' gradient at photographs in [-1, 1], FP32."""
+    """Return R1 (Mescheder et al., ICML 2018): mean squared norm of the logits' gradient at photographs in [-1, 1]."""
     image = image.detach().clone().requires_grad_()
     logits = judge(torch.cat([image, hole], 1)).logits
     sums = [(scale * _touched(hole, scale)).sum() / (scale.shape[-1] * scale.shape[-2]) ** 0.5 for scale in logits]

@@ -1,4 +1,4 @@
-"""FillNet as it is trained: filters of a fixed length times a gain, folded into plain ones in the public layout."""
+"""FillNet for training: filters of fixed norm times a gain, which fold into plain filters in the public layout."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from export.generators.family import State
 from export.generators.fillnet import FillNetOptions, FillUNet, Residual
 
 _HE = 1.387
-"""√(2 / (1 + 0.2²)): keeps the size of activations through LeakyReLU 0.2 (He et al. 2015)."""
+"""√(2 / (1 + 0.2²)): preserves the magnitude of activations through LeakyReLU 0.2 (He et al. 2015)."""
 _LEAST_SQUARES = 1e-8
 _QUIET_BRANCH, _QUIET_COLOUR = 0.35, 0.08
-"""Gains at the start: branches whisper beside what they are added to, and the first pictures are the push-pull fill."""
+"""Initial gains, small: residual branches start weak, and the first pictures are close to the push-pull fill."""
 
 
 class NormedConv(nn.Module):
-    """Convolution whose filters have length gain × √2, whatever the optimiser does: activations keep their size."""
+    """Convolution with filters normalised to the norm gain × √2, so that activations keep their magnitude."""
 
     def __init__(
         self, channels: int, out_channels: int, kernel: int, *, padding: int = 0, stride: int = 1, dilation: int = 1
@@ -31,17 +31,17 @@ class NormedConv(nn.Module):
         self.stride, self.padding, self.dilation = stride, padding, dilation
 
     def folded(self) -> Tensor:
-        """The filters of an ordinary convolution."""
+        """Return the filters of the equivalent ordinary convolution."""
         length = (self.weight.square().sum((1, 2, 3)) + _LEAST_SQUARES).sqrt()
         return self.weight * (self.gain * _HE / length)[:, None, None, None]
 
     def forward(self, x: Tensor) -> Tensor:
-        """As nn.Conv2d."""
+        """Apply the convolution; shapes as for nn.Conv2d."""
         return F.conv2d(x, self.folded(), self.bias, self.stride, self.padding, self.dilation)
 
 
 def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
-    """A net with random filters."""
+    """Create a net with random filters."""
     net = FillUNet(options, NormedConv)
     for module in net.modules():
         if isinstance(module, NormedConv):
@@ -55,7 +55,7 @@ def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
 
 
 def public_state(net: nn.Module) -> State:
-    """The net's tensors as `export` reads them."""
+    """Return the net's tensors in the layout that `export` reads."""
     state = {}
     for name, module in net.named_modules():
         if isinstance(module, NormedConv):
@@ -64,14 +64,16 @@ def public_state(net: nn.Module) -> State:
 
 
 def own_state(state: State) -> State:
-    """The reverse: filters with their lengths as gains."""
+    """Convert public tensors back: filters with their norms as gains."""
     own = dict(state)
     for key, tensor in state.items():
         if key.endswith(".weight"):
             weight = tensor.float()
             length = weight.square().sum((1, 2, 3)).sqrt()
             unit = weight / length.clamp(min=_LEAST_SQUARES)[:, None, None, None]
-            own[key] = unit * weight[0].numel() ** 0.5  # entries of size 1, as at the start: the rate fits them
+            own[key] = (
+                unit * weight[0].numel() ** 0.5
+            )  # entries of magnitude 1, as at initialisation, which suits the learning rate
             own[key.removesuffix("weight") + "gain"] = length / _HE
         else:
             own[key] = tensor.float()

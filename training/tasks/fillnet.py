@@ -1,4 +1,4 @@
-"""Training FillNet against a judge of patches: batches, losses, both nets' steps, samples."""
+"""Adversarial training of FillNet with a patch discriminator: batches, losses, both nets' steps, samples."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
 _LONGEST, _LONGEST_JUDGED = 200.0, 50.0
-"""Of gradients: rarely reached, and then by a spike."""
+"""Clipping norms of the gradients of generator and discriminator, which only spikes exceed."""
 _GENTLE = 0.3
 _LAYERS = (0.5, 1.0, 1.5)
 """Weights of VGG16's relu1_2, relu2_2 and relu3_3."""
 _LEAST_SQUARES = 1e-2
 _LOOKS_EVERY = 20
-"""Steps between looks for compiled code and broken shards, for which processes have to agree."""
+"""Steps between checks for compiled code and broken shards, for which processes have to agree."""
 _PENALISED = 4
-"""R1 is taken on one picture of so many."""
+"""R1 is computed on one of this many pictures."""
 _AT_ONCE = 16
 
 
 class UnitFeatures(nn.Module):
-    """VGG16 to relu3_3, features scaled to length 1 at every place: faint texture counts as much as strong edges."""
+    """VGG16 up to relu3_3, features scaled to length 1 at every position: faint texture weighs as much as edges."""
 
     def __init__(self, features: VGG16Features) -> None:
         super().__init__()
         self.features = features
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """Of N×3×H×W in [0, 1]."""
+        """Compute the features of pictures, N×3×H×W in [0, 1]."""
         found = self.features(image).activations
         lengths = [(f.float().square().sum(1, keepdim=True) + _LEAST_SQUARES).rsqrt() for f in found]
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
 def two_views(picture: Tensor, top: int, left: int) -> Tensor:
-    """The picture at half its size, and a cut of half its side: 2N×C×H/2×W/2."""
+    """Return the pictures at half size, and crops of half their side: 2N×C×H/2×W/2."""
     height, width = picture.shape[2] // 2, picture.shape[3] // 2
     return torch.cat([F.avg_pool2d(picture, 2), picture[..., top : top + height, left : left + width]])
 
 
 def rolled(picture: Tensor, down: int, right: int) -> Tensor:
-    """Moved around its torus: what sees it on a grid of its own sees it on another one each time."""
+    """Roll the picture with wrap-around, so that nets with strides see it on another grid each time."""
     picture = torch.cat([picture[:, :, -down:], picture[:, :, :-down]], 2) if down else picture
     return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
 
 
 class _Parts(NamedTuple):
-    """What can be compiled."""
+    """The functions that can be compiled."""
 
     paint: Callable[[Tensor, Tensor], Tensor]
     features: Callable[[Tensor], list[Tensor]] | None
@@ -79,7 +79,7 @@ class _Parts(NamedTuple):
 
 
 class FillTrainee(Trainee[FillPhase]):
-    """FillNet and its judge with their data, losses and optimisers."""
+    """FillNet and its discriminator with their data, losses and optimisers."""
 
     def __init__(self, config: FillConfig, runtime: Runtime) -> None:
         self._config, self._runtime, device = config, runtime, runtime.device
@@ -111,7 +111,7 @@ class FillTrainee(Trainee[FillPhase]):
         self._compile(phase)
 
     def _compile(self, phase: FillPhase) -> None:
-        """Take up compiled code where it is wanted and, if another process prepares it, ready in all processes."""
+        """Switch to compiled code if configured and, when another process compiles it, once all processes have it."""
         if self.compiled or not self._runtime.compiles(self._config.compile):
             return
         if phase.compile_after and self._runtime.any(not phase.compile_after.exists()):
@@ -145,7 +145,7 @@ class FillTrainee(Trainee[FillPhase]):
         return min(1.0, max(0.0, (number - first) / (last - first)))
 
     def _draw_views(self, number: int, side: int) -> tuple[int, int, int, int]:
-        """Where the cut for VGG16 lies, and how far what the judge sees is rolled: alike in all processes."""
+        """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
         random = generator_for(torch.device("cpu"), self._config.seed, number, Purpose.VIEWS)
         top, left = torch.randint(side // 2 + 1, (2,), generator=random).tolist()
         down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
@@ -154,7 +154,7 @@ class FillTrainee(Trainee[FillPhase]):
     def _losses(
         self, shown: Tensor, image: Tensor, hole: Tensor, views: tuple[int, int, int, int]
     ) -> dict[str, Tensor]:
-        """Those with a share, unweighted; `shown` is the filled picture, a leaf."""
+        """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf."""
         top, left, *shift = views
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None:
@@ -193,7 +193,7 @@ class FillTrainee(Trainee[FillPhase]):
         real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
         found = {"judge": mistaken(real, fake, rolled(hole, *shift))}
         loss = found["judge"]
-        if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly, in FP32: a gradient of a gradient
+        if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(image) // _PENALISED)
             steep = steepness(self.judge, image[:few], hole[:few])
             loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
@@ -201,11 +201,11 @@ class FillTrainee(Trainee[FillPhase]):
         return found
 
     def batch(self, number: int, place: Place[FillPhase]) -> tuple[Tensor, Tensor]:
-        """This process's pictures and holes of a step."""
+        """Return this process's pictures and holes for a step."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         first, last = self._runtime.share(count)
         side = place.phase.crop or self._config.data.crop
-        order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step: pictures may have come
+        order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step, as pictures may have arrived
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
         cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
         image = self._laid_out(self._pictures.crops(cuts.part(first, last), side))
@@ -240,7 +240,7 @@ class FillTrainee(Trainee[FillPhase]):
         return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate(self) -> dict[str, float]:
-        """PSNR and the distance in VGG16's features, on pictures with holes that are always the same."""
+        """Measure PSNR and the distance in VGG16's features, on a fixed set of pictures and holes."""
         cache = self._validation
         if cache is None:
             return {}
@@ -256,7 +256,7 @@ class FillTrainee(Trainee[FillPhase]):
 
     @torch.no_grad()
     def _distance(self, composite: Tensor, image: Tensor) -> Tensor:
-        """Squared, summed over layers, N."""
+        """Return the squared distance in VGG16's features, summed over layers: N."""
         if self._features is None:
             return torch.zeros(len(image))
         with self._runtime.autocast():
@@ -265,7 +265,7 @@ class FillTrainee(Trainee[FillPhase]):
 
     @torch.no_grad()
     def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures first … last - 1 filled by the averaged net, the truth, and holes that are always the same."""
+        """Return pictures first to last - 1 filled by the averaged net, the originals, and their fixed holes."""
         device, side = self._runtime.device, self._config.data.crop
         image = self._laid_out(cache.crops(central_cuts(first, last, device), side))
         random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)

@@ -31,7 +31,7 @@ class CodecPool:
         self._large = 0
         """Number of large pictures that the common threads work on or get next."""
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Large pictures beyond the number of threads, kept out of the pool's queue so that no small one waits there."""
+        """Large pictures beyond the number of threads, kept out of the pool's queue so that no small one waits."""
 
     @property
     def for_small(self) -> int:

@@ -22,13 +22,13 @@ from service.imaging.pool.thread_pool import CodecPool
 
 T = TypeVar("T")
 SMALL_PIXELS = 96 * 96
-"""Decoding or encoding so small a picture takes less (0.1 ms) than handing it to a thread and back."""
+"""Size up to which decoding or encoding takes less (0.1 ms) than handing the picture to a thread and back."""
 MEDIUM_PIXELS = 512 * 512
-"""So long (2 to 4 ms) the loop may be kept from its sockets, where threads would take the same core from it."""
+"""Size up to which work (2 to 4 ms) may block the event loop, if threads would only compete for the same core."""
 _SLOWER = 4
-"""So many times as long as a JPEG takes a PNG or a WebP to encode (docs/benchmarks.md, "Codecs")."""
+"""Ratio of the encoding times of PNG or WebP to that of JPEG (docs/benchmarks.md, "Codecs")."""
 _SMOOTHING = 0.1
-"""Weight of the newest piece of work in the mean: about the last twenty count."""
+"""Weight of the newest duration in the running mean, which covers about the last twenty."""
 
 
 class CodecWork:
@@ -48,9 +48,9 @@ class CodecWork:
         self._begin_turns, self._finish_turns = Turns(), Turns()  # apart, as the pools are
         self._helpers = Helpers(threads - 1, self._free_threads)
         self._beginning = self._finishing = 0
-        """Requests that wait for a thread, or for the loop, or have it; without large ones that are begun."""
+        """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
         self._large = 0
-        """Large pictures that are begun, which say nothing about how long others take."""
+        """Number of large pictures to decode, counted apart as they do not predict how long others take."""
         self._mean_s = 0.0
 
     @property

@@ -14,18 +14,20 @@ class Address(NamedTuple):
 
     family: int
     where: Any
-    """The argument of `socket.bind`; host and port come first."""
+    """The argument of `socket.bind`, with host and port first."""
 
 
 def reserve(host: str, port: int, stack: ExitStack) -> Address:
-    """The address to listen on, kept for this server until the stack is closed.
+    """Reserve the address to listen on for this server until the stack is closed.
 
     Raises:
-        SettingsInvalid: it is taken, or not of this machine.
+        SettingsInvalid: the address is in use or not one of this machine's.
     """
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:  # without SO_REUSEPORT: no other server may share it
+        with socket.socket(
+            family, kind, protocol
+        ) as probe:  # without SO_REUSEPORT, so that no other server can share the address
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where)
         kept = stack.enter_context(bound(Address(family, where)))
@@ -35,7 +37,7 @@ def reserve(host: str, port: int, stack: ExitStack) -> Address:
 
 
 def bound(address: Address) -> socket.socket:
-    """A socket on that address, which others share: it gets connections once it listens, and none once it is closed."""
+    """Return a socket bound to the shared address; it gets connections while it listens."""
     bound = socket.socket(address.family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

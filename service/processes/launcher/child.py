@@ -1,4 +1,4 @@
-"""A process that the launcher starts, watches and starts again."""
+"""A process that the launcher starts, monitors and restarts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from service.processes.launcher.plan import Restarts
 
 _log = structlog.get_logger(__name__)
 _START_TIMEOUT_S = 600.0
-"""An engine process that has not begun by then is hung; building engines may take minutes, and shows life meanwhile."""
+"""Time after which a starting process counts as hung; building engines may take minutes, but sends heartbeats."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """One process of the server across its restarts. Times are seconds of one monotonic clock."""
+    """One process of the server across its restarts. Times are in seconds on one monotonic clock."""
 
     name: str
     spawn: Callable[[], subprocess.Popen[bytes]]
     gone: Callable[[int], None]
-    """Called with the id of a process that has ended."""
+    """Callback with the id of a process that has ended."""
     beat_at: Callable[[], float]
-    """When its event loop last showed life."""
+    """Time of the last heartbeat of its event loop."""
     restarts: Restarts = field(default_factory=Restarts)
     process: subprocess.Popen[bytes] | None = None
     due_at: float = 0.0
-    """When it is started again at the earliest."""
+    """Earliest time of its next start."""
     started_at: float = 0.0
 
     @property
@@ -36,10 +36,10 @@ class Child:
         return self.process is not None
 
     def start(self, now: float) -> None:
-        """Start it, or, where the system has nothing to start it with, try again later."""
+        """Start the process; if the system lacks the resources, schedule another attempt."""
         try:
             self.process, self.started_at = self.spawn(), now
-        except OSError as error:  # the others go on
+        except OSError as error:  # the other processes continue
             pause_s = self.restarts.pause_s(0.0)
             self.due_at = now + pause_s
             _log.error("process not started", process=self.name, reason=str(error), again_in_s=pause_s)
@@ -47,12 +47,12 @@ class Child:
             _log.info("process started", process=self.name, pid=self.process.pid)
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal to the process, if it runs."""
         if self.process is not None:
             self.process.send_signal(number)
 
     def reap(self, now: float) -> int | None:
-        """Collect the exit status of a process that has ended; None while it runs, or where it was collected before."""
+        """Collect the exit status of an ended process; None while it runs, or if it was collected before."""
         if self.process is None or (status := self.process.poll()) is None:
             return None
         self.gone(self.process.pid)
@@ -61,6 +61,6 @@ class Child:
         return status
 
     def silent_s(self, now: float) -> float:
-        """For how long its event loop has shown no life; 0 while it starts."""
+        """Return the seconds since the last heartbeat of its event loop; 0 while it starts."""
         beat_at = self.beat_at()
         return now - beat_at if beat_at > self.started_at else max(0.0, now - self.started_at - _START_TIMEOUT_S)

@@ -1,7 +1,7 @@
-"""Starts the processes, starts them again when they die, and ends them in order. It does nothing else.
+"""Starts the server's processes, restarts those that die, and ends them in order. It does nothing else.
 
-Front ends listen on sockets of their own on one port (SO_REUSEPORT): one that is gone gets no connections. On a signal
-front ends drain first; engine processes end once no front end is left.
+Front ends listen on separate sockets on one port (SO_REUSEPORT), so a dead one gets no connections. On a signal front
+ends drain first; engine processes end once no front end is left.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _log = structlog.get_logger(__name__)
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 20.0
-"""How long processes may take to end beyond the drain and its delay."""
+"""Longest time for processes to end after the drain and its delay."""
 
 
 class Launcher:
     """The parent of all processes.
 
     Args:
-        settings: of the server; `workers` is at least 1.
-        stack: closes what it holds.
+        settings: the server's configuration; `workers` is at least 1.
+        stack: closes the launcher's resources.
     """
 
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
@@ -68,7 +68,7 @@ class Launcher:
         return [*self._engines, *self._front_ends]
 
     def run(self) -> int:
-        """Serve until the end; the exit status: 0 when every process ended well after a signal."""
+        """Serve until a signal ends the server; returns the exit status, 0 if every process ended cleanly."""
         now = time.monotonic()
         for child in self._children:
             child.start(now)
@@ -82,7 +82,7 @@ class Launcher:
         return 0 if self._clean else 1
 
     def serve_metrics(self) -> bool:
-        """Serve the series of all processes on a port of their own; False if it cannot be had."""
+        """Serve the metrics of all processes on their own port; returns False if the port is not available."""
         port = self._settings.metrics_port
         try:
             start_http_server(port, self._settings.host, self._run_directory.metrics())
@@ -92,7 +92,7 @@ class Launcher:
         return True
 
     def _end(self, number: signal.Signals, now: float) -> None:
-        """The first signal drains, the second cuts the drain short, the third kills. SIGHUP drains, uncounted."""
+        """Handle a signal: the first drains, the second cuts the drain short, the third kills. SIGHUP only drains."""
         self._drained_at, self._signalled = self._drained_at or now, True
         self._wishes += not is_hangup(number)
         _log.info("ending", signal=number.name, times=self._wishes)
@@ -104,7 +104,9 @@ class Launcher:
 
     def _look(self, now: float) -> None:
         still_s, self._looked_at = now - self._looked_at, now
-        if still_s > self._settings.hang_timeout_s / 2:  # the machine stood still: no process could show life meanwhile
+        if (
+            still_s > self._settings.hang_timeout_s / 2
+        ):  # the machine was suspended, so no process could send a heartbeat
             _log.warning("the launcher stood still; processes get time to show life", for_s=round(still_s, 1))
             self._watching_since = now
         for child in self._children:
@@ -128,7 +130,7 @@ class Launcher:
             child.start(now)
 
     def _is_needed(self, child: Child, alive: bool) -> bool:
-        """Whether to start it again. During shutdown: only engine processes, while front ends finish requests."""
+        """Return whether to restart a child. During shutdown: only engine processes, while front ends still drain."""
         return not self._signalled or (alive and child in self._engines)
 
     def _ended(self, child: Child, status: int) -> None:
@@ -190,10 +192,10 @@ class Launcher:
             stdin=subprocess.PIPE,
             env={**os.environ, **environment, **self._run_directory.environment},
             pass_fds=(listener, self._board_fd, self._run_directory.lock),
-            start_new_session=True,  # Ctrl-C is for the launcher alone, which ends its processes in order
+            start_new_session=True,  # only the launcher gets Ctrl-C; it ends its processes in order
         )
         assert process.stdin is not None  # noqa: S101 -- asked for above
-        with suppress(BrokenPipeError), process.stdin:  # it was killed at once: the next look finds that
+        with suppress(BrokenPipeError), process.stdin:  # the child was killed at once, which the next check finds
             process.stdin.write(assignment.model_dump_json().encode())
         return process
 
@@ -205,8 +207,8 @@ def launch(settings: Settings) -> int:
         The exit status: 0 when every process ended well.
 
     Raises:
-        SettingsInvalid: the address cannot be had, this system cannot do it, or as `prepare` says.
-        KeysInvalid: as `prepare` says.
+        SettingsInvalid: the address is not available, this system does not support workers, or as for `prepare`.
+        KeysInvalid: as for `prepare`.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
