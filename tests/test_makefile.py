@@ -37,7 +37,7 @@ def test_an_installation_says_what_it_installs_and_lets_pip_show_its_progress(
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
-    command = ["make", "--silent", target, f"PYTHON={python}"]
+    command = ["make", "--silent", "--no-print-directory", target, f"PYTHON={python}"]
     lines = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.split(",")[0] for line in lines] == [
         "making the virtual environment .venv",
