@@ -118,7 +118,7 @@ async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None
         replica.check_health()
         service = replica._app.service
         assert service is not None
-        service.backend.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # an EngineRoom
+        service.backend.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # a LocalBackend
         await asyncio.wait_for(service.backend.lost.wait(), 10)
         with pytest.raises(DeviceGone):
             replica.check_health()

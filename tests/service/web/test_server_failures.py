@@ -22,11 +22,11 @@ import sys
 from functools import partial
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine, Raise
-from service.batching.local_backend import open_engine_room
+from service.batching.local_backend import open_local_backend
 from service.web.server import run
 from service.core.settings import load_settings
 
-sys.exit(run(load_settings(), partial(open_engine_room, open_model=lambda _, manifest: FakeEngine(
+sys.exit(run(load_settings(), partial(open_local_backend, open_model=lambda _, manifest: FakeEngine(
     manifest, fault=lambda _: Raise(DeviceLost("the GPU context is lost"))))))
 """
 
@@ -43,12 +43,12 @@ import sys
 from functools import partial
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine, Raise
-from service.batching.local_backend import open_engine_room
+from service.batching.local_backend import open_local_backend
 from service.web.server import run
 from service.core.settings import load_settings
 
 lost = Raise(DeviceLost("the GPU context is lost"))
-sys.exit(run(load_settings(), partial(open_engine_room, open_model=lambda _, manifest: FakeEngine(
+sys.exit(run(load_settings(), partial(open_local_backend, open_model=lambda _, manifest: FakeEngine(
     manifest, batch_s=0.5, fault=lambda feed: lost if feed["image"].any() else None))))
 """
 """A server whose engine warms up on blank pictures and loses the device on the first real one."""
