@@ -22,7 +22,7 @@ GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
 
-test: .venv/.dev ## the fast tests: at least four fifths of all, in minutes
+test: .venv/.dev ## the fast tests: at least four fifths of all
 	$(BIN)/python -m pytest $(PYTEST_CORES) $(PYTEST_ARGS) -m "not gpu and not slow"
 
 test-slow: .venv/.dev ## the others: families end to end, training, processes, faults, images, a full disk
