@@ -74,9 +74,9 @@ class Asker:
     body: bytes
     ledger: Ledger
     timeout_s: float
-    """Of one try."""
+    """Limit of one try."""
     patience_s: float
-    """Of all tries."""
+    """Limit of all tries together."""
 
     async def ask(self) -> None:
         """Run one exchange."""

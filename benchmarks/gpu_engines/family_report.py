@@ -20,7 +20,7 @@ class Row:
     compiled_ms: float | None = None
     compile_s: float | None = None
     psnr_db: float | None = None
-    """Of the compiled output, first image, against FP32; None also where identical."""
+    """PSNR of the compiled output, first image, against FP32; None also where identical."""
     finite: bool | None = None
     spread: float | None = None
     """Standard deviation of the FP32 output: a PSNR of an almost constant output says little."""

@@ -27,7 +27,7 @@ class Target:
     request: bytes
     """A whole HTTP request."""
     connections: int
-    """Of all processes together; in an open loop at most as many requests as that are under way."""
+    """Connections of all processes together; in an open loop the limit of requests under way."""
     processes: int = 1
 
 
@@ -40,7 +40,7 @@ class Answers:
     batch_sizes: Counter[int] = field(default_factory=Counter)
     seconds: float = 0.0
     cpu_s: float = 0.0
-    """Of the client's processes, from the first request on."""
+    """CPU time of the client's processes, from the first request on."""
 
     def add(self, other: Answers) -> None:
         self.statuses += other.statuses

@@ -74,7 +74,7 @@ class Recorder:
     way: list[str] = field(default_factory=list)
     """From the outermost frame to the decoder's, as FILE:FUNCTION, of the first decoding since it was emptied."""
     _makers: dict[int, asyncio.Task[Any] | None] = field(default_factory=dict)
-    """Of tasks, and of pieces of work, by their id: the task that made them."""
+    """The task that made each task or piece of work, by the id of what was made."""
     _thread: threading.local = field(default_factory=threading.local)
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:

@@ -27,9 +27,9 @@ class Contender:
 
     name: str
     start: Callable[[str, Path], contextlib.AbstractContextManager[Server]]
-    """Of the model's name and an empty folder."""
+    """Starts the server, given the model's name and an empty folder."""
     request: Callable[[Parts, str], bytes]
-    """Of the parts and the model's name: a whole HTTP request."""
+    """Builds a whole HTTP request from the parts and the model's name."""
     executed: Callable[[Client, Path], object] | None = None
     """Awaited: how many pictures the engine was given; None where a file counts them."""
 

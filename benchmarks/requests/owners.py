@@ -30,9 +30,9 @@ class Counts:
     """Sent by the hostile connections, hidden ones not counted."""
     well_formed: int = 0
     answered: int = 0
-    """Of the well-formed, with the status that they should have."""
+    """Well-formed requests that got the status that they should have."""
     sent_again: int = 0
-    """Of the well-formed, because the connection was closed after the reply to one before them."""
+    """Well-formed requests sent again, as the connection was closed after the reply to one before them."""
     honest: int = 0
     honest_answered: int = 0
     honest_connections: int = 0

@@ -24,7 +24,7 @@ class Request:
 
     id: str
     status: int
-    """Of its reply."""
+    """Status that its reply should have."""
     head: bytes
     body: bytes = b""
 

@@ -31,7 +31,7 @@ PATCH = 4
 _RGB = 3
 _SLOPE = 0.2
 _LEAST_SHARE = 1e-3
-"""Of known pixels in a cell; soft masks leave less, and such a cell counts for as little."""
+"""Smallest share of known pixels in a cell; soft masks leave less, and such a cell counts for as little."""
 _COLOUR_SCALES = 4
 _DILATED_LEVELS = (2, 3)
 """At 1/16 and 1/32 each block's first convolution takes every second place: large holes are bridged in fewer layers."""

@@ -17,9 +17,9 @@ _LEAST_MSE = 1e-5
 _GRID = 8
 """Pixels: the enlargements of the decoder's last three layers lie on it; longer periods add next to nothing."""
 _LEAST_DIFFERENCE = 1 / 255
-"""Of neighbours on average: a grid on less than this cannot be seen."""
+"""Smallest mean difference of neighbours on which a grid can be seen."""
 _LEAST_LENGTH = 0.1
-"""Of a feature vector; ordinary ones are far longer, and what is shorter is noise that must not be enlarged."""
+"""Smallest length of a feature vector; ordinary ones are far longer, shorter ones are noise: not enlarged."""
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -26,9 +26,9 @@ class Features(NamedTuple):
     """The features of a picture in VGG16, by block."""
 
     activations: list[Tensor]
-    """Of each block's last ReLU: N×64×H×W, N×128×H/2×W/2, N×256×H/4×W/4, N×512×H/8×W/8, N×512×H/16×W/16."""
+    """Outputs of each block's last ReLU: N×64×H×W, N×128×H/2×W/2, N×256×H/4×W/4, N×512×H/8×W/8, N×512×H/16×W/16."""
     pooled: list[Tensor]
-    """Of the first three blocks after their poolings, half that size."""
+    """Outputs of the first three blocks after their poolings, half that size."""
 
 
 class VGG16Features(nn.Module):

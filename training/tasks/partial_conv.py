@@ -68,7 +68,7 @@ class PartialLosses(nn.Module):
     """The net and its losses in one module, compiled together so that elementwise operations are fused."""
 
     weights: Tensor
-    """Of the terms; a buffer, so that other weights need no other graph."""
+    """Weights of the terms; a buffer, so that other weights need no other graph."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from training.nets.partial_conv import PartialLayer, PartialUNet
 from training.seeds import Purpose, generator_for
 
 _ROW_LENGTH = 2 * 2**0.5
-"""Of a kernel's weights, about twice He's: their scale is free before a batch norm, but Adam's steps go by it."""
+"""Length of a kernel's weights, about twice He's: the scale is free before a batch norm, but Adam's steps go by it."""
 _BATCH = 12
 
 
