@@ -23,10 +23,10 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def main() -> None:
     torch.set_grad_enabled(False)
     # needs no ONNX graph
     engines.cuda.inductor.require_parity = lambda *_: "compared with torch FP32 by the benchmark"  # type: ignore[attr-defined]
-    chosen = [case for case in (TINY_CASES if arguments.tiny else CASES) if _wanted(case, arguments.only)]
+    chosen = _chosen(TINY_CASES if arguments.tiny else CASES, arguments.only, arguments.batches)
     rows: list[Row] = []
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, _programs(chosen, Path(folder)) as programs:
@@ -80,13 +80,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=480, help="nothing more is begun after that")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names; the others are left out")
+    parser.add_argument("--batches", nargs="*", type=int, default=[], help="in place of each case's own")
     parser.add_argument("--device", default="cuda:0", help="cpu: to try the script, without graphs or torch.compile")
     parser.add_argument("--tiny", action="store_true", help="small nets, to try the script")
     return parser.parse_args()
 
 
-def _wanted(case: Case, only: list[str]) -> bool:
-    return not only or any(part in case.name for part in only)
+def _chosen(cases: Sequence[Case], only: Sequence[str], batches: Sequence[int]) -> list[Case]:
+    named = [case for case in cases if not only or any(part in case.name for part in only)]
+    return [replace(case, batches=tuple(batches)) for case in named] if batches else named
 
 
 def _facts(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -68,6 +68,8 @@ _GLOBAL = Case("pix2pixHD global", "pix2pixhd", {"net": "global"}, (512, 1024), 
 _LOCAL = Case("pix2pixHD local, ngf 32", "pix2pixhd", {"net": "local", "ngf": 32}, (1024, 2048), (1, 8))
 CASES = (
     *_REFERENCE,
+    *(Case("FillNet", "fillnet", {}, (side, side)) for side in (512, 256, 1024)),
+    Case("pconv, 7 levels", "pconv", {"levels": 7}, (1024, 1024)),
     Case("PD-GAN diverse, one sample", "pdgan", {"diverse": True}, (256, 256)),
     Case("PGN, 4 stages", "pgn", {"stages": 4}, (128, 128)),
     Case("DCGAN, nz 100, ngf 64", "dcgan", {"nz": 100}, (64, 64)),
@@ -90,6 +92,7 @@ TINY_CASES = (
     Case("pix2pix unet_128", "pix2pix", {"net": "unet_128", "ngf": 2}, (128, 128), (1, 2)),
     Case("pix2pix resnet_6blocks", "pix2pix", _TINY_RESNET, (32, 32), (1,)),
     Case("pconv", "pconv", {"levels": 3, "width": 4}, (32, 64), (1, 2)),
+    Case("FillNet", "fillnet", {"widths": "4,8", "encoder": "0,1", "decoder": "1,1"}, (32, 64), (1, 2)),
     Case("pconv_nvidia", "pconv_nvidia", {"levels": 3, "width": 4}, (32, 32), (1,)),
     Case("pix2pixHD", "pix2pixhd", {"ngf": 2, "downsamplings": 2, "blocks": 1}, (32, 64), (1, 2)),
     Case("PGN", "pgn", {"stages": 2, "width": 2}, (128, 128), (1,)),
