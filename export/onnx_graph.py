@@ -59,7 +59,7 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
 
 def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
     """Return ones in the smallest tile size that the service sends."""
-    height, width = next(interface.size.buckets())
+    height, width = next(interface.size.tile_sizes())
     sizes = {"batch": batch, "samples": 2, "height": height, "width": width}
     return tuple(
         torch.ones([d if isinstance(d, int) else sizes[d] for d in spec.shape], dtype=_TORCH_TYPES[spec.dtype])

@@ -62,7 +62,7 @@ def parity_inputs(
     interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator
 ) -> Iterator[ParityInput]:
     """Yield every batch to compare: each picture, each kind of mask, a batch of three, and a second size."""
-    sizes = list(dict.fromkeys(interface.size.buckets()))
+    sizes = list(dict.fromkeys(interface.size.tile_sizes()))
     masked = any(spec.name == "mask" for spec in interface.inputs)
     first = sizes[0]
     for index, picture in enumerate(pictures):

@@ -23,8 +23,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from engines.engine_choice import EngineOptions, open_engine
 from engines.fill_rules import FillRule, FillRules
-from engines.load import EngineOptions, open_engine
 from engines.manifest import SizeRule, read_manifest
 from retouch.sweep.cases import KINDS
 from retouch.sweep.holes import draw
@@ -75,9 +75,9 @@ def measure(name: str, options: argparse.Namespace) -> None:
     for path, kind, band in cases(options.folder):
         truth, hole = load(path, kind, band)
         if not rows:
-            fill(Picture(truth), hole, crops.plan(hole, rule, strategy), engine)  # warm
+            fill(Picture(truth), hole, crops.plan_crops(hole, rule, strategy), engine)  # warm
         begun = time.perf_counter()
-        plan = crops.plan(hole, rule, strategy)
+        plan = crops.plan_crops(hole, rule, strategy)
         result = fill(Picture(truth), hole, plan, engine).pixels
         seconds = time.perf_counter() - begun
         rows.append({"picture": path.name, "kind": kind, "coverage": float(hole.mean()), "seconds": seconds})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import structlog
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engines.engine_choice import EngineOptions, choose_engine, verify_onnx
 from engines.errors import ModelNotFound, RetouchError
-from engines.load import EngineOptions, choose_engine, verify_onnx
 from engines.manifest import Manifest
 from engines.repository.listing import list_versions, read_manifest_of
 from engines.trt.build import BuildOptions, ComputeCapability

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 from retouch.filling.jobs import (
     FillJob,
     Format,

@@ -19,13 +19,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from engines.engine_choice import EngineOptions, choose_engine
 from engines.errors import RetouchError
-from engines.load import EngineOptions, choose_engine
 from engines.parity.probes import probe_feeds
-from engines.repository.listing import Key, list_versions, read_manifest_of
+from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.settings import Settings
-from service.processes.launcher.plan import devices
+from service.processes.launcher.process_plan import assign_gpus
 
 Level = Literal["ok", "warning", "failed"]
 
@@ -137,7 +137,7 @@ def _processes(settings: Settings) -> Check:
     """Describe the processes that `retouch serve --workers` would start."""
     if not sys.platform.startswith("linux"):
         return Check(name="processes", level="ok", detail="one; --workers needs Linux")
-    gpus = devices(settings, os.environ)
+    gpus = assign_gpus(settings, os.environ)
     engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in gpus)
     front_ends = f"{settings.workers} front ends" if settings.workers else "one in all; with --workers N, N front ends"
     return Check(name="processes", level="ok", detail=f"{front_ends} and {len(gpus)} that compute ({engines})")
@@ -181,7 +181,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
             yield check if check.level == "ok" or is_needed else check.model_copy(update={"level": "warning"})
 
 
-def _model(key: Key, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
+def _model(key: VersionKey, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
     """Load one version and run a batch; the check is `failed` if it cannot serve."""
     started = clock()
     try:

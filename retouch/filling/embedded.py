@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
-from engines.validation import faults
+from engines.validation import validation_message
 from retouch.client.http_client import FillResult, Task
-from service.admission.deadline import answer
+from service.admission.deadline import await_with_deadline
 from service.app import open_pipeline
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
@@ -55,7 +55,7 @@ class EmbeddedFiller:
         now = self.pipeline.clock()
         call = Call(self.new_id(), now, now + self.timeout_s)
         order = Order(task, parts, _validated(OPTIONS[task], options))
-        return await answer(self.pipeline.run(order, call), self.timeout_s)
+        return await await_with_deadline(self.pipeline.run(order, call), self.timeout_s)
 
 
 @asynccontextmanager
@@ -91,4 +91,4 @@ def _validated(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        raise InvalidOption(faults(error, "option", model.model_fields)) from error
+        raise InvalidOption(validation_message(error, "option", model.model_fields)) from error

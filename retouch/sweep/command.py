@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
     from retouch.sweep.measuring import Row
@@ -47,7 +47,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     import time  # noqa: PLC0415 (the command's help should not wait for any of these)
     from datetime import datetime, timezone  # noqa: PLC0415
 
-    from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions  # noqa: PLC0415
     from retouch.sweep import session  # noqa: PLC0415 (loads torch)
 
     if write and compare:

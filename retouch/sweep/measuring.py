@@ -13,9 +13,9 @@ import torch
 from engines.base import Engine
 from retouch.sweep.cases import Case, Pixels
 from retouch.sweep.ways import Way
+from service.core.batch_rows import Crop
 from service.core.errors import InferenceFailed
 from service.core.pictures import Bool2D, Picture
-from service.core.samples import Crop
 from service.devices.cpu import CpuDevice
 from service.imaging import crops, postprocess, preprocess
 from service.imaging.holes import find_depths, largest_radius
@@ -88,7 +88,7 @@ def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Pi
         if tile is None:
             raise InferenceFailed(f"{engine.manifest.key} gave values that are not finite")
         tiles.append(tile)
-    return postprocess.paste(picture, hole, plan, tiles)
+    return postprocess.paste_fills(picture, hole, plan, tiles)
 
 
 def _try(
@@ -96,7 +96,7 @@ def _try(
 ) -> tuple[str, Tried]:
     """Fill a case in one way, unless `made` has it; returns its key in `made` and its measurements."""
     begun = now()
-    plan = crops.plan(case.hole, way.size, way.strategy)
+    plan = crops.plan_crops(case.hole, way.size, way.strategy)
     planned = now() - begun
     key = _key(plan, case.hole)
     if key not in made:

@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelError, RetouchError
 from engines.fill_rules import FillRules
-from engines.load import EngineOptions, open_engine
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
 from retouch.sweep.cases import BANDS, KINDS, Case, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
@@ -116,12 +116,12 @@ def write_rules(directory: Path, rules: FillRules) -> None:
 
 def default_sizes(rule: SizeRule) -> tuple[int, ...]:
     """Return the sides of the smallest and the largest square tile, and twice the latter, ascending."""
-    sides = [min(bucket) for bucket in rule.buckets()]
+    sides = [min(bucket) for bucket in rule.tile_sizes()]
     return tuple(sorted({min(sides), max(sides), 2 * max(sides)}))
 
 
 def _cases(request: Request, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
-    square = side <= max(max(bucket) for bucket in manifest.size.buckets())
+    square = side <= max(max(bucket) for bucket in manifest.size.tile_sizes())
     return draw_cases(paths, side, square, request.per_cell, request.seed)
 
 

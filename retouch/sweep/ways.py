@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import SizeRule
-from service.core.samples import Strategy
+from service.core.batch_rows import Strategy
 
 LIMITS = (96, 48)
 """Candidate radii, in tile pixels, that thicker holes are scaled down to."""

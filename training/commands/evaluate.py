@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
     from training.evaluate.cases import Case
@@ -50,7 +50,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions  # noqa: PLC0415
     from engines.terminal.tables import print_table  # noqa: PLC0415
     from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
     from training.evaluate.holes import Band  # noqa: PLC0415

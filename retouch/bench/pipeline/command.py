@@ -78,7 +78,7 @@ def _measure_all(settings: Settings, workload: Workload, console: Any) -> tuple[
     from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- loads pydantic
     from retouch.bench.pipeline.run import VariantResult, measure  # noqa: PLC0415 -- loads the service
     from retouch.bench.pipeline.variants import variants_for  # noqa: PLC0415 -- the same
-    from service.batching.local_backend import engine_opener  # noqa: PLC0415 -- the same
+    from service.batching.local_backend import make_engine_opener  # noqa: PLC0415 -- the same
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- the same
 
     configure_logs(settings)
@@ -90,7 +90,7 @@ def _measure_all(settings: Settings, workload: Workload, console: Any) -> tuple[
             f"no model {workload.model} in {settings.models_dir}; export one, or name another with --model"
         )
     directory = found[keys[-1]].directory
-    engine = engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
+    engine = make_engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
     try:
         variants = variants_for(engine)
         title = (

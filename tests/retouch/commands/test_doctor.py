@@ -13,8 +13,8 @@ import structlog
 import typer
 from typer.testing import CliRunner
 
+from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
-from engines.load import ChosenEngine
 from retouch.commands.doctor import doctor
 from retouch.doctor import diagnosis
 from retouch.doctor.diagnosis import Check, HostSources, diagnose

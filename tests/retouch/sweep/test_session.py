@@ -12,9 +12,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from engines.engine_choice import EngineOptions
 from engines.errors import ModelError
 from engines.fill_rules import FillRule, FillRules
-from engines.load import EngineOptions
 from engines.manifest import read_manifest
 from retouch.__main__ import app
 from retouch.sweep.session import Request, SweepImpossible, sweep, write_rules
