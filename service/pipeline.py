@@ -26,20 +26,12 @@ from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Encoded, Reply
 from service.core.settings import Settings
-from service.imaging import several_results
 from service.imaging.files import codec
 from service.imaging.model_inputs import why_not_servable
 from service.imaging.pool.codec_work import CodecWork
 from service.imaging.pool.parallel_steps import StepRunner
-from service.imaging.tasks import (
-    PREPARE,
-    DecodingCost,
-    PreparedRequest,
-    Tile,
-    estimate_decoding_cost,
-    read_headers,
-    timed_stage,
-)
+from service.imaging.several_results import Draw, add_latents, draw_latent, tiles_by_result
+from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, Tile, estimate_cost, read_headers, timed_stage
 from service.saving.results import Reservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
@@ -67,7 +59,7 @@ class Pipeline:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
-    draw: several_results.Draw = several_results.draw_latent
+    draw: Draw = draw_latent
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
 
@@ -84,12 +76,10 @@ class Pipeline:
         """
         reference = self.model_of(order)
         headers = read_headers(order.files, self.settings.max_pixels)
-        weight = estimate_decoding_cost(order.files, headers)
+        weight = estimate_cost(order.files, headers)
         async with self._lease_model(reference, order) as model:
             manifest = model.manifest
-            trace = (
-                self.tracer.continue_trace(call.traceparent) if self.tracer is not None and call.traceparent else None
-            )
+            trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._hold_memory(weight, call, timings):
                 with self._reserve_spool(
@@ -99,9 +89,7 @@ class Pipeline:
                     effort = max(weight.effort, _smallest_tile_pixels(manifest))
                     prepared = await self.codec_work.run_decoding(prepare, effort, large=weight.large)
                     seed = self._choose_seed(order, manifest)
-                    rows = several_results.add_latents(
-                        prepared.rows, manifest, seed or 0, order.options.pictures, self.draw
-                    )
+                    rows = add_latents(prepared.rows, manifest, seed or 0, order.options.pictures, self.draw)
                     computed = await self._compute(rows, model, call, trace)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
@@ -252,9 +240,7 @@ class _ComputedRequest:
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
-        return several_results.tiles_by_result(
-            [done.tile for done in self.computed], self.model.manifest, self.order.options.pictures
-        )
+        return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
 
     def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: StepRunner) -> Reply:
         """Run all steps for a single picture."""

@@ -49,7 +49,7 @@ from service.core.settings import Settings
 from service.devices.contract import Device, FinishedBatch, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
-from service.imaging.tasks import estimate_decoding_cost, read_headers
+from service.imaging.tasks import estimate_cost, read_headers
 from service.lifecycle.host import keep_freed_memory
 from service.pipeline import Pipeline
 
@@ -139,7 +139,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
             tile.copy()
 
     return {
-        "header": lambda: estimate_decoding_cost(files, read_headers(files, MAX_PIXELS)),
+        "header": lambda: estimate_cost(files, read_headers(files, MAX_PIXELS)),
         "decode image": lambda: codec.decode(image, max_pixels=MAX_PIXELS),
         "decode mask": lambda: codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS),
         "plan": plan_crops,

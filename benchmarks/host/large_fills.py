@@ -27,7 +27,7 @@ from engines.engine_choice import EngineOptions, open_engine
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import SizeRule, read_manifest
 from retouch.sweep.cases import KINDS
-from retouch.sweep.holes import draw
+from retouch.sweep.holes import draw_hole_of_kind
 from retouch.sweep.measuring import fill
 from service.core.pictures import Bool2D, Picture
 from service.imaging import crops
@@ -59,7 +59,7 @@ def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2
     """The picture, and a hole that is drawn small and enlarged."""
     truth = np.array(Image.open(path).convert("RGB"))
     height, width = truth.shape[:2]
-    small = draw(kind, height // 4, width // 4, band, Random(path.name))
+    small = draw_hole_of_kind(kind, height // 4, width // 4, band, Random(path.name))
     hole: Any = cv2.resize(small.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST)
     return truth, hole.astype(np.bool_)
 

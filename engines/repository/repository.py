@@ -177,7 +177,7 @@ class ModelRepository:
                 if self.device_lost is not None:
                     raise
                 continue
-            if not self._serve_engine(self._get_or_add_entry(key, found[key], served.manifest), found[key], served):
+            if not self._serve_engine(self._ensure_entry(key, found[key], served.manifest), found[key], served):
                 return changes
             _log.info("model loaded", model=str(key), engine=served.engine.name, precision=served.engine.precision)
             changes.append(VersionChange("loaded", key))
@@ -196,9 +196,7 @@ class ModelRepository:
         except Exception as error:  # a broken model must not end the loader thread, whatever its runtime raises
             raise EngineUnavailable(f"{key} cannot be loaded: {type(error).__name__}: {error}") from error
 
-    def _get_or_add_entry(
-        self, key: VersionKey, version_files: VersionFiles, manifest: Manifest | None
-    ) -> VersionEntry:
+    def _ensure_entry(self, key: VersionKey, version_files: VersionFiles, manifest: Manifest | None) -> VersionEntry:
         """Return the entry of that version, added if it is new and the repository is open."""
         with self._lock:
             entry = self._entries.get(key)
@@ -226,7 +224,7 @@ class ModelRepository:
         """Record that these files cannot be served, once; an engine that is loaded of that version keeps serving."""
         if not version_files.is_settled(self._wall_clock(), self._settle_s):
             return []
-        entry = self._get_or_add_entry(key, version_files, None)
+        entry = self._ensure_entry(key, version_files, None)
         with self._lock:
             entry.refuse(version_files, error, self._wall_clock())
         _log.warning("model refused", model=str(key), reason=str(error))
@@ -243,7 +241,7 @@ class ModelRepository:
             return self._record_refusal(key, version_files, error)
         if not self._has_newer_ready(key):
             return []  # the newest version's files are still being written: the next scan decides
-        noted = self._get_or_add_entry(key, version_files, manifest)
+        noted = self._ensure_entry(key, version_files, manifest)
         with self._lock:
             noted.accept(version_files, manifest)
         return [self._unload_engine(key)]

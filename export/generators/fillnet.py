@@ -40,12 +40,12 @@ _NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
 MakeConv = Callable[..., nn.Module]
 
 
-def numbers(text: str) -> list[int]:
+def parse_numbers(text: str) -> list[int]:
     """Those of an option such as "96,192"."""
     return [int(number) for number in text.split(",")]
 
 
-def _joined(values: Iterable[int]) -> str:
+def _join_numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, values))
 
 
@@ -59,9 +59,9 @@ class FillNetOptions(GeneratorOptions):
     decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
 
     @model_validator(mode="after")
-    def _fits(self) -> FillNetOptions:
+    def _check_consistency(self) -> FillNetOptions:
         levels = len(self.channels)
-        if not 2 <= levels == len(numbers(self.encoder)) == len(numbers(self.decoder)) <= 7:
+        if not 2 <= levels == len(parse_numbers(self.encoder)) == len(parse_numbers(self.decoder)) <= 7:
             raise ValueError("widths, encoder and decoder have one number a level each, for 2 to 7 levels")
         if min(self.channels) < 1:
             raise ValueError("widths are positive")
@@ -70,7 +70,7 @@ class FillNetOptions(GeneratorOptions):
     @property
     def channels(self) -> list[int]:
         """The numbers of `widths`."""
-        return numbers(self.widths)
+        return parse_numbers(self.widths)
 
     @property
     def multiple(self) -> int:
@@ -78,12 +78,12 @@ class FillNetOptions(GeneratorOptions):
         return PATCH << (len(self.channels) - 1)
 
 
-def halve(x: Tensor) -> Tensor:
+def downsample(x: Tensor) -> Tensor:
     """Means of two by two."""
     return F.avg_pool2d(x, 2)
 
 
-def double(x: Tensor) -> Tensor:
+def upsample(x: Tensor) -> Tensor:
     """Twice the size, bilinear."""
     return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
 
@@ -104,17 +104,17 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
     weights: list[Tensor] = []
     for level in range(halvings + 1):
         if level:
-            colour, share = halve(colours[-1]), halve(weights[-1])
+            colour, share = downsample(colours[-1]), downsample(weights[-1])
         weights.append((share * 4).clamp(max=1))
         colours.append(colour / share.clamp(min=_LEAST_SHARE) * weights[-1])
     mean = colours[-1].mean((2, 3), keepdim=True) / weights[-1].mean((2, 3), keepdim=True).clamp(min=_LEAST_SHARE)
     filled = colours[-1] + (1 - weights[-1]) * mean
     for colour, weight in zip(colours[-2::-1], weights[-2::-1], strict=True):
-        filled = colour + (1 - weight) * double(filled)
+        filled = colour + (1 - weight) * upsample(filled)
     return filled
 
 
-def in_patches(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
+def make_net_input(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
     """What the net sees: N×64×H/4×W/4 in [-1, 1], 16 pixels a channel of colour and of the hole.
 
     Pixels of the hole have the colour of their place in the smooth fill.
@@ -125,7 +125,7 @@ def in_patches(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
     return torch.cat([painted.flatten(1, 2), holes], 1) * 2 - 1
 
 
-def _active(x: Tensor) -> Tensor:
+def _activation(x: Tensor) -> Tensor:
     return F.leaky_relu(x, _SLOPE)
 
 
@@ -139,7 +139,7 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """N×C×H×W to the same shape."""
-        return cast("Tensor", x + self.second(_active(self.first(_active(x)))))
+        return cast("Tensor", x + self.second(_activation(self.first(_activation(x)))))
 
 
 class FillUNet(nn.Module):
@@ -156,10 +156,10 @@ class FillUNet(nn.Module):
 
         self.stem = conv((_RGB + 1) * PATCH**2, widths[0], 3, padding=1)
         self.down = nn.ModuleList(conv(a, b, 3, padding=1, stride=2) for a, b in pairwise(widths))
-        self.encoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(numbers(options.encoder)))
+        self.encoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.encoder)))
         self.overall = conv(widths[-1], widths[-1], 1)
         self.up = nn.ModuleList(conv(b, a, 1) for a, b in pairwise(widths))
-        self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(numbers(options.decoder)))
+        self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.decoder)))
         self.pixels = conv(widths[0], _RGB * PATCH**2, 3, padding=1)
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
 
@@ -167,30 +167,30 @@ class FillUNet(nn.Module):
         """The raw picture, about [0, 1], arbitrary where nothing is to be filled, FP32."""
         image, hole = image.float(), hole.float()
         filled = push_pull(image, 1 - hole, self.bottom)
-        seen = in_patches(image, hole, filled).to(compute_type(self))
+        seen = make_net_input(image, hole, filled).to(compute_type(self))
         coarse, fine = self.residual(seen)
-        return double(double(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
+        return upsample(upsample(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
 
     def residual(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """What `in_patches` gives to what is added: to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4.
+        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4, from the net's input.
 
-        Both on the [-1, 1] scale.
+        Both are on the [-1, 1] scale; the input is that of `make_net_input`.
         """
         x = self.encoder[0](self.stem(seen))
         skips = [x]
         for level in range(1, self.bottom + 1):
-            x = self.encoder[level](self.down[level - 1](_active(x)))
+            x = self.encoder[level](self.down[level - 1](_activation(x)))
             skips.append(x)
-        mean = _active(x).float().mean((2, 3), keepdim=True)  # of what the whole picture looks like
+        mean = _activation(x).float().mean((2, 3), keepdim=True)  # of what the whole picture looks like
         x = self.decoder[self.bottom](x + self.overall(mean.to(x.dtype)))
         colour: Tensor | None = None
         for level in range(self.bottom - 1, -1, -1):
             if level < len(self.colour):
-                more = self.colour[level](_active(x))
-                colour = more if colour is None else double(colour) + more
-            x = self.decoder[level](double(self.up[level](_active(x))) + skips[level])
-        coarse = double(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
-        return coarse, cast("Tensor", self.pixels(_active(x)))
+                more = self.colour[level](_activation(x))
+                colour = more if colour is None else upsample(colour) + more
+            x = self.decoder[level](upsample(self.up[level](_activation(x))) + skips[level])
+        coarse = upsample(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
+        return coarse, cast("Tensor", self.pixels(_activation(x)))
 
 
 class _Composite(nn.Module):
@@ -218,8 +218,10 @@ class FillNet(Family[FillNetOptions]):
         widths = [stem.shape[0]]
         while (down := state.get(f"down.{len(widths) - 1}.weight")) is not None:
             widths.append(down.shape[0])
-        counts = {side: _joined(_count(state, side, level) for level in range(len(widths))) for side in _SIDES}
-        return FillNetOptions(widths=_joined(widths), **counts)
+        counts = {
+            side: _join_numbers(_count_blocks(state, side, level) for level in range(len(widths))) for side in _SIDES
+        }
+        return FillNetOptions(widths=_join_numbers(widths), **counts)
 
     def build(self, options: FillNetOptions) -> nn.Module:
         return FillUNet(options)
@@ -244,7 +246,7 @@ class FillNet(Family[FillNetOptions]):
 _SIDES = ("encoder", "decoder")
 
 
-def _count(state: State, side: str, level: int) -> int:
+def _count_blocks(state: State, side: str, level: int) -> int:
     """Residual blocks of a level."""
     key = re.compile(rf"{side}\.{level}\.(\d+)\.first\.weight")
     return sum(key.fullmatch(name) is not None for name in state)

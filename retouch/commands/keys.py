@@ -38,7 +38,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     from engines.validation import validation_message  # noqa: PLC0415 -- the same
     from service.auth.keys import KeyRecord, KeysInvalid, key_digest, lock_key_file, new_key, read_keys, write_keys  # noqa: PLC0415 -- the same
 
-    path, now = _path(file), datetime.now(timezone.utc)
+    path, now = _key_file_path(file), datetime.now(timezone.utc)
     with lock_key_file(path):
         keys = read_keys(path) if path.exists() else ()
         taken = {key.id for key in keys}
@@ -77,9 +77,16 @@ def list_keys(file: _File = None) -> None:
 
     now = datetime.now(timezone.utc)
     table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
-    for key in read_keys(_path(file)):
+    for key in read_keys(_key_file_path(file)):
         scopes = ", ".join(sorted(key.scopes))
-        table.add_row(key.id, escape(key.name), scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
+        table.add_row(
+            key.id,
+            escape(key.name),
+            scopes,
+            _describe_limits(key),
+            f"{key.created_at:%Y-%m-%d}",
+            _describe_validity(key, now),
+        )
     print_table(table)
 
 
@@ -88,25 +95,25 @@ def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the l
     """Revoke a key; a running server refuses it within seconds."""
     from service.auth.keys import lock_key_file, read_keys, with_key_revoked, write_keys  # noqa: PLC0415 -- loads pydantic
 
-    path = _path(file)
+    path = _key_file_path(file)
     with lock_key_file(path):
         write_keys(path, with_key_revoked(read_keys(path), key_id, datetime.now(timezone.utc)))
     typer.echo(f"key {key_id} is revoked")
 
 
-def _path(file: Path | None) -> Path:
+def _key_file_path(file: Path | None) -> Path:
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     return file or Path(load_settings().keys_file or _BY_DEFAULT)
 
 
-def _limits(key: KeyRecord) -> str:
+def _describe_limits(key: KeyRecord) -> str:
     rate = f"{key.rate_per_s:g}/s, {key.burst} at once" if key.rate_per_s else ""
     daily = f"{key.requests_per_day} a day" if key.requests_per_day else ""
     return "; ".join(limit for limit in (rate, daily) if limit) or "none"
 
 
-def _state(key: KeyRecord, now: datetime) -> str:
+def _describe_validity(key: KeyRecord, now: datetime) -> str:
     if key.revoked_at:
         return f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
     if key.expires_at is None:

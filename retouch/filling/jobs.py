@@ -32,7 +32,7 @@ class FillJob:
     reference: Path | None = None
 
     @property
-    def outs(self) -> list[Path]:
+    def output_files(self) -> list[Path]:
         """Return the files to write: `out`, or out-1, out-2, … for several samples."""
         if self.samples == 1:
             return [self.out]
@@ -62,7 +62,9 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         for one, its_mask in pairs
     ]
     if into_folder:
-        _refuse("images of the same name would overwrite each other", _repeated(job.out.name for job in jobs))
+        _refuse_files(
+            "images of the same name would overwrite each other", _repeated_names(job.out.name for job in jobs)
+        )
     if not overwrite:
         _refuse_existing(jobs)
     return jobs
@@ -110,14 +112,14 @@ def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tupl
     Raises:
         PlanInvalid: there are no images, or a mask is missing or ambiguous.
     """
-    images = _images(image)
+    images = _list_images(image)
     if mask is None:
         return [(one, None) for one in images]
-    masks = _masks(mask, images, what)
+    masks = _masks_by_stem(mask, images, what)
     return [(one, masks[one.stem]) for one in images]
 
 
-def _images(image: Path) -> list[Path]:
+def _list_images(image: Path) -> list[Path]:
     if not image.exists():
         raise FilesInvalid(f"{image} does not exist")
     images = _pictures_in(image) if image.is_dir() else [image]
@@ -126,15 +128,17 @@ def _images(image: Path) -> list[Path]:
     return images
 
 
-def _masks(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
+def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
     if not mask.exists():
         raise FilesInvalid(f"{mask} does not exist")
     if not mask.is_dir():
         return {image.stem: mask for image in images}
     found = _pictures_in(mask)
-    _refuse(f"{what}s of the same name in {mask}", _repeated(path.stem for path in found))
+    _refuse_files(f"{what}s of the same name in {mask}", _repeated_names(path.stem for path in found))
     masks = {path.stem: path for path in found}
-    _refuse(f"no {what} of the same name in {mask} for", [str(image) for image in images if image.stem not in masks])
+    _refuse_files(
+        f"no {what} of the same name in {mask} for", [str(image) for image in images if image.stem not in masks]
+    )
     return masks
 
 
@@ -156,15 +160,15 @@ def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) 
 
 
 def _refuse_existing(jobs: list[FillJob]) -> None:
-    existing = [str(out) for job in jobs for out in job.outs if out.exists()]
-    _refuse("already there; add --overwrite or name another -o", existing)
+    existing = [str(out) for job in jobs for out in job.output_files if out.exists()]
+    _refuse_files("already there; add --overwrite or name another -o", existing)
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _repeated_names(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _refuse(what: str, names: list[str]) -> None:
+def _refuse_files(what: str, names: list[str]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         raise FilesInvalid(f"{what}: {', '.join(names[:5])}{more}")

@@ -80,7 +80,7 @@ def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Heade
     return {part: read_header(data, max_pixels=max_pixels) for part, data in sorted(files.items())}
 
 
-def estimate_decoding_cost(files: Mapping[str, bytes], headers: Headers) -> DecodingCost:
+def estimate_cost(files: Mapping[str, bytes], headers: Headers) -> DecodingCost:
     """Estimate the time and memory that decoding the files takes, from their headers alone."""
     sized = [(header, len(files[part])) for part, header in headers.items()]
     effort = max((decode_cost.decode_effort(header, file_bytes) for header, file_bytes in sized), default=0)

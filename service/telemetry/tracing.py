@@ -69,7 +69,7 @@ class RequestTracer:
         trace_id = caller.trace_id if caller else self._bits(128) or 1
         return RequestTrace(trace_id, self._bits(64) or 1)
 
-    def continue_trace(self, traceparent: str) -> StageTrace:
+    def resume(self, traceparent: str) -> StageTrace:
         """Continue the trace of a request that was started here, in another process, or before a restart."""
         from service.telemetry.spans import ids_of_traceparent  # noqa: PLC0415
 

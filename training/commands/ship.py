@@ -45,7 +45,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     from training.evaluate.report import gain_lines, table  # noqa: PLC0415
     from training.evaluate.session import Request as Evaluation  # noqa: PLC0415
     from training.shipping.card import ModelFacts  # noqa: PLC0415
-    from training.shipping.session import Request  # noqa: PLC0415
+    from training.shipping.session import ShipRequest  # noqa: PLC0415
     from training.shipping.session import ship as run_all  # noqa: PLC0415
 
     evaluation = Evaluation(
@@ -54,7 +54,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         lpips_features=lpips_features,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
     )
-    request = Request(
+    request = ShipRequest(
         ExportRequest((checkpoint,), name, images, precision=precision, output=output),
         ModelFacts(trained_on, _read_sources(sources), run, failures, licence),
         evaluation,

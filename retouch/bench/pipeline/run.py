@@ -206,7 +206,7 @@ async def _open_variant(settings: Settings, workload: Workload, recorder: Device
     """Open a pipeline with the workload's model alone, and a temporary folder for results."""
     variant = recorder.variant
     with TemporaryDirectory(prefix="retouch-bench-") as folder:
-        own = _own_settings(settings, workload, variant, Path(folder))
+        own = _variant_settings(settings, workload, variant, Path(folder))
         # keeps the configured batch size, so that each variant runs the same engine
         open_engine = make_engine_opener(settings)
 
@@ -225,7 +225,7 @@ async def _open_variant(settings: Settings, workload: Workload, recorder: Device
             yield pipeline
 
 
-def _own_settings(settings: Settings, workload: Workload, variant: Variant, folder: Path) -> Settings:
+def _variant_settings(settings: Settings, workload: Workload, variant: Variant, folder: Path) -> Settings:
     name = workload.model.partition("/")[0]
     alone = folder / "models"
     alone.mkdir()

@@ -21,15 +21,7 @@ import structlog
 from service.saving.local_disk.disk import Disk
 from service.saving.spool.other_processes import SUFFIX, OtherProcesses, list_segments, open_descriptor
 from service.saving.spool.process_folder import SpoolOwner
-from service.saving.spool.segment import (
-    Record,
-    Segment,
-    SpooledResult,
-    encode_record,
-    mark_deleted,
-    read_body,
-    scan_records,
-)
+from service.saving.spool.segment import Record, Segment, SpooledResult, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_S = 5.0
@@ -112,7 +104,7 @@ class SpoolFiles:
                 continue
             for path in list_segments(folder):
                 with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
-                    ids.update(record.line.id for record in scan_records(descriptor)[0])
+                    ids.update(record.line.id for record in scan(descriptor)[0])
         return ids
 
     def sync(self, result_id: str) -> None:
@@ -244,7 +236,7 @@ class SpoolFiles:
         with open_descriptor(
             path
         ) as descriptor:  # before it is moved: an unreadable segment stays for the next attempt
-            found, whole = scan_records(descriptor)
+            found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
         segment = Segment(self._new_segment_path(), whole, len(found), sealed=True)
         adopted = {record.line.id: (segment, record) for record in found}

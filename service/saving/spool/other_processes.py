@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.saving.spool.segment import Record, read_body, record_at, scan_records
+from service.saving.spool.segment import Record, read_body, record_at, scan
 
 SUFFIX = ".log"
 
@@ -45,7 +45,7 @@ class OtherProcesses:
         for path, known in seen.items():
             with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
                 with self._lock:
-                    more, known.end = scan_records(descriptor, known.end)
+                    more, known.end = scan(descriptor, known.end)
                     known.places.update((record.line.id, record.at) for record in more)
                     at = known.places.get(result_id)
                 record = None if at is None else record_at(descriptor, at)

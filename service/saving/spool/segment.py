@@ -83,7 +83,7 @@ def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any], at: int)
     return Record(at, at + len(head), line), [head, body]
 
 
-def scan_records(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
+def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
     """The valid records of an open segment, from offset `start` on, and the end of the last complete record.
 
     Raises:

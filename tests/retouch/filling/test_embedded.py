@@ -74,7 +74,9 @@ def test_one_picture_pays_for_no_servers_warm_up_on_a_cpu(flags, monkeypatch, de
         engine.device = device
         return engine
 
-    monkeypatch.setattr("engines.engine_choice.candidates", lambda _choice: (Candidate("fake", open_counting, False),))
+    monkeypatch.setattr(
+        "engines.engine_choice.candidates_for", lambda _choice: (Candidate("fake", open_counting, False),)
+    )
     make(flags, "translate")
     assert (len(computed) > 1) == warmed
 

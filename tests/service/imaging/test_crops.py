@@ -98,7 +98,7 @@ def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
 ) -> None:
     planned = plan_crops(mask, RULES[rule], "auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crops, "_least_cost", lambda _: 0)
+        patch.setattr(crops, "_smallest_crop_cost", lambda _: 0)
         looked_for = plan_crops(mask, RULES[rule], "auto")
     assert [(crop.box, crop.scaled, crop.tile) for crop in planned] == [
         (crop.box, crop.scaled, crop.tile) for crop in looked_for

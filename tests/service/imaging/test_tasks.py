@@ -54,7 +54,7 @@ def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
 ) -> None:
     order = inpaint(photo, mask)
     headers = tasks.read_headers(order.files, LIMIT)
-    weight = tasks.estimate_decoding_cost(order.files, headers)
+    weight = tasks.estimate_cost(order.files, headers)
     prepared = tasks.prepare_inpaint(order, headers, LIMIT, fake_manifest("photos", "inpaint"), Timings())
     assert weight.effort >= prepared.size.height * prepared.size.width
     assert weight.decoded_bytes == sum(decoded_bytes(read_header(f, max_pixels=LIMIT), len(f)) for f in (photo, mask))

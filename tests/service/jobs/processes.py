@@ -15,7 +15,7 @@ from service.core.call import Call
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.jobs import jobs_table
+from service.jobs import jobs_table, webhook_table
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.jobs_table import Job
 from service.jobs.request_files import KeptOrders
@@ -79,7 +79,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
-    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))

@@ -54,7 +54,7 @@ async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
     async def nobody(_jobs: Jobs, _job_id: str) -> None:
         """Neither sees the other's."""
 
-    monkeypatch.setattr(Jobs, "known", nobody)
+    monkeypatch.setattr(Jobs, "find_job", nobody)
     job_id = uuid4().hex
     async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
         jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
@@ -160,7 +160,7 @@ async def test_a_look_at_other_processes_that_fails_is_tried_again(
                 raise answers.pop()
             return lives(owner_id)
 
-        monkeypatch.setattr(heir.owner, "lives", lives_or_fails)
+        monkeypatch.setattr(heir.owner, "is_alive", lives_or_fails)
         loaded = asyncio.Event()
         loaded.set()
         async with run_in_background(_maintain_jobs(heir.jobs, heir.admission, loaded)):

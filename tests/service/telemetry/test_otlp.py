@@ -35,7 +35,7 @@ def spans() -> list[ReadableSpan]:
     requests, batches = RequestTracer(tracer, 1.0), BatchTracer(tracer)
     for headers, status in ((CALLER, 200), ({}, 503)):
         trace = requests.begin_trace("POST", "/v1/inpaint", Headers(headers))
-        stages = requests.continue_trace(trace.traceparent)
+        stages = requests.resume(trace.traceparent)
         stages.stage_ended("decode", 0.001)
         batch = batches.batch_ended("photos/1", "cpu", 4, 0.001)
         for one in (batch, ""):

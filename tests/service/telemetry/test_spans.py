@@ -87,7 +87,7 @@ def test_a_request_is_what_the_sdk_makes_of_it(kept: Kept, tracer: Any, status: 
 
 
 def test_stages_and_the_link_to_their_batch_are_what_the_sdk_makes_of_them(kept: Kept, tracer: Any) -> None:
-    stages = RequestTracer(tracer, 0.0).continue_trace(CALLER["traceparent"])
+    stages = RequestTracer(tracer, 0.0).resume(CALLER["traceparent"])
     stages.stage_ended("decode", 0.25)
     stages.sample_computed(ComputedSample(None, 4, 0.5, 0.25, 0.25, BATCH))  # type: ignore[arg-type]
     stages.sample_computed(ComputedSample(None, 4, 0.5, 0.25, 0.25))  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from service.saving.spool.process_folder import SPOOL, SpoolOwner
 HOLD = """
 import sys
 from pathlib import Path
-from service.saving.spool.process_folder import Owner
-Owner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
+from service.saving.spool.process_folder import SpoolOwner
+SpoolOwner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
 print("entered", flush=True)
 sys.stdin.read()
 """
