@@ -41,7 +41,7 @@ MakeConv = Callable[..., nn.Module]
 
 
 def parse_numbers(text: str) -> list[int]:
-    """Those of an option such as "96,192"."""
+    """Parse the numbers of an option such as "96,192"."""
     return [int(number) for number in text.split(",")]
 
 
@@ -50,7 +50,7 @@ def _join_numbers(values: Iterable[int]) -> str:
 
 
 class FillNetOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     widths: str = Field(
         "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
@@ -69,30 +69,30 @@ class FillNetOptions(GeneratorOptions):
 
     @property
     def channels(self) -> list[int]:
-        """The numbers of `widths`."""
+        """The channels of each level, from `widths`."""
         return parse_numbers(self.widths)
 
     @property
     def multiple(self) -> int:
-        """Heights and widths of pictures are multiples of it."""
+        """The number that height and width must be multiples of."""
         return PATCH << (len(self.channels) - 1)
 
 
 def downsample(x: Tensor) -> Tensor:
-    """Means of two by two."""
+    """Halve height and width: the means of two by two pixels."""
     return F.avg_pool2d(x, 2)
 
 
 def upsample(x: Tensor) -> Tensor:
-    """Twice the size, bilinear."""
+    """Double height and width, bilinear."""
     return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
 
 
 def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
-    """The smooth fill at a quarter of the size, N×3×H/4×W/4 FP32, from the known pixels of a picture.
+    """Compute a smooth fill at a quarter of the size, N×3×H/4×W/4 FP32, from the known pixels of a picture.
 
-    Down a pyramid of means of known pixels, where a cell is known as soon as a quarter of it is; the mean of all fills
-    what is unknown at the top; up again, each level where the one below knows nothing.
+    A pyramid of means of known pixels is built; a cell counts as known if a quarter of it is. The mean of all known
+    pixels fills what is unknown at the top. On the way down each level fills what the finer one does not know.
 
     Args:
         image: N×3×H×W in [0, 1].
@@ -115,7 +115,7 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
 
 
 def make_net_input(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
-    """What the net sees: N×64×H/4×W/4 in [-1, 1], 16 pixels a channel of colour and of the hole.
+    """Make the net's input: N×64×H/4×W/4 in [-1, 1], 16 pixels for each channel of colour and for the hole.
 
     Pixels of the hole have the colour of their place in the smooth fill.
     """
@@ -138,7 +138,7 @@ class Residual(nn.Module):
         self.second = conv(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape."""
+        """Map N×C×H×W to the same shape."""
         return cast("Tensor", x + self.second(_activation(self.first(_activation(x)))))
 
 
@@ -164,7 +164,7 @@ class FillUNet(nn.Module):
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
-        """The raw picture, about [0, 1], arbitrary where nothing is to be filled, FP32."""
+        """Return the picture before clamping, about [0, 1], FP32; its values outside the hole mean nothing."""
         image, hole = image.float(), hole.float()
         filled = push_pull(image, 1 - hole, self.bottom)
         seen = make_net_input(image, hole, filled).to(compute_type(self))
@@ -211,7 +211,7 @@ class FillNet(Family[FillNetOptions]):
     options = FillNetOptions
 
     def recognise(self, state: State) -> FillNetOptions | None:
-        """By `stem`, `pixels` and `overall`; levels and widths are read from `down`, blocks are counted."""
+        """Recognise `stem`, `pixels` and `overall`; `down` gives levels and widths, and blocks are counted."""
         stem, pixels, overall = (state.get(f"{name}.weight") for name in ("stem", "pixels", "overall"))
         if stem is None or pixels is None or overall is None or stem.shape[1] != (_RGB + 1) * PATCH**2:
             return None
@@ -247,6 +247,6 @@ _SIDES = ("encoder", "decoder")
 
 
 def _count_blocks(state: State, side: str, level: int) -> int:
-    """Residual blocks of a level."""
+    """Count the residual blocks of a level in a state dict."""
     key = re.compile(rf"{side}\.{level}\.(\d+)\.first\.weight")
     return sum(key.fullmatch(name) is not None for name in state)

@@ -111,7 +111,10 @@ class UNet(nn.Module):
 
 
 class ResNetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm, with reflection padding. Dropout only shifts the second convolution's key."""
+    """x + conv, norm, ReLU, conv, norm, with reflection padding.
+
+    Dropout has no weights; it only raises the index of the second convolution in the keys of the state dict by one.
+    """
 
     def __init__(self, channels: int, norm: Norm, *, bias: bool, dropout: bool) -> None:
         super().__init__()

@@ -154,7 +154,7 @@ def _run_export(request: ExportRequest) -> ExportResult:
 
 
 def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: Path) -> ExportResult:
-    """The published model with measured rules in its manifest; without them it is published too."""
+    """Add measured rules to a published model's manifest; without them it stays published, too."""
     from datetime import datetime, timezone  # noqa: PLC0415 (as below)
     from time import perf_counter  # noqa: PLC0415
 

@@ -84,7 +84,7 @@ def flag_for(name: str, field: FieldInfo) -> str:
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default of a setting, as TOML writes it."""
+    """Return the default of a setting as TOML writes it."""
     return _toml_value(to_jsonable_python(field.default))
 
 

@@ -50,7 +50,7 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         overwrite: whether files that exist may be replaced.
 
     Raises:
-        PlanInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
+        FilesInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
     """
     pairs = pair_images(image, mask)
     into_folder = image.is_dir() or out.is_dir()
@@ -74,7 +74,7 @@ def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: 
     """List the one job that generates pictures.
 
     Raises:
-        PlanInvalid: the output has an unknown format, or exists already.
+        FilesInvalid: the output has an unknown format, or exists already.
     """
     return with_samples([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
 
@@ -83,7 +83,7 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
     """Set the number of samples of each job.
 
     Raises:
-        PlanInvalid: an output file exists already.
+        FilesInvalid: an output file exists already.
     """
     jobs = [replace(job, samples=samples) for job in jobs]
     if not overwrite:
@@ -97,7 +97,7 @@ def with_instances_and_references(
     """Add instance maps and references to the jobs: one for all, or a folder with the same file names.
 
     Raises:
-        PlanInvalid: a file is missing or ambiguous.
+        FilesInvalid: a file is missing or ambiguous.
     """
     maps, references = pair_images(image, instance, "instance map"), pair_images(image, reference, "reference")
     return [
@@ -110,7 +110,7 @@ def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tupl
     """Pair each image with its mask (or other file, named by `what`); arguments as for `fill_jobs`.
 
     Raises:
-        PlanInvalid: there are no images, or a mask is missing or ambiguous.
+        FilesInvalid: there are no images, or a mask is missing or ambiguous.
     """
     images = _list_images(image)
     if mask is None:

@@ -52,7 +52,11 @@ class ShardWatcher:
             cache.append(self._read_shards([shard]))
 
     def raise_failure(self) -> None:
-        """Raises: DataMissing: a shard that came could not be read, or did not fit."""
+        """Raise the failure of the thread that watches, if any.
+
+        Raises:
+            DataMissing: a shard that came could not be read, or did not fit.
+        """
         if self._failure:
             raise self._failure
 

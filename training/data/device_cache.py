@@ -34,7 +34,7 @@ class PictureCache:
     Args:
         pictures: at least one.
         device: where they are kept.
-        room_bytes: how much all pictures may take that ever come; left out: these alone.
+        room_bytes: size of the memory for all pictures, those added later too; by default for these alone.
 
     Raises:
         DataMissing: the pictures exceed the device's memory or the reserved space.

@@ -64,7 +64,7 @@ def checkpoint_state(net: nn.Module) -> State:
 
 
 def training_state(state: State) -> State:
-    """Convert public tensors back: filters with their norms as gains."""
+    """Convert the tensors of a published checkpoint to this net's: normalised filters, and their norms as gains."""
     own = dict(state)
     for key, tensor in state.items():
         if key.endswith(".weight"):

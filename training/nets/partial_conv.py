@@ -160,13 +160,13 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
 
 
 def checkpoint_state(net: PartialUNet) -> State:
-    """Convert the net's tensors to the public layout and scale; the constant mask convolutions are left out."""
+    """Convert the net's tensors to the layout and scale of published checkpoints, without the mask convolutions."""
     state = {key: tensor.detach() for key, tensor in net.state_dict().items() if not key.startswith("scale.")}
     return {key: tensor * _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in state.items()}
 
 
 def training_state(state: State) -> State:
-    """Convert a public state dict to this net's layout and scale."""
+    """Convert the state dict of a published checkpoint to this net's layout and scale."""
     kept = {key: tensor for key, tensor in state.items() if not key.endswith("mask_conv.weight")}
     return {key: tensor / _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in kept.items()}
 

@@ -38,7 +38,10 @@ class OperatorCalls:
 
 
 class _OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts FLOPs and bytes of every operator, and labels each group's calls for the profiler."""
+    """Counts the FLOPs and bytes of operators by group, and labels the calls for the profiler.
+
+    A group is an operator with the shapes of its inputs.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

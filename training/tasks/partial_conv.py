@@ -132,8 +132,8 @@ class PartialLosses(nn.Module):
 def _shift_cyclically(picture: Tensor, shift: Tensor | None) -> Tensor:
     """Shift the picture cyclically.
 
-    The poolings of VGG16 and AlexNet's strides lie on a grid, and so do the decoder's upsamplings; were it always the
-    same grid, the net could lower the losses with a pattern that follows it.
+    VGG16's poolings and AlexNet's strides sample on a fixed grid, as the decoder's upsamplings do. Without the shift,
+    the net could lower the losses by drawing a pattern that is aligned with that grid.
     """
     if shift is None:
         return picture
