@@ -76,7 +76,7 @@ WarmUpShapes = Callable[[Engine], Iterable[BatchShape]]
 """Returns the batch shapes that an engine runs once before it serves."""
 
 
-def warmed_up(engine: Engine, shapes: WarmUpShapes) -> Engine:
+def warm_up_engine(engine: Engine, shapes: WarmUpShapes) -> Engine:
     """Return the same engine after it has run its warm-up shapes; if one of them fails, the engine is closed."""
     try:
         engine.warm_up(shapes(engine))

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 
 class RetouchError(Exception):
-    """Root of the tree. The message says what is wrong and what to do."""
+    """Base class of all errors of this project. The message says what is wrong and what to do."""
 
     exit_status: ClassVar[int] = 1
     """The exit status of a command that this error ends; 2 where the caller's input is at fault, as for bad flags."""

@@ -16,7 +16,7 @@ def batch_shape(manifest: Manifest, feed: Feed) -> BatchShape:
     expected = {spec.name for spec in manifest.inputs}
     if set(feed) != expected:
         raise EngineFailed(f"{manifest.key}: the feed has {sorted(feed)}, the model takes {sorted(expected)}")
-    sizes = dict(zip(("height", "width"), next(manifest.size.buckets()), strict=True))
+    sizes = dict(zip(("height", "width"), next(manifest.size.tile_sizes()), strict=True))
     sizes["batch"] = next(iter(feed.values())).shape[0] if feed else 1
     sizes["samples"] = feed["latent"].shape[1] if manifest.samples_together and feed["latent"].ndim == 3 else 1
     if (image_like := next((spec for spec in manifest.inputs if len(spec.shape) == 4), None)) is not None:

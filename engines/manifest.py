@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from engines.errors import ManifestInvalid
 from engines.files.regular import read_regular
 from engines.fill_rules import FillRules
-from engines.validation import faults
+from engines.validation import validation_message
 
 MANIFEST_FILE = "manifest.json"
 ONNX_FILE = "model.onnx"
@@ -44,11 +44,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
 
-class _Frozen(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TensorSpec(_Frozen):
+class TensorSpec(_FrozenModel):
     """An input or the output of the graph; symbolic dimensions are `batch`, `samples`, `height` and `width`."""
 
     name: Literal["image", "mask", "latent", "label", "instance", "reference", "output"]
@@ -64,7 +64,7 @@ class TensorSpec(_Frozen):
     )
 
 
-class _Inpainted(_Frozen):
+class _InpaintingRules(_FrozenModel):
     max_hole_radius: int | None = Field(
         default=None,
         ge=16,
@@ -76,7 +76,7 @@ class _Inpainted(_Frozen):
     )
 
 
-class FixedSize(_Inpainted):
+class FixedSize(_InpaintingRules):
     """The graph accepts one tile size only."""
 
     kind: Literal["fixed"] = "fixed"
@@ -97,12 +97,12 @@ class FixedSize(_Inpainted):
                 raise ValueError(f"hole {self.hole} must lie inside the tile of {self.width}×{self.height}")
         return self
 
-    def buckets(self) -> Iterator[tuple[int, int]]:
+    def tile_sizes(self) -> Iterator[tuple[int, int]]:
         """Yield the (height, width) pairs that the service sends."""
         yield self.height, self.width
 
 
-class MultipleSize(_Inpainted):
+class MultipleSize(_InpaintingRules):
     """The graph accepts any height and width that are multiples of `multiple_of`; the service sends those in `sides`.
 
     `fit` says how a whole image is fitted into a tile: padded (and scaled only if it is larger than the largest
@@ -120,7 +120,7 @@ class MultipleSize(_Inpainted):
             raise ValueError(f"sides {self.sides} must ascend and be positive multiples of {self.multiple_of}")
         return self
 
-    def buckets(self) -> Iterator[tuple[int, int]]:
+    def tile_sizes(self) -> Iterator[tuple[int, int]]:
         """Yield the (height, width) pairs that the service sends."""
         yield from product(self.sides, self.sides)
 
@@ -128,7 +128,7 @@ class MultipleSize(_Inpainted):
 SizeRule = Annotated[FixedSize | MultipleSize, Field(discriminator="kind")]
 
 
-class ParityCase(_Frozen):
+class ParityCase(_FrozenModel):
     """The comparison of one backend with torch in FP32 on one kind of input."""
 
     backend: str = Field(description="onnx-fp32, onnx-fp16 or an engine's name and precision")
@@ -138,14 +138,14 @@ class ParityCase(_Frozen):
     finite: bool
 
 
-class Parity(_Frozen):
+class Parity(_FrozenModel):
     """The measurements of the export, taken before it published the model."""
 
     bar_db: float = Field(description="an engine whose outputs fall under this PSNR is refused")
     cases: tuple[ParityCase, ...]
 
 
-class Manifest(_Frozen):
+class Manifest(_FrozenModel):
     """The content of manifest.json, schema 1."""
 
     schema_version: Literal[1] = 1
@@ -194,7 +194,7 @@ class Manifest(_Frozen):
         return int(self.output.shape[-3])
 
     @property
-    def diverse(self) -> bool:
+    def has_latent(self) -> bool:
         """Whether the model has a latent input, so that another seed gives another picture."""
         return self.input("latent") is not None
 
@@ -218,4 +218,4 @@ def read_manifest(directory: Path) -> Manifest:
     except OSError as error:
         raise ManifestInvalid(f"{path}: cannot be read ({error.strerror}); export the model again") from error
     except ValidationError as error:
-        raise ManifestInvalid(f"{path}: {faults(error, 'field', Manifest.model_fields)}") from error
+        raise ManifestInvalid(f"{path}: {validation_message(error, 'field', Manifest.model_fields)}") from error

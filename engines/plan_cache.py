@@ -65,7 +65,7 @@ class PlanCache:
 
 
 def _pack(facts: Mapping[str, object], content: bytes) -> bytes:
-    header = json.dumps({"facts": _plain(facts), "sha256": hashlib.sha256(content).hexdigest()}).encode()
+    header = json.dumps({"facts": _as_plain_json(facts), "sha256": hashlib.sha256(content).hexdigest()}).encode()
     return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, content))
 
 
@@ -77,7 +77,7 @@ def _unpack(file: bytes, facts: Mapping[str, object]) -> bytes:
     if length > min(_MAX_HEADER_BYTES, len(file) - start):
         raise ValueError("its header is cut off")
     header = json.loads(file[start : start + length])
-    if not isinstance(header, dict) or header.get("facts") != _plain(facts):
+    if not isinstance(header, dict) or header.get("facts") != _as_plain_json(facts):
         raise ValueError("it was built for another host, model or version")
     content = file[start + length :]
     if hashlib.sha256(content).hexdigest() != header.get("sha256"):
@@ -85,6 +85,6 @@ def _unpack(file: bytes, facts: Mapping[str, object]) -> bytes:
     return content
 
 
-def _plain(facts: Mapping[str, object]) -> object:
+def _as_plain_json(facts: Mapping[str, object]) -> object:
     """Convert the facts to plain JSON values, so that they compare equal to those read from a file."""
     return json.loads(json.dumps(facts, sort_keys=True, default=str))

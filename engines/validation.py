@@ -21,7 +21,7 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> str:
     return f"unknown {what} {name[:80]}" + (f"; did you mean {meant}?" if meant else "")
 
 
-def faults(error: ValidationError, what: str, known: Collection[str] = ()) -> str:
+def validation_message(error: ValidationError, what: str, known: Collection[str] = ()) -> str:
     """Return one message with every validation error of pydantic and its field; unknown names as by `unknown_name`.
 
     Args:
@@ -31,7 +31,7 @@ def faults(error: ValidationError, what: str, known: Collection[str] = ()) -> st
     """
     parts = []
     for fault in error.errors(include_url=False):
-        place = _place(fault["loc"])
+        place = _field_path(fault["loc"])
         if fault["type"] == "extra_forbidden":
             parts.append(unknown_name(what, place, known if len(fault["loc"]) == 1 else ()))
         else:
@@ -39,5 +39,5 @@ def faults(error: ValidationError, what: str, known: Collection[str] = ()) -> st
     return "; ".join(parts)
 
 
-def _place(loc: Iterable[int | str]) -> str:
+def _field_path(loc: Iterable[int | str]) -> str:
     return ".".join(map(str, loc))

@@ -17,11 +17,11 @@ def card_text(manifest: Manifest) -> str:
         [
             f"# {manifest.key}",
             "",
-            f"Task: {manifest.task}. Generator: {manifest.generator}, {_options(manifest)}.",
+            f"Task: {manifest.task}. Generator: {manifest.generator}, {_format_options(manifest)}.",
             "",
             "| | |",
             "|---|---|",
-            *(f"| {name} | {value} |" for name, value in _facts(manifest).items()),
+            *(f"| {name} | {value} |" for name, value in _card_facts(manifest).items()),
             "",
             "## Call it",
             "",
@@ -42,15 +42,15 @@ def card_text(manifest: Manifest) -> str:
     )
 
 
-def _options(manifest: Manifest) -> str:
+def _format_options(manifest: Manifest) -> str:
     return ", ".join(f"{name}={value}" for name, value in manifest.options.items())
 
 
-def _facts(manifest: Manifest) -> dict[str, str]:
+def _card_facts(manifest: Manifest) -> dict[str, str]:
     return {
-        "inputs": "; ".join(map(_tensor, manifest.inputs)),
-        "output": _tensor(manifest.output),
-        "size": _size(manifest),
+        "inputs": "; ".join(map(_describe_tensor, manifest.inputs)),
+        "output": _describe_tensor(manifest.output),
+        "size": _describe_sizes(manifest),
         "largest batch": str(manifest.max_batch),
         "graph": f"ONNX opset {manifest.opset}, {manifest.precision}, sha256 `{manifest.onnx_sha256}`",
         "checkpoint": f"sha256 `{manifest.checkpoint_sha256}`",
@@ -60,11 +60,11 @@ def _facts(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def _tensor(spec: TensorSpec) -> str:
+def _describe_tensor(spec: TensorSpec) -> str:
     return f"`{spec.name}` {spec.dtype} {'×'.join(map(str, spec.shape))}"
 
 
-def _size(manifest: Manifest) -> str:
+def _describe_sizes(manifest: Manifest) -> str:
     size = manifest.size
     if isinstance(size, FixedSize):
         return f"{size.height}×{size.width} only; other pictures: {size.fit}"

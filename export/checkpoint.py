@@ -70,7 +70,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
             it holds, has no state dict, or a weight is not dense, real and finite; the message says which.
     """
     digest = sha256_of(path)
-    whole = [StateDict(where, _cleaned(state, path)) for where, state in _state_dicts(_load(path), "", 0, {})]
+    whole = [
+        StateDict(where, _checked_state(state, path)) for where, state in _state_dicts(_load_file(path), "", 0, {})
+    ]
     parts = tuple(part for each in whole for part in (each, *_nets_by_prefix(each)))
     if not parts:
         raise CheckpointRefused(f"{path}: holds no state dict (names with tensors); export needs a generator's weights")
@@ -93,16 +95,16 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _load(path: Path) -> object:
+def _load_file(path: Path) -> object:
     if path.suffix == ".safetensors":
         return _load_safetensors(path)
     _refuse_packed_zip(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointRefused(_unsafe(path, str(error))) from error
+        raise CheckpointRefused(_unsafe_pickle_message(path, str(error))) from error
     except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
-        raise CheckpointRefused(_foreign(path)) from error
+        raise CheckpointRefused(_unreadable_message(path)) from error
 
 
 def _load_safetensors(path: Path) -> object:
@@ -128,14 +130,14 @@ def _refuse_packed_zip(path: Path) -> None:
         raise CheckpointRefused(f"{path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first")
 
 
-def _unsafe(path: Path, message: str) -> str:
+def _unsafe_pickle_message(path: Path, message: str) -> str:
     found = re.search(r"(?:GLOBAL|global) ([\w.]+)", message)
     if found is None:
-        return _foreign(path)
+        return _unreadable_message(path)
     return f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
 
 
-def _foreign(path: Path) -> str:
+def _unreadable_message(path: Path) -> str:
     """Describe a file that torch cannot read, without torch's message, which suggests to load it unsafely."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -172,8 +174,8 @@ def _nets_by_prefix(part: StateDict) -> Iterator[StateDict]:
         yield StateDict(f"{part.path}/{prefix}".lstrip("/"), _without_prefixes(state))
 
 
-def _cleaned(state: State, path: Path) -> State:
-    return {name: _plain(tensor, name, path) for name, tensor in _without_prefixes(state).items()}
+def _checked_state(state: State, path: Path) -> State:
+    return {name: _checked_tensor(tensor, name, path) for name, tensor in _without_prefixes(state).items()}
 
 
 def _without_prefixes(state: State) -> State:
@@ -182,7 +184,7 @@ def _without_prefixes(state: State) -> State:
     return state
 
 
-def _plain(tensor: Tensor, name: str, path: Path) -> Tensor:
+def _checked_tensor(tensor: Tensor, name: str, path: Path) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise CheckpointRefused(f"{path}: {name} is sparse, nested or quantised; export needs dense weights")
     if tensor.is_meta:
@@ -213,9 +215,9 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     wanted = {key: tuple(tensor.shape) for key, tensor in net.state_dict().items()}
     found = {key: tuple(tensor.shape) for key, tensor in state.items()}
     missed_bars = [
-        _listed("missing", [key for key in wanted if key not in found]),
-        _listed("unexpected", [key for key in found if key not in wanted]),
-        _listed(
+        _list_keys("missing", [key for key in wanted if key not in found]),
+        _list_keys("unexpected", [key for key in found if key not in wanted]),
+        _list_keys(
             "of another shape",
             [
                 f"{key} {found[key]} instead of {wanted[key]}"
@@ -223,7 +225,7 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
                 if found.get(key, wanted[key]) != wanted[key]
             ],
         ),
-        _listed("of integers", [key for key in state if key in weights and not state[key].is_floating_point()]),
+        _list_keys("of integers", [key for key in state if key in weights and not state[key].is_floating_point()]),
     ]
     if any(missed_bars):
         raise LayoutMismatch("keys " + "; ".join(filter(None, missed_bars)))
@@ -231,7 +233,7 @@ def load_strictly(net: torch.nn.Module, state: State) -> None:
     net.requires_grad_(requires_grad=False).eval()
 
 
-def _listed(what: str, names: list[str]) -> str:
+def _list_keys(what: str, names: list[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return f"{what}: {shown}{more}" if names else ""

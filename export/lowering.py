@@ -51,30 +51,30 @@ class InstanceNorm32(nn.Module):
         if not torch.onnx.is_in_onnx_export():  # torch and its compiler have the norm as one kernel
             return F.instance_norm(wide, weight=self.weight, bias=self.bias, eps=self.eps).to(x.dtype)
         axes = ((3,), (2,)) if x.dtype == torch.float32 else ((2, 3),)
-        centred = wide - _mean(wide, axes)
-        y = centred / torch.sqrt(_mean(centred * centred, axes) + self.eps)
+        centred = wide - _mean_in_two_steps(wide, axes)
+        y = centred / torch.sqrt(_mean_in_two_steps(centred * centred, axes) + self.eps)
         if self.weight is not None and self.bias is not None:
             y = y * self.weight.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
         return y.to(x.dtype)
 
 
-def _mean(x: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
+def _mean_in_two_steps(x: Tensor, axes: tuple[tuple[int, ...], ...]) -> Tensor:
     """Average over the first axes, then over the next."""
     for some in axes:
         x = x.mean(some, keepdim=True)
     return x
 
 
-def _lowered_norm(norm: nn.Module, *, batch_statistics: bool) -> nn.Module:
+def _lower_norm(norm: nn.Module, *, batch_statistics: bool) -> nn.Module:
     if isinstance(norm, nn.InstanceNorm2d):
         weight, bias = (norm.weight, norm.bias) if norm.affine else (None, None)
-        return InstanceNorm32(_data(weight), _data(bias), norm.eps)
+        return InstanceNorm32(_detached_copy(weight), _detached_copy(bias), norm.eps)
     if isinstance(norm, nn.BatchNorm2d) and batch_statistics:
-        return InstanceNorm32(_data(norm.weight), _data(norm.bias), norm.eps)
+        return InstanceNorm32(_detached_copy(norm.weight), _detached_copy(norm.bias), norm.eps)
     return norm
 
 
-def _data(parameter: Tensor | None) -> Tensor | None:
+def _detached_copy(parameter: Tensor | None) -> Tensor | None:
     return None if parameter is None else parameter.detach().clone()
 
 
@@ -89,7 +89,7 @@ def lower_norms(net: ModuleT, *, batch_statistics: bool = False) -> ModuleT:
     lowered = copy.deepcopy(net).requires_grad_(requires_grad=False)
     for parent in list(lowered.modules()):
         for name, child in list(parent.named_children()):
-            setattr(parent, name, _lowered_norm(child, batch_statistics=batch_statistics))
+            setattr(parent, name, _lower_norm(child, batch_statistics=batch_statistics))
         if isinstance(parent, nn.Sequential):
             _fold_sequence(parent)
     return lowered

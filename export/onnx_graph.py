@@ -47,19 +47,19 @@ def write_graph(net: nn.Module, interface: Interface, path: Path) -> None:
             opset_version=OPSET,
             input_names=[spec.name for spec in interface.inputs],
             output_names=[interface.output.name],
-            dynamic_axes={str(spec.name): _dynamic(spec) for spec in specs},
+            dynamic_axes={str(spec.name): _dynamic_axes(spec) for spec in specs},
         )
     model = onnx.load(path)
     fold_constants(model)
     drop_idle_casts(model)
-    _state_types(model, specs)
+    _declare_types(model, specs)
     onnx.save(model, path)
     check_graph(path, interface)
 
 
 def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
     """Return ones in the smallest tile size that the service sends."""
-    height, width = next(interface.size.buckets())
+    height, width = next(interface.size.tile_sizes())
     sizes = {"batch": batch, "samples": 2, "height": height, "width": width}
     return tuple(
         torch.ones([d if isinstance(d, int) else sizes[d] for d in spec.shape], dtype=_TORCH_TYPES[spec.dtype])
@@ -67,11 +67,11 @@ def example_inputs(interface: Interface, batch: int) -> tuple[Tensor, ...]:
     )
 
 
-def _dynamic(spec: TensorSpec) -> dict[int, str]:
+def _dynamic_axes(spec: TensorSpec) -> dict[int, str]:
     return {axis: d for axis, d in enumerate(spec.shape) if isinstance(d, str)}
 
 
-def _state_types(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> None:
+def _declare_types(model: onnx.ModelProto, specs: Sequence[TensorSpec]) -> None:
     """Replace the shapes that the tracer guessed by those of the contract."""
     by_name = {str(spec.name): spec for spec in specs}
     for value in (*model.graph.input, *model.graph.output):
@@ -137,12 +137,12 @@ def check_graph(path: Path, interface: Interface) -> None:
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     if opsets != {"": OPSET}:
         raise GraphInvalid(f"the graph uses opsets {opsets}, wanted is {OPSET} alone")
-    found = {value.name: _described(value) for value in (*model.graph.input, *model.graph.output)}
+    found = {value.name: _type_and_shape(value) for value in (*model.graph.input, *model.graph.output)}
     wanted = {spec.name: (_ONNX_TYPES[spec.dtype], spec.shape) for spec in (*interface.inputs, interface.output)}
     if found != wanted:
         raise GraphInvalid(f"the graph's tensors are {found}, wanted are {wanted}")
 
 
-def _described(value: Any) -> tuple[int, tuple[int | str, ...]]:
+def _type_and_shape(value: Any) -> tuple[int, tuple[int | str, ...]]:
     tensor = value.type.tensor_type
     return tensor.elem_type, tuple(d.dim_param or d.dim_value for d in tensor.shape.dim)

@@ -53,11 +53,11 @@ def compare(
     cases = []
     for sample in samples:
         wanted = reference(sample.feed)
-        cases += [_case(name, sample.name, wanted, run(sample.feed)) for name, run in backends.items()]
+        cases += [_compare_case(name, sample.name, wanted, run(sample.feed)) for name, run in backends.items()]
     return tuple(sorted(cases, key=lambda case: case.backend))
 
 
-def _case(backend: str, inputs: str, wanted: NDArray[Any], found: NDArray[Any]) -> ParityCase:
+def _compare_case(backend: str, inputs: str, wanted: NDArray[Any], found: NDArray[Any]) -> ParityCase:
     finite = bool(np.isfinite(found).all() and np.isfinite(wanted).all())
     difference = np.nan_to_num(found.astype(np.float64) - wanted, nan=1e9, posinf=1e9, neginf=-1e9)
     error = float(np.mean(np.square(difference)))

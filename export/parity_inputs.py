@@ -41,15 +41,15 @@ def find_pictures(directory: Path) -> list[Image.Image]:
     named = [path for path in paths if path.suffix.lower() in _SUFFIXES and not path.stem.endswith("_mask")]
     if not named:
         raise SamplesMissing(f"{directory}: no pictures to compare the graphs on; give a folder of them with --images")
-    return [_read(path) for path in _spread(named)]
+    return [_read_picture(path) for path in _spread_over(named)]
 
 
-def _spread(paths: list[Path]) -> list[Path]:
+def _spread_over(paths: list[Path]) -> list[Path]:
     step = max(1, len(paths) // _MOST_PICTURES)
     return paths[::step][:_MOST_PICTURES]
 
 
-def _read(path: Path) -> Image.Image:
+def _read_picture(path: Path) -> Image.Image:
     try:
         with Image.open(path) as image:
             rgb: Image.Image = image.convert("RGB")
@@ -62,47 +62,47 @@ def parity_inputs(
     interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator
 ) -> Iterator[ParityInput]:
     """Yield every batch to compare: each picture, each kind of mask, a batch of three, and a second size."""
-    sizes = list(dict.fromkeys(interface.size.buckets()))
+    sizes = list(dict.fromkeys(interface.size.tile_sizes()))
     masked = any(spec.name == "mask" for spec in interface.inputs)
     first = sizes[0]
     for index, picture in enumerate(pictures):
-        yield ParityInput(f"ordinary {index + 1}", _feed(interface, [picture], first, "ordinary", rng))
+        yield ParityInput(f"ordinary {index + 1}", _make_feed(interface, [picture], first, "ordinary", rng))
     for kind in MASK_KINDS[1:] if masked else ():
-        yield ParityInput(f"{kind} mask", _feed(interface, pictures[:1], first, kind, rng))
-    yield ParityInput("batch of 3", _feed(interface, list(islice(cycle(pictures), 3)), first, "ordinary", rng))
+        yield ParityInput(f"{kind} mask", _make_feed(interface, pictures[:1], first, kind, rng))
+    yield ParityInput("batch of 3", _make_feed(interface, list(islice(cycle(pictures), 3)), first, "ordinary", rng))
     if len(sizes) > 1:
         height, width = sizes[1]
-        yield ParityInput(f"{height}×{width}", _feed(interface, pictures[-1:], sizes[1], "ordinary", rng))
+        yield ParityInput(f"{height}×{width}", _make_feed(interface, pictures[-1:], sizes[1], "ordinary", rng))
 
 
-def _feed(
+def _make_feed(
     interface: Interface, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
 ) -> dict[str, Array]:
     return {
-        spec.name: np.stack([_value(spec, picture, size, rng) for picture in pictures])
+        spec.name: np.stack([_input_value(spec, picture, size, rng) for picture in pictures])
         if spec.name != "mask"
         else np.stack([draw_mask(kind, size, rng)[None] for _ in pictures])
         for spec in interface.inputs
     }
 
 
-def _value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator) -> Array:
+def _input_value(spec: TensorSpec, picture: Image.Image, size: tuple[int, int], rng: np.random.Generator) -> Array:
     if spec.name == "latent":
         return rng.standard_normal([d if isinstance(d, int) else _SAMPLES_PER_ROW for d in spec.shape[1:]], np.float32)
     if spec.name == "label":
-        return _regions(picture, size, spec.classes or 1).astype(np.uint8)
+        return _brightness_regions(picture, size, spec.classes or 1).astype(np.uint8)
     if spec.name == "instance":
         # larger than the integers that FP16 can represent
-        return _regions(picture, size, 40).astype(np.int32) * 1000 + 3
-    return _pixels(picture, int(spec.shape[1]), size)
+        return _brightness_regions(picture, size, 40).astype(np.int32) * 1000 + 3
+    return _picture_planes(picture, int(spec.shape[1]), size)
 
 
-def _regions(picture: Image.Image, size: tuple[int, int], count: int) -> Array:
+def _brightness_regions(picture: Image.Image, size: tuple[int, int], count: int) -> Array:
     """Return a 1×H×W map of areas of similar brightness, numbered from 0 to count - 1."""
-    return (_pixels(picture, 1, size) * (count - 1e-3)).astype(np.int64)
+    return (_picture_planes(picture, 1, size) * (count - 1e-3)).astype(np.int64)
 
 
-def _pixels(picture: Image.Image, channels: int, size: tuple[int, int]) -> Array:
+def _picture_planes(picture: Image.Image, channels: int, size: tuple[int, int]) -> Array:
     height, width = size
     resized = picture.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BICUBIC)
     values: NDArray[np.float32] = np.asarray(resized, np.float32) / np.float32(255)

@@ -67,7 +67,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
         ExportError: a step failed; the subclass says which. The repository is unchanged.
     """
     _check_name(request.name)
-    with _writing_to(request.output):  # checked first, because the rest takes minutes
+    with _report_write_errors(request.output):  # checked first, because the rest takes minutes
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
     notify("reading the checkpoint")
@@ -75,14 +75,14 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
     notify(f"building {found.family.name}: {found.options}")
     translation = found.family.translate(found.state, found.options)
-    net = _loaded(found, translation)
+    net = _load_net(found, translation)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
-        with _writing_to(request.output):
+        with _report_write_errors(request.output):
             graphs = _write_graphs(found, net, Path(staging), notify)
         notify("comparing the graphs with torch")
         bars = found.family.bars(found.options)
         backends = {name: onnx_backend(path) for name, path in graphs.items()}
-        cases = _compare(found, net, backends, request.images)
+        cases = _compare_with_torch(found, net, backends, request.images)
         require_parity(cases, bars, f"onnx-{request.precision}")
         files = {ONNX_FILE: graphs[f"onnx-{request.precision}"]}
         if request.program:
@@ -90,7 +90,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
         notify("publishing")
         manifest = _manifest(request, found, checkpoints, cases, sha256_of(files[ONNX_FILE]))
-        with _writing_to(request.output):
+        with _report_write_errors(request.output):
             directory, manifest = publish(
                 files, request.output, lambda version: manifest.model_copy(update={"version": version})
             )
@@ -120,7 +120,7 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
     options = {name: str(value) for name, value in manifest.options.items()}
     found = recognise([part for file in files for part in file.parts], manifest.generator, options)
-    net = _loaded(found, found.family.translate(found.state, found.options))
+    net = _load_net(found, found.family.translate(found.state, found.options))
     with tempfile.TemporaryDirectory(prefix=".program-", dir=directory) as staging:
         path = Path(staging) / PROGRAM_FILE
         cases = _write_program(found, net, manifest.precision, path, images, notify)
@@ -136,7 +136,7 @@ def _check_name(name: str) -> None:
 
 
 @contextmanager
-def _writing_to(output: Path) -> Iterator[None]:
+def _report_write_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -145,7 +145,7 @@ def _writing_to(output: Path) -> Iterator[None]:
         ) from error
 
 
-def _loaded(found: RecognisedNet, translation: Translation) -> nn.Module:
+def _load_net(found: RecognisedNet, translation: Translation) -> nn.Module:
     with torch.device("meta"):
         net = found.family.build(found.options)
     load_strictly(net, translation.state)
@@ -168,13 +168,13 @@ def _write_program(
     notify("writing the program")
     write_program(found.family.lower(net, found.options), found.family.interface(found.options), precision, path)
     notify("comparing the program with torch")
-    cases = _compare(found, net, {f"program-{precision}": program_backend(path)}, images)
+    cases = _compare_with_torch(found, net, {f"program-{precision}": program_backend(path)}, images)
     if wrong := missed_bars(cases, found.family.bars(found.options)):
         raise ParityFailed(f"no program was written: {'; '.join(wrong)}")
     return cases
 
 
-def _compare(
+def _compare_with_torch(
     found: RecognisedNet, net: nn.Module, backends: Mapping[str, Backend], images: Path
 ) -> tuple[ParityCase, ...]:
     reference = torch_backend(found.family.wrap(net, found.options).eval())

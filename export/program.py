@@ -42,9 +42,11 @@ class AlignedConv(nn.Module):
         self.channels = conv.out_channels
         self.missing_in, missing_out = _padding_channels(conv.in_channels), -conv.out_channels % _ALIGNMENT
         self.conv = copy.deepcopy(conv)
-        self.conv.weight = _parameter(F.pad(conv.weight.detach(), (0, 0, 0, 0, 0, self.missing_in, 0, missing_out)))
+        self.conv.weight = _frozen_parameter(
+            F.pad(conv.weight.detach(), (0, 0, 0, 0, 0, self.missing_in, 0, missing_out))
+        )
         if conv.bias is not None:
-            self.conv.bias = _parameter(F.pad(conv.bias.detach(), (0, missing_out)))
+            self.conv.bias = _frozen_parameter(F.pad(conv.bias.detach(), (0, missing_out)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve as the original does."""
@@ -58,7 +60,7 @@ def _padding_channels(in_channels: int) -> int:
     return 0 if in_channels <= _FIRST_LAYER else -in_channels % _ALIGNMENT
 
 
-def _parameter(value: Tensor) -> nn.Parameter:
+def _frozen_parameter(value: Tensor) -> nn.Parameter:
     return nn.Parameter(value, requires_grad=False)
 
 

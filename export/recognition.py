@@ -41,25 +41,27 @@ def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapp
         LayoutMismatch: no family recognises any of the parts.
     """
     families = FAMILIES.values() if generator is None else [family_named(generator)]
-    ranked = sorted(parts, key=_rank)
+    ranked = sorted(parts, key=_path_preference)
     for family in families:  # before one net of several is taken for the whole model
         joined = family.join([part.state for part in ranked]) if len(ranked) > 1 else None
-        if joined is not None and (found := _tried(family, joined)) is not None:
-            options = _overridden(family, found.model_dump(), overrides)
+        if joined is not None and (found := _recognised_options(family, joined)) is not None:
+            options = _override_options(family, found.model_dump(), overrides)
             return RecognisedNet(family, options, joined, ("took several nets as one model",))
-    for part in (*ranked, *_joined(ranked)):
+    for part in (*ranked, *_join_parts(ranked)):
         for family in families:
-            found = _tried(family, part.state)
+            found = _recognised_options(family, part.state)
             if found is not None:
-                options = _overridden(family, found.model_dump(), overrides)
-                return RecognisedNet(family, options, part.state, tuple(_notes(part, ranked)))
+                options = _override_options(family, found.model_dump(), overrides)
+                return RecognisedNet(family, options, part.state, tuple(_notes_on_parts(part, ranked)))
     if generator is None:
-        raise LayoutMismatch(_unrecognised(ranked))
+        raise LayoutMismatch(_unrecognised_message(ranked))
     family = family_named(generator)  # the strict loader will name the keys that differ
-    return RecognisedNet(family, _overridden(family, {}, overrides), ranked[0].state, tuple(_notes(ranked[0], ranked)))
+    return RecognisedNet(
+        family, _override_options(family, {}, overrides), ranked[0].state, tuple(_notes_on_parts(ranked[0], ranked))
+    )
 
 
-def _tried(family: Family[Any], state: State) -> GeneratorOptions | None:
+def _recognised_options(family: Family[Any], state: State) -> GeneratorOptions | None:
     """Return the options that the family recognises; None also if the shapes are impossible for its options."""
     try:
         options: GeneratorOptions | None = family.recognise(state)
@@ -79,7 +81,7 @@ def family_named(generator: str) -> Family[Any]:
     return FAMILIES[generator]
 
 
-def _overridden(family: Family[Any], found: dict[str, Any], overrides: Mapping[str, str]) -> GeneratorOptions:
+def _override_options(family: Family[Any], found: dict[str, Any], overrides: Mapping[str, str]) -> GeneratorOptions:
     known = family.options.model_fields
     names = {name: name.replace("-", "_") for name in overrides}
     unknown = sorted(name for name, field in names.items() if field not in known)
@@ -95,7 +97,7 @@ def _overridden(family: Family[Any], found: dict[str, Any], overrides: Mapping[s
     return options
 
 
-def _joined(parts: Sequence[StateDict]) -> list[StateDict]:
+def _join_parts(parts: Sequence[StateDict]) -> list[StateDict]:
     """Join all parts into one state, for families of several nets; for equal keys the first part wins."""
     if len(parts) < 2:
         return []
@@ -105,25 +107,25 @@ def _joined(parts: Sequence[StateDict]) -> list[StateDict]:
     return [StateDict(" and ".join(part.path or "the top level" for part in parts), state)]
 
 
-def _rank(part: StateDict) -> int:
+def _path_preference(part: StateDict) -> int:
     return next((i for i, name in enumerate(_PREFERRED) if re.search(name, part.path, re.IGNORECASE)), len(_PREFERRED))
 
 
-def _notes(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
+def _notes_on_parts(chosen: StateDict, parts: Sequence[StateDict]) -> list[str]:
     if chosen not in parts:
         return [f"took several nets as one model: {chosen.path}"]
-    others = [part.path or "the top level" for part in parts if not _overlap(part.path, chosen.path)]
+    others = [part.path or "the top level" for part in parts if not _contain_each_other(part.path, chosen.path)]
     notes = [f"took the weights from {chosen.path}"] if chosen.path else []
     return [*notes, f"left out: {', '.join(others)}"] if others else notes
 
 
-def _overlap(one: str, other: str) -> bool:
+def _contain_each_other(one: str, other: str) -> bool:
     """Return whether one part contains the other."""
     shorter, longer = sorted((one, other), key=len)
     return longer.startswith(shorter)
 
 
-def _unrecognised(parts: Sequence[StateDict]) -> str:
+def _unrecognised_message(parts: Sequence[StateDict]) -> str:
     keys = list(parts[0].state)
     return (
         f"no known generator has keys such as {', '.join(keys[:4])}; known are {', '.join(FAMILIES)}: "

@@ -22,28 +22,28 @@ from service.admission.memory_budget import MemoryBudget
 from service.admission.retry_after import Reservations
 from service.admission.service_rate import ServiceRate
 from service.auth.clients import Clients
-from service.batching.backend import Backend, Models, OpenBackend
+from service.batching.backend import Backend, BackendModels, OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.imaging.pool.work import CodecWork
+from service.imaging.pool.codec_work import CodecWork
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
-from service.jobs.name_lookup import Names
-from service.lifecycle.background import cancelled, first_of
+from service.jobs.name_lookup import NameLookup
+from service.lifecycle.background import cancel_and_wait, wait_for_any
 from service.lifecycle.drain import Drain
 from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
 from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, usable_cores
 from service.pipeline import Pipeline
-from service.preflight import shared_ledger
+from service.preflight import make_ledger
 from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
 from service.saving.assembly import open_store
 from service.saving.reader import ResultReader
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.store import ResultStore
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import RequestTracer, open_request_tracer
@@ -72,14 +72,14 @@ class Service:
     drain: Drain
     outage: Outage
     clients: Clients
-    names: Names
+    names: NameLookup
 
     @property
     def admission(self) -> Admission:
         return self.pipeline.admission
 
     @property
-    def models(self) -> Models:
+    def models(self) -> BackendModels:
         return self.backend.models
 
     @property
@@ -96,15 +96,15 @@ class Service:
 
     def unready_reasons(self) -> list[str]:
         """Return the reasons why /readyz answers 503 now; empty when ready."""
-        reasons = self._reasons(draining=self.drain.announced or self.admission.draining.is_set())
-        return [*reasons, *unsaved_reasons(self.store.disk.why, saves=self.settings.save)]
+        reasons = self._unready_reasons(draining=self.drain.announced or self.admission.draining.is_set())
+        return [*reasons, *unsaved_reasons(self.store.disk.failure_reason, saves=self.settings.save)]
 
     def outage_reasons(self) -> list[str]:
         """Return the reasons why nothing can be computed now: `unready_reasons` without an announced shutdown.
 
         A disk that rejects results is not among them either, as requests can still be computed.
         """
-        return self._reasons(draining=self.admission.draining.is_set())
+        return self._unready_reasons(draining=self.admission.draining.is_set())
 
     def ready_in_s(self) -> float:
         """Return the seconds until work is accepted again: by this server or, while it drains, by its replacement."""
@@ -112,7 +112,7 @@ class Service:
             return self.admission.retry_after_s() + self.outage.startup_s
         return self.outage.remaining_s(self.clock())
 
-    def announce_end(self) -> None:
+    def announce_shutdown(self) -> None:
         """Let /readyz answer 503 from now on, so that proxies stop routing here; work is still accepted."""
         self.drain.announced = True
 
@@ -121,14 +121,14 @@ class Service:
         self.drain.begin()
         self.admission.draining.set()
 
-    def cut_short(self) -> None:
+    def fail_waiting_requests(self) -> None:
         """Answer all requests that still wait for the engine with 503, after the drain timeout."""
         self.drain.cut = self.admission.in_flight
         log.error("drain cut short", in_flight=self.drain.cut, waited_s=round(self.drain.waited_s, 1))
         self.backend.batcher.close()
 
     async def watch_outage(self) -> None:
-        """Measure how long the server takes to become ready, and log each change of readiness."""
+        """Measure how long outages last, and log each change of readiness."""
         while True:
             was_ready, reasons = self.outage.over, self.outage_reasons()
             self.outage.observe(not reasons, self.clock())
@@ -139,13 +139,13 @@ class Service:
                 log.warning("not ready", reasons=reasons)
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def end_without_device(self) -> None:
+    async def drain_when_device_lost(self) -> None:
         """Wait until this process loses the device; then answer all requests that wait for it with 503 and drain."""
         await self.backend.lost.wait()
         self.begin_draining()
-        self.cut_short()
+        self.fail_waiting_requests()
 
-    def _reasons(self, *, draining: bool) -> list[str]:
+    def _unready_reasons(self, *, draining: bool) -> list[str]:
         loaded = self.backend.loaded.is_set()
         return unready_reasons(ReadinessState(draining, loaded, self.backend.ready, self.models.statuses()))
 
@@ -162,7 +162,7 @@ async def open_service(settings: Settings, open_backend: OpenBackend = open_loca
         KeysInvalid: the key file cannot be read.
     """
     async with AsyncExitStack() as stack:
-        yield await _build(settings, open_backend, stack)
+        yield await _build_service(settings, open_backend, stack)
 
 
 @asynccontextmanager
@@ -173,26 +173,26 @@ async def open_pipeline(settings: Settings, open_backend: OpenBackend = open_loc
         DeviceLost: the device was lost while models were loading.
     """
     async with open_service(settings, open_backend) as service:
-        await first_of(service.backend.loaded, service.backend.lost)
+        await wait_for_any(service.backend.loaded, service.backend.lost)
         if service.backend.lost.is_set():
             raise DeviceLost("the GPU was lost while models were loaded; start the process again")
         yield service.pipeline
 
 
-async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExitStack) -> Service:
+async def _build_service(settings: Settings, open_backend: OpenBackend, stack: AsyncExitStack) -> Service:
     keep_freed_memory()
     shorten_switch_interval()
     clock, metrics = time.monotonic, Metrics()
-    clients = Clients(clock, _now, Path(settings.keys_file) if settings.keys_file else None)
+    clients = Clients(clock, _utc_now, Path(settings.keys_file) if settings.keys_file else None)
     clients.load()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_work = CodecWork(settings.codec_threads or usable_cores())
     stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
-    owner = Owner(settings.results_dir, _new_id)
+    owner = SpoolOwner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(shared_ledger(settings, store.disk.suspect))
+    ledger = stack.enter_context(make_ledger(settings, store.disk.suspect_failure))
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
     results = ResultReader(store)
     stack.callback(results.close)
@@ -208,7 +208,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
             lambda: codec_work.predicted_wait_s + lag.wait_s,
             clock,
             ServiceRate(settings.max_batch_size),
-            reservations=Reservations(book=backend.server_load.retry_book),
+            reservations=Reservations(store=backend.server_load.reservation_store),
             max_bodies_bytes=settings.max_bodies_mb * 2**20,
             server_load=backend.server_load,
         ),
@@ -222,7 +222,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
     )
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     run: Run = cache.run if settings.cache_entries else pipeline.run
-    names = Names()
+    names = NameLookup()
     jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, backend.loaded, names))
     service = Service(
         settings,
@@ -239,27 +239,32 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
         clients,
         names,
     )
-    watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
+    watches = (
+        service.drain_when_device_lost(),
+        service.watch_outage(),
+        lag.watch(),
+        clients.follow_key_file(settings.model_poll_s),
+    )
     for watch in watches:
-        stack.push_async_callback(cancelled, asyncio.create_task(watch))
-    _watch(service)
+        stack.push_async_callback(cancel_and_wait, asyncio.create_task(watch))
+    _register_gauges(service)
     return service
 
 
-def _watch(service: Service) -> None:
+def _register_gauges(service: Service) -> None:
     """Register gauges that read the state of the service when they are scraped."""
     metrics = service.metrics
     metrics.watch(metrics.in_flight, lambda: service.admission.in_flight)
     metrics.watch(metrics.spool_items, lambda: service.store.pending)
     metrics.watch(metrics.spool_bytes, lambda: service.store.pending_bytes)
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
-    metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.memory.taken)
-    metrics.watch(metrics.memory_waiting, lambda: service.pipeline.memory.waiting)
+    metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.memory.granted_bytes)
+    metrics.watch(metrics.memory_waiting, lambda: service.pipeline.memory.waiting_requests)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
     metrics.refresh()
 
 
-def _now() -> datetime:
+def _utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 

@@ -3,7 +3,7 @@
     codec ─▶ preprocess ─▶ batcher ─▶ device worker ▷ engine ─▶ postprocess ─▶ codec ─▶ store
 
 The differences between the tasks are in imaging/tasks.py. Decoding, preparing and encoding run on codec threads or the
-event loop's (imaging/pool/work.py), the engine on the device worker's, saving on the store's.
+event loop's (imaging/pool/codec_work.py), the engine on the device worker's, saving on the store's.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from functools import partial
 from engines.errors import EngineError, ModelError, ModelNotFound
 from engines.manifest import Manifest, Task
 from service.admission.admission import Admission
+from service.admission.large_and_small_shares import Claim
 from service.admission.memory_budget import MemoryBudget
-from service.admission.memory_shares import Claim
-from service.batching.backend import Leased, Models, Submits
+from service.batching.backend import BackendModel, BackendModels, SampleQueue
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.call import Call, Timings
 from service.core.errors import InvalidOption, NotFound, NotReady
 from service.core.order import Order
 from service.core.reply import Encoded, Reply
-from service.core.samples import Computed, Sample
 from service.core.settings import Settings
-from service.imaging import latents
 from service.imaging.files import codec
-from service.imaging.model_inputs import refusal
-from service.imaging.pool.parallel_steps import SideBySide
-from service.imaging.pool.work import CodecWork
-from service.imaging.tasks import PREPARE, Prepared, Tile, Weight, read_headers, timed, weigh
+from service.imaging.model_inputs import why_not_servable
+from service.imaging.pool.codec_work import CodecWork
+from service.imaging.pool.parallel_steps import StepRunner
+from service.imaging.several_results import Draw, add_latents, draw_latent, tiles_by_result
+from service.imaging.tasks import PREPARE, DecodingCost, PreparedRequest, Tile, estimate_cost, read_headers, timed_stage
 from service.saving.results import Reservation, StoredResult
 from service.saving.sidecar import sidecar_of
 from service.saving.store import ResultStore
@@ -48,8 +48,8 @@ class Pipeline:
     """Turns orders into replies. Used on the event loop; all dependencies are arguments."""
 
     settings: Settings
-    models: Models
-    batcher: Submits
+    models: BackendModels
+    batcher: SampleQueue
     store: ResultStore
     admission: Admission
     metrics: Metrics
@@ -59,7 +59,7 @@ class Pipeline:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     new_seed: Callable[[], int]
-    draw: latents.Draw = latents.draw
+    draw: Draw = draw_latent
     tracer: RequestTracer | None = None
     """Tracer of requests; None without tracing."""
 
@@ -76,28 +76,28 @@ class Pipeline:
         """
         reference = self.model_of(order)
         headers = read_headers(order.files, self.settings.max_pixels)
-        weight = weigh(order.files, headers)
-        async with self._model(reference, order) as model:
+        weight = estimate_cost(order.files, headers)
+        async with self._lease_model(reference, order) as model:
             manifest = model.manifest
-            trace = self.tracer.follow(call.traceparent) if self.tracer is not None and call.traceparent else None
+            trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
-            async with self._memory(weight, call, timings):
-                with self._reserve(
+            async with self._hold_memory(weight, call, timings):
+                with self._reserve_spool(
                     order, manifest
                 ) as reserved:  # after the wait for memory: a waiting request holds no spool reservation
                     prepare = partial(PREPARE[order.task], order, headers, self.settings.max_pixels, manifest, timings)
-                    effort = max(weight.effort, _tile_pixels(manifest))
-                    prepared = await self.codec_work.begin(prepare, effort, large=weight.large)
-                    seed = self._seed(order, manifest)
-                    rows = latents.with_latents(prepared.rows, manifest, seed or 0, order.options.pictures, self.draw)
+                    effort = max(weight.effort, _smallest_tile_pixels(manifest))
+                    prepared = await self.codec_work.run_decoding(prepare, effort, large=weight.large)
+                    seed = self._choose_seed(order, manifest)
+                    rows = add_latents(prepared.rows, manifest, seed or 0, order.options.pictures, self.draw)
                     computed = await self._compute(rows, model, call, trace)
                     timings.add("queue", max(done.queue_s for done in computed))
                     timings.add("infer", max(done.infer_s for done in computed))
-                    result = _Result(
+                    result = _ComputedRequest(
                         order, call, model, prepared, seed, computed, timings, self.store, reserved, self.new_id, trace
                     )
-                    reply = await self._finish(result)
-                    self._observe(computed, timings, weight)
+                    reply = await self._encode_and_spool(result)
+                    self._record_measurements(computed, timings, weight)
                     return reply
 
     def model_of(self, order: Order) -> str:
@@ -117,7 +117,7 @@ class Pipeline:
         return reference
 
     @asynccontextmanager
-    async def _model(self, reference: str, order: Order) -> AsyncIterator[Leased]:
+    async def _lease_model(self, reference: str, order: Order) -> AsyncIterator[BackendModel]:
         """Lease the model of an order after checking that it can compute the order."""
         name, _, version = reference.partition("/")
         with ExitStack() as stack:
@@ -129,11 +129,11 @@ class Pipeline:
             except (ModelError, EngineError) as error:
                 why = without_folders(str(error))
                 raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
-            _check_suits(served.manifest, order, reference)
+            _check_model_suits_order(served.manifest, order, reference)
             yield served
 
     @asynccontextmanager
-    async def _memory(self, weight: Weight, call: Call, timings: Timings) -> AsyncIterator[None]:
+    async def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AsyncIterator[None]:
         """Hold the memory of the decoded pictures. The wait is timed as a stage, even if it ends in an error.
 
         Raises:
@@ -158,21 +158,23 @@ class Pipeline:
             yield
 
     @contextmanager
-    def _reserve(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:
+    def _reserve_spool(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:
         """Reserve bytes in the spool for each result; yields no reservations if nothing is to be saved."""
         upload_bytes = len(order.files.get("image", b""))
-        estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _tile_pixels(manifest) * manifest.output_channels
+        estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _smallest_tile_pixels(manifest) * manifest.output_channels
         results = order.options.pictures if order.is_saved(self.settings.save) else 0
         with ExitStack() as stack:
             yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(results)]
 
-    def _seed(self, order: Order, manifest: Manifest) -> int | None:
+    def _choose_seed(self, order: Order, manifest: Manifest) -> int | None:
         """Return the seed of the latents; None for a model without latents."""
-        if not manifest.diverse:
+        if not manifest.has_latent:
             return None
         return self.new_seed() if order.options.seed is None else order.options.seed
 
-    async def _compute(self, rows: list[Sample], model: Leased, call: Call, trace: StageTrace | None) -> list[Computed]:
+    async def _compute(
+        self, rows: list[Sample], model: BackendModel, call: Call, trace: StageTrace | None
+    ) -> list[ComputedSample]:
         if len(rows) == 1:
             return [await self._compute_row(rows[0], model, call, trace)]
         waiting = [asyncio.ensure_future(self._compute_row(row, model, call, trace)) for row in rows]
@@ -182,19 +184,21 @@ class Pipeline:
             for one in waiting:  # one row failed or the client disconnected: the others are withdrawn from the queue
                 one.cancel()
 
-    async def _compute_row(self, row: Sample, model: Leased, call: Call, trace: StageTrace | None) -> Computed:
+    async def _compute_row(
+        self, row: Sample, model: BackendModel, call: Call, trace: StageTrace | None
+    ) -> ComputedSample:
         traced = trace is not None
         done = await self.batcher.submit(row, model, call.deadline, call.on_begun, call.flow, traced=traced)
         if trace is not None:
-            trace.computed(done)
+            trace.sample_computed(done)
         return done
 
-    async def _finish(self, result: _Result) -> Reply:
+    async def _encode_and_spool(self, result: _ComputedRequest) -> Reply:
         """Encode and spool: all steps of a single picture on one thread, several pictures in parallel.
 
         A single picture stays on one thread because each thread hand-over costs as much as the write to the spool.
         """
-        finish, file_format = self.codec_work.finish, result.order.format
+        finish, file_format = self.codec_work.run_encoding, result.order.format
         pixels, writes = result.prepared.size.height * result.prepared.size.width, bool(result.reserved)
         samples = result.samples()
         if len(samples) == 1:
@@ -210,23 +214,23 @@ class Pipeline:
             result.timings.add(stage, max(its.stages[stage] for its in own))
         return await finish(lambda _: result.spool(bodies), pixels, file_format, writes=writes)
 
-    def _observe(self, computed: list[Computed], timings: Timings, weight: Weight) -> None:
+    def _record_measurements(self, computed: list[ComputedSample], timings: Timings, weight: DecodingCost) -> None:
         waited_s = timings.stages["queue"] + timings.stages.get("memory", 0.0)
         unloaded_s = None if weight.large else sum(timings.stages.values()) - waited_s
-        self.admission.service_rate.learn(((done.batch_size, done.device_s) for done in computed), unloaded_s)
+        self.admission.service_rate.add_measurement(((done.batch_size, done.device_s) for done in computed), unloaded_s)
         self.metrics.stages_done(timings.stages)
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _ComputedRequest:
     """The computed samples of a request and its last steps, in order: postprocess, encode, spool. All steps block."""
 
     order: Order
     call: Call
-    model: Leased
-    prepared: Prepared
+    model: BackendModel
+    prepared: PreparedRequest
     seed: int | None
-    computed: list[Computed]
+    computed: list[ComputedSample]
     timings: Timings
     store: ResultStore
     reserved: list[Reservation]
@@ -236,19 +240,17 @@ class _Result:
 
     def samples(self) -> list[list[Tile]]:
         """Return the tiles of each picture."""
-        return latents.tiles_by_result(
-            [done.tile for done in self.computed], self.model.manifest, self.order.options.pictures
-        )
+        return tiles_by_result([done.tile for done in self.computed], self.model.manifest, self.order.options.pictures)
 
-    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: SideBySide) -> Reply:
+    def encode_and_spool(self, tiles: Sequence[Tile], side_by_side: StepRunner) -> Reply:
         """Run all steps for a single picture."""
         return self.spool([self.encode(tiles, self.timings, side_by_side)])
 
-    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: SideBySide) -> bytes:
+    def encode(self, tiles: Sequence[Tile], timings: Timings, side_by_side: StepRunner) -> bytes:
         """Encode one picture and return the bytes of its file."""
-        with timed(timings, "postprocess"):
+        with timed_stage(timings, "postprocess"):
             picture = self.prepared.finish(tiles)
-        with timed(timings, "encode"):
+        with timed_stage(timings, "encode"):
             return codec.encode(picture, self.order.format, self.order.options.quality, side_by_side)
 
     def spool(self, bodies: Sequence[bytes]) -> Reply:
@@ -273,7 +275,7 @@ class _Result:
         return reply
 
 
-def _check_suits(manifest: Manifest, order: Order, reference: str) -> None:
+def _check_model_suits_order(manifest: Manifest, order: Order, reference: str) -> None:
     """Refuse an order that the model cannot compute.
 
     Raises:
@@ -281,15 +283,15 @@ def _check_suits(manifest: Manifest, order: Order, reference: str) -> None:
     """
     if manifest.task != order.task:
         raise InvalidOption(f"model {reference} is for {manifest.task}, not {order.task}", code="wrong_task")
-    if reason := refusal(manifest):
+    if reason := why_not_servable(manifest):
         raise InvalidOption(reason, code="not_a_picture")
-    if order.options.pictures > 1 and not manifest.diverse:
+    if order.options.pictures > 1 and not manifest.has_latent:
         raise InvalidOption(
             f"{manifest.key} draws nothing: all samples would be the same; ask for one", code="not_diverse"
         )
 
 
-def _tile_pixels(manifest: Manifest) -> int:
+def _smallest_tile_pixels(manifest: Manifest) -> int:
     """Return the number of pixels of the smallest tile that the model accepts."""
-    height, width = next(manifest.size.buckets())
+    height, width = next(manifest.size.tile_sizes())
     return height * width

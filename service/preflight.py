@@ -12,8 +12,7 @@ from pathlib import Path
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
 from service.core.settings import Settings
-from service.jobs import table as jobs_table
-from service.jobs import webhook_table
+from service.jobs import jobs_table, webhook_table
 from service.jobs.webhook_signing import read_secrets
 from service.ledger.database import LEDGER_FILE, Database
 from service.repeats import cache_table, idempotency_table
@@ -24,7 +23,7 @@ from service.telemetry.tracing import check_tracing
 _OPEN_FILES = 65_536
 
 
-def prepare(settings: Settings) -> None:
+def run_preflight(settings: Settings) -> None:
     """Check the settings against this machine, and raise this process's limit of open files.
 
     Raises:
@@ -41,7 +40,7 @@ def prepare(settings: Settings) -> None:
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
-    with shared_ledger(settings):  # only opened as a check: each process opens its own
+    with make_ledger(settings):  # only opened as a check: each process opens its own
         pass
 
 
@@ -53,7 +52,7 @@ def _raise_open_files_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def shared_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
+def make_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
     """Return the ledger that the settings choose, with all tables. `with` opens it; see `Database.__enter__`.
 
     Args:

@@ -79,7 +79,7 @@ class PConvConfig(FitConfig):
     phase: list[PConvPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
-    def _fits(self) -> PConvConfig:
+    def _check_consistency(self) -> PConvConfig:
         if self.data.crop % 2**self.generator.levels:
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
         if self.data.crop == 2**self.generator.levels:
@@ -139,7 +139,7 @@ class Pix2PixConfig(FitConfig):
     phase: list[Pix2PixPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
-    def _fits(self) -> Pix2PixConfig:
+    def _check_consistency(self) -> Pix2PixConfig:
         if self.data.layout != "pairs":
             raise ValueError("pix2pix trains on data.layout = 'pairs'")
         if self.generator.in_channels != 3 or self.generator.out_channels != 3:
@@ -171,15 +171,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
     except ValueError as error:
         raise ConfigInvalid(f"{path}: not TOML ({error})") from error
     for override in overrides:
-        _lay_over(values, override)
+        _apply_override(values, override)
     adapter: TypeAdapter[AnyConfig] = TypeAdapter(Annotated[AnyConfig, Field(discriminator="model")])
     try:
         return adapter.validate_python(values)
     except ValidationError as error:
-        raise ConfigInvalid(f"{path}: {_explained(error, _knobs(adapter))}") from error
+        raise ConfigInvalid(f"{path}: {_explain_faults(error, _option_names(adapter))}") from error
 
 
-def _lay_over(values: dict[str, Any], override: str) -> None:
+def _apply_override(values: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     *sections, knob = name.split(".")
     if not separator or not knob:
@@ -188,12 +188,12 @@ def _lay_over(values: dict[str, Any], override: str) -> None:
     try:
         for section in sections:
             place = place[int(section)] if isinstance(place, list) else place.setdefault(section, {})
-        place[knob] = _parsed(text)
+        place[knob] = _parse_value(text)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise ConfigInvalid(f"{override!r}: no such knob; phases are numbered, as in phase.0.steps=10") from error
 
 
-def _parsed(text: str) -> object:
+def _parse_value(text: str) -> object:
     """Parse a TOML value; anything else is a string."""
     try:
         return tomllib.loads(f"x = {text}")["x"]
@@ -201,12 +201,12 @@ def _parsed(text: str) -> object:
         return text
 
 
-def _knobs(adapter: TypeAdapter[AnyConfig]) -> set[str]:
+def _option_names(adapter: TypeAdapter[AnyConfig]) -> set[str]:
     """Return the names of all options, of every section."""
     return {name for section in adapter.json_schema()["$defs"].values() for name in section.get("properties", ())}
 
 
-def _explained(error: ValidationError, knobs: Collection[str]) -> str:
+def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
     parts = []
     for fault in error.errors():
         place = [str(part) for part in fault["loc"] if part not in ("pconv", "pix2pix", "fillnet")]

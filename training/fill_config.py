@@ -8,13 +8,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from export.generators.fillnet import FillNetOptions
-from training.run_config import FitConfig, PhaseConfig, Section
+from training.run_config import ConfigSection, FitConfig, PhaseConfig
 
 LARGEST_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
 
 
-class SharesConfig(Section):
+class SharesConfig(ConfigSection):
     """Each loss's share of the gradient at the picture, relative to the others; with 0 it is not computed."""
 
     difference: float = Field(1.0, gt=0, description="mean |difference| in the hole")
@@ -23,7 +23,7 @@ class SharesConfig(Section):
     matching: float = Field(0.3, ge=0, description="mean |difference| of the judge's features")
 
 
-class JudgeConfig(Section):
+class JudgeConfig(ConfigSection):
     """The discriminator and its training."""
 
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
@@ -35,7 +35,7 @@ class JudgeConfig(Section):
     shift: int = Field(32, ge=1, description="it sees pictures rolled by up to so many pixels; 1: as they lie")
 
     @model_validator(mode="after")
-    def _fits(self) -> JudgeConfig:
+    def _check_consistency(self) -> JudgeConfig:
         if len(self.widths) != 6 or min(self.widths) < 1:
             raise ValueError(f"judge.widths {self.widths}: six positive numbers")
         if not 0 <= self.ramp[0] < self.ramp[1]:
@@ -73,7 +73,7 @@ class FillConfig(FitConfig):
     phase: list[FillPhase] = Field(min_length=1, description="one [[phase]] after another")
 
     @model_validator(mode="after")
-    def _fits(self) -> FillConfig:
+    def _check_consistency(self) -> FillConfig:
         low, high = self.coverage
         if not 0 < low <= high < 1:
             raise ValueError(f"coverage {self.coverage}: two numbers between 0 and 1, the smaller first")

@@ -22,7 +22,7 @@ from training.loop.checkpoints import Progress, read_run, save_checkpoint, save_
 from training.loop.journal import Journal
 from training.loop.pace import CountedPace, Pace, TimedPace
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place
+from training.loop.schedule import StepPosition
 from training.loop.sheets import write_sheet
 from training.loop.trainee import Trainee
 from training.seeds import Purpose, derived_seed
@@ -35,7 +35,7 @@ _ASKED_EVERY = 20
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FitOutcome:
     """The step at which a call of `fit` ended, and the saved generator."""
 
     step: int
@@ -53,16 +53,18 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
 
 
-def _pace_of(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
+def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
     if isinstance(config, FillConfig) and config.seconds:
         every = 1 if runtime.world == 1 else _ASKED_EVERY
-        return TimedPace(config.phase, config.seconds, clock, runtime.agree, asked_every=every, spent_s=spent_s)
+        return TimedPace(
+            config.phase, config.seconds, clock, runtime.broadcast_from_leader, asked_every=every, spent_s=spent_s
+        )
     return CountedPace(config.phase)
 
 
 def fit(
     config: AnyConfig, runtime: Runtime, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> Outcome:
+) -> FitOutcome:
     """Train from the run directory's last checkpoint to the end, or until the time is over; then save.
 
     Raises:
@@ -77,12 +79,12 @@ def fit(
     else:  # the checkpoint's weights replace the initial ones, whose file need not exist on this host
         trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
         trainee.load(state)
-    run = _Run(config, runtime, trainee, first.step, _pace_of(config, runtime, clock, first.spent_s))
-    with Journal(directory, first=first.step, total=run.pace.total, writes=runtime.leads) as journal:
+    run = _Run(config, runtime, trainee, first.step, _make_pace(config, runtime, clock, first.spent_s))
+    with Journal(directory, first=first.step, total=run.pace.total, writes=runtime.is_leader) as journal:
         last, finished = run.steps(
             journal, lambda: stop_after_s is not None and clock() - started > stop_after_s, clock
         )
-    return Outcome(last, last if finished else run.pace.total, run.save(last), finished)
+    return FitOutcome(last, last if finished else run.pace.total, run.save(last), finished)
 
 
 @dataclass(frozen=True)
@@ -97,26 +99,26 @@ class _Run:
     def steps(self, journal: Journal, over: Callable[[], bool], clock: Callable[[], float]) -> tuple[int, bool]:
         """Run steps; returns the number of the next step, and whether the run is complete."""
         phase_index, since, pictures, number = -1, clock(), 0, self.first
-        place: Place[Any] | None = self.pace.place(number)
+        place: StepPosition[Any] | None = self.pace.place(number)
         while place is not None:
             if place.index != phase_index:
                 phase_index = place.index
                 self.trainee.begin_phase(place.phase)
-            figures = self._step(number, place)
+            figures = self._run_step(number, place)
             number, pictures = number + 1, pictures + place.phase.batch
             following = self.pace.place(number)
             logged = number % self.config.log_every == 0 or following is None
             if logged:
-                values = self._read(number, figures) | {"learning_rate": place.learning_rate}
+                values = self._read_figures(number, figures) | {"learning_rate": place.learning_rate}
                 speed, since, pictures = pictures / max(clock() - since, 1e-9), clock(), 0
                 journal.record(number, values | {"images_per_s": speed})
-            self._keep(number, place, following, journal)
+            self._save_when_due(number, place, following, journal)
             place = following
             if place is not None and self._is_over(over, logged=logged):
                 return number, False
         return number, True
 
-    def _step(self, number: int, place: Place[Any]) -> dict[str, Tensor]:
+    def _run_step(self, number: int, place: StepPosition[Any]) -> dict[str, Tensor]:
         """Run one step; seeds torch's own generators, which dropout uses, for each step and process."""
         stream = number * self.runtime.world + self.runtime.rank
         torch.manual_seed(derived_seed(self.config.seed, stream, Purpose.DROPOUT))
@@ -124,47 +126,49 @@ class _Run:
 
     def _is_over(self, over: Callable[[], bool], *, logged: bool) -> bool:
         """Return whether the time is over; several processes have to agree, which waits for the device."""
-        return (logged or self.runtime.world == 1) and self.runtime.any(over())
+        return (logged or self.runtime.world == 1) and self.runtime.any_process(over())
 
-    def _read(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
+    def _read_figures(self, done: int, figures: dict[str, Tensor]) -> dict[str, float]:
         """Copy all figures at once, averaged over processes; between saves nothing else waits for the device."""
         stacked = torch.stack([value.float() for value in figures.values()])
-        self.runtime.average([stacked])
+        self.runtime.average_over_processes([stacked])
         values = dict(zip(figures, stacked.tolist(), strict=True))
         if lost := [name for name, value in values.items() if not math.isfinite(value)]:
-            raise self._diverged(done, f"losses are not finite ({', '.join(lost)})")
+            raise self._diverged_error(done, f"losses are not finite ({', '.join(lost)})")
         return values
 
-    def _keep(self, done: int, place: Place[Any], following: Place[Any] | None, journal: Journal) -> None:
+    def _save_when_due(
+        self, done: int, place: StepPosition[Any], following: StepPosition[Any] | None, journal: Journal
+    ) -> None:
         ends_phase = following is None or following.index != place.index
         if shown := ends_phase or done % self.config.sheet_every == 0:
-            self._sound_state(done)
-        if self.runtime.leads and shown:
+            self._finite_state(done)
+        if self.runtime.is_leader and shown:
             write_sheet(self.trainee.sheet(), self.config.output / "sheets" / f"{done:07d}.png")
             if figures := self.trainee.validate():
                 journal.record(done, figures)
         if following is not None and done % self.config.checkpoint_every == 0:
             self.save(done)
-        if following is not None and ends_phase and self.runtime.leads:
+        if following is not None and ends_phase and self.runtime.is_leader:
             name = f"generator-phase{place.index}"
             save_generator(self.config.output, name, self.trainee.generator_state(), half=self.config.half_weights)
 
     def save(self, step: int) -> Path:
         """Save the checkpoint and the generator; all processes take part, and one writes."""
-        state, directory, half = self._sound_state(step), self.config.output, self.config.half_weights
-        if not self.runtime.leads:
+        state, directory, half = self._finite_state(step), self.config.output, self.config.half_weights
+        if not self.runtime.is_leader:
             return directory / "generator.pth"
         save_checkpoint(directory, self.config, Progress(step, self.pace.spent_s), state)
         return save_generator(directory, "generator", self.trainee.generator_state(), half=half)
 
-    def _sound_state(self, done: int) -> dict[str, Any]:
+    def _finite_state(self, done: int) -> dict[str, Any]:
         """Return the trainee's state; raises if it is not finite, in all processes alike, because weights are equal."""
         state = self.trainee.state()
-        if not all(tensor.isfinite().all() for tensor in _floats(state)):
-            raise self._diverged(done, "weights are not finite")
+        if not all(tensor.isfinite().all() for tensor in _floating_tensors(state)):
+            raise self._diverged_error(done, "weights are not finite")
         return state
 
-    def _diverged(self, done: int, what: str) -> TrainingDiverged:
+    def _diverged_error(self, done: int, what: str) -> TrainingDiverged:
         kept = max(self.first, (done - 1) // self.config.checkpoint_every * self.config.checkpoint_every)
         left = (
             f"the last checkpoint is from step {kept}, and generator.pth too" if kept else "there is no checkpoint yet"
@@ -175,11 +179,11 @@ class _Run:
         )
 
 
-def _floats(state: Any) -> Iterator[Tensor]:
+def _floating_tensors(state: Any) -> Iterator[Tensor]:
     """Yield every floating-point tensor in dictionaries and lists."""
     if isinstance(state, Tensor):
         if state.is_floating_point():
             yield state
     elif isinstance(state, (dict, list)):
         for inner in state.values() if isinstance(state, dict) else state:
-            yield from _floats(inner)
+            yield from _floating_tensors(inner)

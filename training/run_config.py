@@ -11,13 +11,13 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Layout = Literal["folder", "shards", "celeba", "places", "pairs"]
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A frozen section of options; unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class DataConfig(Section):
+class DataConfig(ConfigSection):
     """The training pictures and how crops are cut from them."""
 
     path: Path = Field(description="folder of pictures, of tar shards, of side-by-side pairs, or of a public data set")
@@ -36,7 +36,7 @@ class DataConfig(Section):
     validation_limit: int = Field(64, ge=1, description="how many of them")
 
     @model_validator(mode="after")
-    def _fits(self) -> DataConfig:
+    def _check_consistency(self) -> DataConfig:
         low, high = self.scale
         if not 0.25 <= low <= high <= 4:
             raise ValueError(f"data.scale {self.scale}: two numbers from 0.25 to 4, the smaller first")
@@ -45,7 +45,7 @@ class DataConfig(Section):
         return self
 
 
-class MasksConfig(Section):
+class MasksConfig(ConfigSection):
     """The holes of the training pictures."""
 
     coverage: tuple[float, float] = Field((0.05, 0.55), description="smallest and largest part of a crop in the hole")
@@ -53,14 +53,14 @@ class MasksConfig(Section):
     folder_share: float = Field(0.25, ge=0, le=1, description="part of the batch whose masks come from the folder")
 
     @model_validator(mode="after")
-    def _fits(self) -> MasksConfig:
+    def _check_consistency(self) -> MasksConfig:
         low, high = self.coverage
         if not 0 < low <= high < 1:
             raise ValueError(f"masks.coverage {self.coverage}: two numbers between 0 and 1, the smaller first")
         return self
 
 
-class PhaseConfig(Section):
+class PhaseConfig(ConfigSection):
     """A part of the run: a number of steps with one set of options."""
 
     steps: int = Field(ge=1, description="optimiser steps in this phase")
@@ -71,7 +71,7 @@ class PhaseConfig(Section):
     hold: float = Field(0.0, ge=0, lt=1, description="part of the phase at full rate before the cosine begins")
 
 
-class FitConfig(Section):
+class FitConfig(ConfigSection):
     """The options that all runs share."""
 
     output: Path = Field(description="run directory: checkpoint.pt, generator.pth, log.jsonl, sheets, TensorBoard")

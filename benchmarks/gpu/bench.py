@@ -13,11 +13,11 @@ import numpy as np
 
 from engines.base import BatchShape, Engine
 from engines.cuda.api import open_cuda
-from engines.load import EngineOptions, open_engine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import Manifest
 from retouch.bench.pipeline.variants import DEPTH, why_no_overlap
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.contract import Device, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.gpu import GpuDevice, open_gpu_device
@@ -61,7 +61,7 @@ class Bench:
 
     @property
     def largest_tile(self) -> tuple[int, int]:
-        return max(self.manifest.size.buckets(), key=lambda size: size[0] * size[1])
+        return max(self.manifest.size.tile_sizes(), key=lambda size: size[0] * size[1])
 
 
 def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int, tile: Size) -> list[Sample]:

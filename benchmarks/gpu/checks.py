@@ -16,12 +16,12 @@ from benchmarks.gpu.bench import Bench, random_samples
 from engines.base import BatchShape
 from engines.cuda.api import Cuda, open_cuda
 from engines.errors import EngineOutOfMemory
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.contract import Tiles
 from service.devices.cpu import CpuDevice
-from service.devices.gpu_cvcuda import GpuPixels, View, load_cvcuda
-from service.devices.gpu_layout import batch_shape_of, lay_out, padded_sizes
+from service.devices.gpu_cvcuda import GpuPixels, TensorView, load_cvcuda
+from service.devices.gpu_layout import batch_shape_of, lay_out_batch, padded_batch_sizes
 
 _LEAST_PIECE = 8 * 2**20
 """Bytes that `fill` still asks for; what is free may be more than the room by that much."""
@@ -55,7 +55,7 @@ def arithmetic(bench: Bench) -> None:
         verdicts.reshape(2, 96, 48, 1),
         (2, 256, 1),
         "int32",
-        lambda t, s, stream: pixels.count(t._replace(layout="HWC"), s, stream),
+        lambda t, s, stream: pixels.histogram(t._replace(layout="HWC"), s, stream),
     )
     with np.errstate(invalid="ignore"):
         wanted_levels = np.rint(np.clip(output, 0, 1) * np.float32(255))
@@ -76,7 +76,11 @@ def arithmetic(bench: Bench) -> None:
 
 
 def run_on_gpu(
-    cuda: Cuda, source: np.ndarray, shape: tuple[int, ...], dtype: str, work: Callable[[View, View, Any], None]
+    cuda: Cuda,
+    source: np.ndarray,
+    shape: tuple[int, ...],
+    dtype: str,
+    work: Callable[[TensorView, TensorView, Any], None],
 ) -> np.ndarray:
     """Up, one operation into memory that starts as zeros, down."""
     stream = cuda.stream()
@@ -86,7 +90,11 @@ def run_on_gpu(
     host_in.array(source.shape, str(source.dtype))[...] = source
     cuda.copy_in(device_in, host_in, source.nbytes, stream)
     cuda.clear(device_out, nbytes, stream)
-    work(View(device_out.address, shape, dtype), View(device_in.address, source.shape, str(source.dtype)), stream)
+    work(
+        TensorView(device_out.address, shape, dtype),
+        TensorView(device_in.address, source.shape, str(source.dtype)),
+        stream,
+    )
     cuda.copy_out(host_out, device_out, nbytes, stream)
     stream.synchronise()
     result = host_out.array(shape, dtype).copy()
@@ -106,7 +114,7 @@ class Case:
 def cases(bench: Bench, count: int) -> list[Case]:
     """Make random batches of mixed sizes with references, computed one at a time from host arrays."""
     rng = np.random.default_rng(1)
-    buckets = sorted(bench.manifest.size.buckets())
+    buckets = sorted(bench.manifest.size.tile_sizes())
     made = []
     for number in range(count):
         tile = Size(*buckets[number % len(buckets)])
@@ -166,7 +174,7 @@ def memory(bench: Bench) -> None:
     for number in range(bench.arguments.batches + 1):
         work(chance.choice(known))
         if number % max(1, bench.arguments.batches // 10) == 0:
-            free, _ = cuda.call("cudaMemGetInfo")
+            free, _ = cuda.call_runtime("cudaMemGetInfo")
             now = {
                 "free_mb": round(free / 2**20, 1),
                 "rss_mb": round(rss_mb(), 1),
@@ -199,11 +207,11 @@ def halving(bench: Bench) -> None:
     """
     cuda = open_cuda()
     tile = Size(*bench.largest_tile)
-    bench.engine.warm_up([BatchShape(rows, *tile) for rows in padded_sizes(bench.arguments.max_batch)])
+    bench.engine.warm_up([BatchShape(rows, *tile) for rows in padded_batch_sizes(bench.arguments.max_batch)])
     samples = random_samples(bench.manifest, np.random.default_rng(2), bench.arguments.max_batch, tile)
     wanted = CpuDevice().compute(bench.engine, samples)
     made = bench.device(1)
-    needed = sum(lay_out(bench.manifest, batch_shape_of(samples)).sizes)
+    needed = sum(lay_out_batch(bench.manifest, batch_shape_of(samples)).sizes)
     room = min(96 * 2**20, needed // 2)
     refused: list[int] = []
 
@@ -230,12 +238,12 @@ def halving(bench: Bench) -> None:
 def fill(cuda: Any, room: int) -> Iterator[None]:
     """Allocate the GPU's memory except about `room` bytes, in pieces if it is fragmented."""
     with ExitStack() as taken:
-        wanted = cuda.call("cudaMemGetInfo")[0] - room
+        wanted = cuda.call_runtime("cudaMemGetInfo")[0] - room
         while wanted >= _LEAST_PIECE:
             try:
                 taken.enter_context(closing(cuda.device_buffer(wanted)))
             except EngineOutOfMemory:  # noqa: PERF203 -- the loop searches for it
                 wanted //= 2
             else:
-                wanted = min(wanted, cuda.call("cudaMemGetInfo")[0] - room)
+                wanted = min(wanted, cuda.call_runtime("cudaMemGetInfo")[0] - room)
         yield

@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.gpu.bench import Bench, random_samples
 from benchmarks.gpu.checks import differs
+from engines.engine_choice import EngineOptions, choose_engine, open_engine
 from engines.errors import ModelCorrupt
-from engines.load import EngineOptions, choose_engine, open_engine
 from engines.manifest import ONNX_FILE
 from service.core.pictures import Size
 from service.devices.cpu import CpuDevice
@@ -31,7 +31,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def faults(bench: Bench) -> None:
     """Damage every file of the cache in every way, then the package itself; results must stay the same."""
     engine = bench.engine
-    samples = random_samples(bench.manifest, np.random.default_rng(4), 2, Size(*min(bench.manifest.size.buckets())))
+    samples = random_samples(bench.manifest, np.random.default_rng(4), 2, Size(*min(bench.manifest.size.tile_sizes())))
     wanted = CpuDevice().compute(engine, samples)
     kept = sorted(
         path.relative_to(bench.arguments.cache) for path in bench.arguments.cache.rglob("*") if path.is_file()

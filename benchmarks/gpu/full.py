@@ -21,7 +21,7 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.settings import Settings
-from service.devices.gpu_layout import lay_out
+from service.devices.gpu_layout import lay_out_batch
 from service.imaging.files.codec import decode
 from service.pipeline import Pipeline
 
@@ -49,7 +49,7 @@ async def _ask_twice(bench: Bench, work: Workload, recorder: DeviceRecorder) -> 
             update={"models_dir": Path(folder), "results_dir": Path(folder) / "own"}
         )
         shape = BatchShape(bench.arguments.max_batch, *bench.largest_tile)
-        needed = sum(lay_out(bench.manifest, shape).sizes[:3])
+        needed = sum(lay_out_batch(bench.manifest, shape).sizes[:3])
         return await _ask_in(settings, room, work, recorder, min(_MOST_ROOM, needed // 3))
 
 
@@ -58,7 +58,7 @@ async def _ask_in(
 ) -> dict[str, Any]:
     async with open_pipeline(settings, room) as pipeline:
         cuda = open_cuda()
-        free, _ = cuda.call("cudaMemGetInfo")
+        free, _ = cuda.call_runtime("cudaMemGetInfo")
         ballast = cuda.device_buffer(free - room_bytes)
         try:
             crowded = await _ask_all(pipeline, work)

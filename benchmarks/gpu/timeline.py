@@ -35,7 +35,7 @@ def record(arguments: argparse.Namespace) -> None:
     from torch.profiler import ProfilerActivity, profile, record_function  # noqa: PLC0415
 
     from benchmarks.gpu.bench import random_samples  # noqa: PLC0415
-    from engines.load import EngineOptions, open_engine  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions, open_engine  # noqa: PLC0415
     from engines.manifest import read_manifest  # noqa: PLC0415
     from service.core.pictures import Size  # noqa: PLC0415
     from service.devices.gpu import open_gpu_device  # noqa: PLC0415
@@ -45,7 +45,7 @@ def record(arguments: argparse.Namespace) -> None:
     engine = open_engine(arguments.model, manifest, options)
     device = open_gpu_device(engine, arguments.depth)
     assert device is not None
-    tile = Size(*max(manifest.size.buckets(), key=lambda size: size[0] * size[1]))
+    tile = Size(*max(manifest.size.tile_sizes(), key=lambda size: size[0] * size[1]))
     samples = random_samples(manifest, np.random.default_rng(0), arguments.batch, tile)
     waiting: list[Any] = []
 

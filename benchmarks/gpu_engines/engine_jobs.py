@@ -18,7 +18,7 @@ import numpy as np
 
 from engines.base import Array, BatchShape, Engine
 from engines.cuda.api import Cuda, open_cuda
-from engines.load import EngineOptions, open_engine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import Manifest, MultipleSize, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
@@ -95,7 +95,7 @@ def _opened(job: Job, manifest: Manifest) -> Engine:
 
 
 def _shapes(job: Job, manifest: Manifest) -> list[BatchShape]:
-    return [BatchShape(batch, *max(manifest.size.buckets())) for batch in job.arguments.batches]
+    return [BatchShape(batch, *max(manifest.size.tile_sizes())) for batch in job.arguments.batches]
 
 
 def _of_one_size(manifest: Manifest) -> Manifest:

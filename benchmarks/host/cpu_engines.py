@@ -33,7 +33,7 @@ def main() -> None:
     print(f"{'model':10} {'size':>8} {'batch':>5}  ms per image, {arguments.threads} threads")
     for directory in arguments.models:
         manifest = read_manifest(directory)
-        for height, width in dict.fromkeys((side, side) for side, _ in manifest.size.buckets()):
+        for height, width in dict.fromkeys((side, side) for side, _ in manifest.size.tile_sizes()):
             for batch in arguments.batches:
                 feed = blank_feed(manifest, BatchShape(batch, height, width))
                 cells = [

@@ -31,7 +31,7 @@ from service.web import application
 from service.web.server import DrainingServer
 
 
-def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `Direct`
+def around(app: ASGIApp, routes: Iterable[APIRoute]) -> ASGIApp:  # noqa: ARG001 -- in place of `DirectRouting`
     """FastAPI alone."""
     return app
 
@@ -66,7 +66,7 @@ def cpu_us(connection: HTTPConnection, content_type: str, body: bytes, requests:
 def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
     """A value a round, of the server with the short way and of the one without."""
     content_type, body = inpaint_body(side)
-    short = application.Direct
+    short = application.DirectRouting
     with TemporaryDirectory(prefix="retouch-direct-") as folder:
         models = Path(folder) / "models"
         write_fake_models(models, sides=(64, 256))
@@ -75,7 +75,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
         )
         configure_logs(settings)
         with serving(settings) as with_port:
-            application.Direct = around  # type: ignore[assignment]
+            application.DirectRouting = around  # type: ignore[assignment]
             try:
                 with serving(settings) as without_port:
                     ports = {"with": with_port, "without": without_port}
@@ -89,7 +89,7 @@ def measure(rounds: int, requests: int, side: int) -> dict[str, list[float]]:
                             seen[name].append(cpu_us(connections[name], content_type, body, requests))
                     return seen
             finally:
-                application.Direct = short
+                application.DirectRouting = short
 
 
 def main() -> None:

@@ -40,16 +40,16 @@ from engines.base import Engine
 from engines.manifest import Manifest, read_manifest
 from service.app import open_pipeline
 from service.batching.local_backend import open_local_backend
+from service.core.batch_rows import Sample
 from service.core.call import Call
 from service.core.order import Order
 from service.core.pictures import Picture
-from service.core.samples import Sample
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.devices.contract import Device, FinishedBatch, Ticket, Tiles
 from service.imaging import crops, masks, postprocess, preprocess
 from service.imaging.files import codec
-from service.imaging.tasks import read_headers, weigh
+from service.imaging.tasks import estimate_cost, read_headers
 from service.lifecycle.host import keep_freed_memory
 from service.pipeline import Pipeline
 
@@ -122,16 +122,16 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
     image, mask = upload.image, upload.mask
     picture = codec.decode(image, max_pixels=MAX_PIXELS)
     hole = codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS)
-    plan = crops.plan(hole, manifest.size, "auto")
+    plan = crops.plan_crops(hole, manifest.size, "auto")
     samples = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
     tiles = [np.zeros_like(sample.arrays["image"]) for sample in samples]
-    result: Picture = postprocess.paste(picture, hole, plan, tiles)
+    result: Picture = postprocess.paste_fills(picture, hole, plan, tiles)
     body = codec.encode(result, "jpeg", 90)
     file, files = Path("/dev/null"), {"image": image, "mask": mask}
 
     def plan_crops() -> None:
         masks.measure_coverage(hole, "white", lambda: codec.measure_brightness(mask, max_pixels=MAX_PIXELS))
-        crops.plan(hole, manifest.size, "auto")
+        crops.plan_crops(hole, manifest.size, "auto")
 
     def hand_over() -> None:
         for sample, tile in zip(samples, tiles, strict=True):
@@ -139,13 +139,13 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
             tile.copy()
 
     return {
-        "header": lambda: weigh(files, read_headers(files, MAX_PIXELS)),
+        "header": lambda: estimate_cost(files, read_headers(files, MAX_PIXELS)),
         "decode image": lambda: codec.decode(image, max_pixels=MAX_PIXELS),
         "decode mask": lambda: codec.decode_mask(mask, "white", max_pixels=MAX_PIXELS),
         "plan": plan_crops,
         "crop": lambda: [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan],
         "hand over": hand_over,
-        "paste": lambda: postprocess.paste(picture, hole, plan, tiles),
+        "paste": lambda: postprocess.paste_fills(picture, hole, plan, tiles),
         "encode": lambda: codec.encode(result, "jpeg", 90),
         "write": lambda: file.write_bytes(body),
     }

@@ -23,11 +23,11 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from engines.engine_choice import EngineOptions, open_engine
 from engines.fill_rules import FillRule, FillRules
-from engines.load import EngineOptions, open_engine
 from engines.manifest import SizeRule, read_manifest
 from retouch.sweep.cases import KINDS
-from retouch.sweep.holes import draw
+from retouch.sweep.holes import draw_hole_of_kind
 from retouch.sweep.measuring import fill
 from service.core.pictures import Bool2D, Picture
 from service.imaging import crops
@@ -59,7 +59,7 @@ def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2
     """The picture, and a hole that is drawn small and enlarged."""
     truth = np.array(Image.open(path).convert("RGB"))
     height, width = truth.shape[:2]
-    small = draw(kind, height // 4, width // 4, band, Random(path.name))
+    small = draw_hole_of_kind(kind, height // 4, width // 4, band, Random(path.name))
     hole: Any = cv2.resize(small.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST)
     return truth, hole.astype(np.bool_)
 
@@ -75,9 +75,9 @@ def measure(name: str, options: argparse.Namespace) -> None:
     for path, kind, band in cases(options.folder):
         truth, hole = load(path, kind, band)
         if not rows:
-            fill(Picture(truth), hole, crops.plan(hole, rule, strategy), engine)  # warm
+            fill(Picture(truth), hole, crops.plan_crops(hole, rule, strategy), engine)  # warm
         begun = time.perf_counter()
-        plan = crops.plan(hole, rule, strategy)
+        plan = crops.plan_crops(hole, rule, strategy)
         result = fill(Picture(truth), hole, plan, engine).pixels
         seconds = time.perf_counter() - begun
         rows.append({"picture": path.name, "kind": kind, "coverage": float(hole.mean()), "seconds": seconds})

@@ -165,14 +165,14 @@ def measure_alone(options: argparse.Namespace) -> None:
     """Measure in that process; prints one line of JSON."""
     from benchmarks.gpu.bench import engine_alone_s  # noqa: PLC0415 -- loads the engines
     from engines.base import BatchShape  # noqa: PLC0415
-    from engines.load import EngineOptions, open_engine  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions, open_engine  # noqa: PLC0415
     from engines.manifest import read_manifest  # noqa: PLC0415
-    from service.devices.gpu_layout import padded_sizes  # noqa: PLC0415
+    from service.devices.gpu_layout import padded_batch_sizes  # noqa: PLC0415
 
     chosen = EngineOptions(options.engine, cache_dir=options.cache, max_batch=options.batch)
     engine = open_engine(options.alone, read_manifest(options.alone), chosen)
     shape = BatchShape(options.batch, options.side, options.side)
-    engine.warm_up([shape._replace(batch=rows) for rows in padded_sizes(options.batch)])  # as a server does
+    engine.warm_up([shape._replace(batch=rows) for rows in padded_batch_sizes(options.batch)])  # as a server does
     seconds = engine_alone_s(engine, shape, 3.0)
     facts = {"engine": repr(engine), "batch": shape.batch, "batch_ms": seconds * 1e3}
     print(json.dumps({**facts, "images_per_s": shape.batch / seconds}))

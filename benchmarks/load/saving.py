@@ -31,7 +31,7 @@ from benchmarks.harness.processes import retouch, retouch_is_ready
 from service.saving.results import StoredResult
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
 
@@ -77,7 +77,7 @@ def durable(threads: int, group: int, parent: Path | None) -> tuple[float, float
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         files = ResultFiles(Path(folder), max_group_size=group)
         files.prepare()
-        spool = SpoolFiles(Owner(Path(folder), lambda: uuid.uuid4().hex))
+        spool = SpoolFiles(SpoolOwner(Path(folder), lambda: uuid.uuid4().hex))
         with ResultStore(files, spool, SpoolLimits(count, 2**40), threads=threads) as store:
             started, cpu = time.perf_counter(), time.process_time()
             for _ in range(count):

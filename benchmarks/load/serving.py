@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.harness.inputs import PHOTOS, ROOT, photo_and_mask
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from engines.base import BatchShape, Engine, blank_feed
-from engines.load import EngineOptions, open_engine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import read_manifest
 from service.devices.cpu import CpuDevice
 from service.imaging import crops, postprocess, preprocess
@@ -38,10 +38,10 @@ def direct(engine: Engine, photo: bytes, mask: bytes) -> None:
     """Do the work of one request without a server."""
     picture = codec.decode(photo, max_pixels=10**8)
     hole = codec.decode_mask(mask, "white", max_pixels=10**8)
-    plan = crops.plan(hole, engine.manifest.size, "auto")
+    plan = crops.plan_crops(hole, engine.manifest.size, "auto")
     samples = [preprocess.inpaint_sample(picture, hole, crop, engine.manifest) for crop in plan]
     tiles = [tile for tile in CpuDevice().compute(engine, samples) if tile is not None]
-    codec.encode(postprocess.paste(picture, hole, plan, tiles), "png", 90)
+    codec.encode(postprocess.paste_fills(picture, hole, plan, tiles), "png", 90)
 
 
 async def post(session: aiohttp.ClientSession, photo: bytes, mask: bytes, **fields: str) -> str:

@@ -40,7 +40,7 @@ from benchmarks.harness.raw_http import Client, Reply
 from benchmarks.peers.report import draw, table
 from benchmarks.peers.servers import SIDES, TINY_BATCH_MS, Contender, contenders, parts_of
 from engines.base import BatchShape, blank_feed
-from engines.load import EngineOptions, open_engine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.manifest import read_manifest
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
 from retouch.bench.schedule import poisson_due_times

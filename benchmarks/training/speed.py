@@ -25,8 +25,8 @@ from rich.table import Table
 
 from training.config import AnyConfig, PConvConfig, Pix2PixConfig
 from training.fit import make_trainee
-from training.loop.runtime import Runtime, started
-from training.loop.schedule import place_of
+from training.loop.runtime import Runtime, start_runtime
+from training.loop.schedule import position_of_step
 from training.loop.trainee import Trainee
 from training.profiling.sensors import nvml_sensor, read_sensors
 
@@ -69,7 +69,7 @@ def child(arguments: argparse.Namespace) -> None:
     """Warm up, report it, wait for a line, train and print the figures."""
     config = config_of(arguments.task, arguments.variant, arguments)
     began = time.perf_counter()
-    with started(config) as runtime:
+    with start_runtime(config) as runtime:
         trainee = make_trainee(config, runtime)
         loaded = time.perf_counter()
         trainee.begin_phase(config.phase[0])
@@ -93,7 +93,7 @@ def train(trainee: Trainee[Any], config: AnyConfig, steps: range) -> dict[str, t
     """Run these steps; returns the last one's losses."""
     figures: dict[str, torch.Tensor] = {}
     for step in steps:
-        figures = trainee.step(step, place_of(step, config.phase))
+        figures = trainee.step(step, position_of_step(step, config.phase))
     return figures
 
 

@@ -69,23 +69,23 @@ class OpenVinoEngine(LaneEngine):
         decision = _choose_precision(compiler, manifest, DecisionCache(cache_dir / "precision"))
         self.precision = decision.precision
         self.note = decision.why
-        self._request: Any = compiler.request(decision.precision)
-        self._lanes: list[Any] = compiler.lanes(decision.precision) if manifest.max_batch > 1 else []
+        self._request: Any = compiler.all_threads_request(decision.precision)
+        self._lanes: list[Any] = compiler.lane_requests(decision.precision) if manifest.max_batch > 1 else []
         self._batches: dict[int, _LaneBatch] = {}
         self._tensor = compiler.tensor
         self.lanes = len(self._lanes) or 1
 
     def infer(self, feed: Feed) -> Outputs:
-        shape = self._shape(feed)
+        shape = self._checked_shape(feed)
         try:
             if shape.batch == 1 or not self._lanes:
-                return {"output": _run(self._request, feed)}
+                return {"output": _run_request(self._request, feed)}
             return {"output": self._infer_on_lanes(feed, shape)}
         except Exception as error:  # OpenVINO raises RuntimeError and others; each concerns this batch only
-            raise self._failure(error) from error
+            raise self._failed_error(error) from error
 
     def begin(self, lane: int, feed: Feed, done: Callable[[], None]) -> None:
-        output = self._blank_output(self._shape(feed))
+        output = self._blank_output(self._checked_shape(feed))
         batch = _LaneBatch(feed, output)
 
         def computed(_: object) -> None:
@@ -93,9 +93,9 @@ class OpenVinoEngine(LaneEngine):
             done()
 
         try:
-            self._start(lane, feed, output, computed)
+            self._start_on_lane(lane, feed, output, computed)
         except Exception as error:  # as in `infer`
-            raise self._failure(error) from error
+            raise self._failed_error(error) from error
         self._batches[lane] = batch
 
     def ended(self, lane: int) -> bool:
@@ -109,10 +109,10 @@ class OpenVinoEngine(LaneEngine):
         try:
             self._lanes[lane].wait()
         except Exception as error:  # as in `infer`
-            raise self._failure(error) from error
+            raise self._failed_error(error) from error
         finally:
             # the callback would otherwise be kept alive until the next batch
-            self._lanes[lane].set_callback(_ignore, None)
+            self._lanes[lane].set_callback(_do_nothing, None)
         return {"output": batch.output}
 
     def close(self) -> None:
@@ -125,19 +125,21 @@ class OpenVinoEngine(LaneEngine):
         with ExitStack() as begun:  # waits for all started parts, whatever fails
             for lane, request in enumerate(self._lanes):
                 rows = slice(lane * part, (lane + 1) * part)
-                self._start(lane, {name: array[rows] for name, array in feed.items()}, output[rows], _ignore)
+                self._start_on_lane(
+                    lane, {name: array[rows] for name, array in feed.items()}, output[rows], _do_nothing
+                )
                 begun.callback(request.wait)
         if shape.batch % _LANES:
-            output[-1:] = _run(self._request, {name: array[-1:] for name, array in feed.items()})
+            output[-1:] = _run_request(self._request, {name: array[-1:] for name, array in feed.items()})
         return output
 
-    def _start(self, lane: int, feed: Feed, output: Array, computed: Callable[[object], None]) -> None:
+    def _start_on_lane(self, lane: int, feed: Feed, output: Array, computed: Callable[[object], None]) -> None:
         request = self._lanes[lane]
         request.set_output_tensor(self._tensor(output, shared_memory=True))
         request.set_callback(computed, None)
         request.start_async(dict(feed), share_inputs=True)
 
-    def _shape(self, feed: Feed) -> BatchShape:
+    def _checked_shape(self, feed: Feed) -> BatchShape:
         if self._request is None:
             raise EngineDead(f"{self.manifest.key} on openvino is closed; load a new engine")
         return batch_shape(self.manifest, feed)
@@ -145,7 +147,7 @@ class OpenVinoEngine(LaneEngine):
     def _blank_output(self, shape: BatchShape) -> Array:
         return np.empty(tensor_shape(self.manifest.output, shape), np.float32)
 
-    def _failure(self, error: Exception) -> EngineFailed:
+    def _failed_error(self, error: Exception) -> EngineFailed:
         return EngineFailed(f"{self.manifest.key} on openvino: {_one_line(error)}")
 
 
@@ -157,7 +159,7 @@ class _Compiler:
             import openvino as ov  # noqa: PLC0415 - only this engine needs it
         except ImportError as error:
             raise EngineUnavailable("openvino is not installed; pip install openvino") from error
-        self._core = _core()
+        self._core = _openvino_core()
         self._path = path
         self._key = manifest.key
         self._threads = {"INFERENCE_NUM_THREADS": threads}
@@ -174,16 +176,16 @@ class _Compiler:
     def has_bf16(self) -> bool:
         return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
-    def request(self, precision: str) -> Any:
+    def all_threads_request(self, precision: str) -> Any:
         """Return an inference request in `fp32` or `bf16` that uses all threads."""
         if precision not in self._requests:
             compiled = self._compile(precision, {"PERFORMANCE_HINT": "LATENCY"})
             self._requests[precision] = compiled.create_infer_request()
         return self._requests[precision]
 
-    def lanes(self, precision: str) -> list[Any]:
+    def lane_requests(self, precision: str) -> list[Any]:
         """Return one inference request per lane, which share the threads; empty where there is only one thread."""
-        if self.request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _LANES:
+        if self.all_threads_request(precision).get_compiled_model().get_property("INFERENCE_NUM_THREADS") < _LANES:
             return []
         compiled = self._compile(precision, {"NUM_STREAMS": _LANES})
         return [compiled.create_infer_request() for _ in range(_LANES)]
@@ -200,7 +202,7 @@ class _Compiler:
 
 
 @cache
-def _core() -> Any:
+def _openvino_core() -> Any:
     """Return the OpenVINO runtime: one for the process, and never freed.
 
     When OpenVINO's CPU plugin first compiles, it installs an alternate signal stack for that thread; when it is freed,
@@ -221,7 +223,7 @@ def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCa
             "format": _DECISIONS_FORMAT,
             "onnx": manifest.onnx_sha256,
             "bar_db": manifest.parity.bar_db,
-            "probes": next(manifest.size.buckets()),
+            "probes": next(manifest.size.tile_sizes()),
             "runtime": f"openvino {compiler.version}",
             "processor": compiler.processor,
             "machine": platform.machine(),
@@ -237,19 +239,21 @@ def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCa
 
 def _measure_bf16(compiler: _Compiler, manifest: Manifest) -> Decision:
     bar_db = manifest.parity.bar_db
-    reference, candidate = compiler.request("fp32"), compiler.request("bf16")
-    verdict = compare(lambda feed: _run(reference, feed), lambda feed: _run(candidate, feed), probe_feeds(manifest))
+    reference, candidate = compiler.all_threads_request("fp32"), compiler.all_threads_request("bf16")
+    verdict = compare(
+        lambda feed: _run_request(reference, feed), lambda feed: _run_request(candidate, feed), probe_feeds(manifest)
+    )
     if verdict.passes(bar_db):
         return Decision(precision="bf16", why=f"bf16 against fp32: {verdict}, the bar is {bar_db:g} dB")
     return Decision(precision="fp32", why=f"bf16 refused: {verdict}, the bar is {bar_db:g} dB")
 
 
-def _run(request: Any, feed: Feed) -> Array:
+def _run_request(request: Any, feed: Feed) -> Array:
     # shared memory for inputs and outputs avoids copies; one request serves every shape
     return np.asarray(request.infer(dict(feed), share_inputs=True, share_outputs=True)[0])
 
 
-def _ignore(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """Do nothing; the callback of requests that nobody waits for."""
 
 

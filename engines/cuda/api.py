@@ -44,50 +44,50 @@ class Cuda:
     def __init__(self, runtime: Any, index: int = 0) -> None:
         self.runtime = runtime
         self.index = index
-        self.call("cudaSetDevice", index)
-        properties = self.call("cudaGetDeviceProperties", index)
+        self.call_runtime("cudaSetDevice", index)
+        properties = self.call_runtime("cudaGetDeviceProperties", index)
         name = properties.name.decode() if isinstance(properties.name, bytes) else str(properties.name)
         self.device = Device(
             name.rstrip("\0"),
             (properties.major, properties.minor),
-            self.call("cudaDriverGetVersion"),
+            self.call_runtime("cudaDriverGetVersion"),
             properties.totalGlobalMem,
         )
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def call_runtime(self, function: str, *arguments: Any) -> Any:
         """Call a function of the CUDA runtime; returns its result, a tuple if there are several.
 
         Raises:
             EngineOutOfMemory, DeviceLost, EngineUnavailable, EngineFailed: depending on the status that it returns.
         """
         status, *results = getattr(self.runtime, function)(*arguments)
-        self.check(function, status)
+        self.check_status(function, status)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def check(self, function: str, status: Any) -> None:
-        """Raise the error for a status of the CUDA runtime unless it is success; raises as `call`."""
+    def check_status(self, function: str, status: Any) -> None:
+        """Raise the error for a status of the CUDA runtime unless it is success; raises as `call_runtime`."""
         if int(status) != 0:
             raise error_for_status(function, getattr(status, "name", str(status)))
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """Make this device current for the calling thread; each thread calls this once, before anything else."""
-        self.call("cudaSetDevice", self.index)
+        self.call_runtime("cudaSetDevice", self.index)
 
     def stream(self) -> Stream:
         """Create a stream that does not synchronise with the default stream."""
-        return Stream(self, self.call("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
+        return Stream(self, self.call_runtime("cudaStreamCreateWithFlags", self.runtime.cudaStreamNonBlocking))
 
     def event(self) -> Event:
         """Create an event that records its time."""
-        return Event(self, self.call("cudaEventCreate"))
+        return Event(self, self.call_runtime("cudaEventCreate"))
 
     def device_buffer(self, nbytes: int) -> DeviceBuffer:
         """Allocate uninitialised device memory."""
-        return DeviceBuffer(self, int(self.call("cudaMalloc", nbytes)), nbytes)
+        return DeviceBuffer(self, int(self.call_runtime("cudaMalloc", nbytes)), nbytes)
 
     def pinned_buffer(self, nbytes: int) -> PinnedBuffer:
         """Allocate page-locked host memory, which the device can copy from and to without the CPU."""
-        return PinnedBuffer(self, int(self.call("cudaMallocHost", nbytes)), nbytes)
+        return PinnedBuffer(self, int(self.call_runtime("cudaMallocHost", nbytes)), nbytes)
 
     def copy_in(self, target: DeviceBuffer, source: PinnedBuffer, nbytes: int, stream: Stream) -> None:
         """Start a copy to the device; `source` must not change before the stream has executed it."""
@@ -103,11 +103,11 @@ class Cuda:
 
     def clear(self, target: DeviceBuffer, nbytes: int, stream: Stream) -> None:
         """Start to set the first `nbytes` bytes to zero."""
-        self.call("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)
+        self.call_runtime("cudaMemsetAsync", target.address, 0, nbytes, stream.handle)
 
     def _copy(self, target: int, source: int, nbytes: int, kind: str, stream: Stream) -> None:
         kinds = self.runtime.cudaMemcpyKind
-        self.call("cudaMemcpyAsync", target, source, nbytes, getattr(kinds, kind), stream.handle)
+        self.call_runtime("cudaMemcpyAsync", target, source, nbytes, getattr(kinds, kind), stream.handle)
 
     @contextmanager
     def capture(self, stream: Stream) -> Iterator[Callable[[], Graph]]:
@@ -117,31 +117,31 @@ class Cuda:
             EngineError: something in the block cannot be captured; the stream can be used again.
         """
         mode = self.runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        self.call("cudaStreamBeginCapture", stream.handle, mode)
+        self.call_runtime("cudaStreamBeginCapture", stream.handle, mode)
         captured: list[Any] = []
         try:
             yield lambda: self._instantiate(captured[0])
         except BaseException:
             self._abandon_capture(stream)
             raise
-        captured.append(self.call("cudaStreamEndCapture", stream.handle))
+        captured.append(self.call_runtime("cudaStreamEndCapture", stream.handle))
 
     def _abandon_capture(self, stream: Stream) -> None:
         try:
-            graph = self.call("cudaStreamEndCapture", stream.handle)
+            graph = self.call_runtime("cudaStreamEndCapture", stream.handle)
         except EngineError:  # the capture had failed already, and the caller has that error
             return
-        self.call("cudaGraphDestroy", graph)
+        self.call_runtime("cudaGraphDestroy", graph)
 
     def _instantiate(self, graph: Any) -> Graph:
         try:
-            return Graph(self, self.call("cudaGraphInstantiate", graph, 0))
+            return Graph(self, self.call_runtime("cudaGraphInstantiate", graph, 0))
         finally:
-            self.call("cudaGraphDestroy", graph)
+            self.call_runtime("cudaGraphDestroy", graph)
 
 
 @dataclass(slots=True)
-class _Handle:
+class _CudaHandle:
     """A handle of the CUDA runtime that must be destroyed."""
 
     cuda: Cuda
@@ -150,10 +150,10 @@ class _Handle:
     def _close(self, function: str) -> None:
         handle, self.handle = self.handle, None
         if handle is not None:
-            self.cuda.call(function, handle)
+            self.cuda.call_runtime(function, handle)
 
 
-class Stream(_Handle):
+class Stream(_CudaHandle):
     """A CUDA stream: a queue of work that the device executes in order."""
 
     def synchronise(self) -> None:
@@ -162,47 +162,47 @@ class Stream(_Handle):
         Raises:
             EngineDead: the work failed and the CUDA context is lost.
         """
-        self.cuda.call("cudaStreamSynchronize", self.handle)
+        self.cuda.call_runtime("cudaStreamSynchronize", self.handle)
 
     def wait_for(self, event: Event) -> None:
         """Make later work on this stream wait for the event, without blocking the CPU."""
-        self.cuda.call("cudaStreamWaitEvent", self.handle, event.handle, 0)
+        self.cuda.call_runtime("cudaStreamWaitEvent", self.handle, event.handle, 0)
 
     def close(self) -> None:
         self._close("cudaStreamDestroy")
 
 
-class Event(_Handle):
+class Event(_CudaHandle):
     """A CUDA event: a point in a stream that can be waited for and timed."""
 
     def record(self, stream: Stream) -> None:
-        self.cuda.call("cudaEventRecord", self.handle, stream.handle)
+        self.cuda.call_runtime("cudaEventRecord", self.handle, stream.handle)
 
     def passed(self) -> bool:
         """Return whether the device has reached the event, without waiting."""
         status, *_ = self.cuda.runtime.cudaEventQuery(self.handle)
         if getattr(status, "name", "") == "cudaErrorNotReady":
             return False
-        self.cuda.check("cudaEventQuery", status)
+        self.cuda.check_status("cudaEventQuery", status)
         return True
 
     def synchronise(self) -> None:
         """Wait until the device has reached the event."""
-        self.cuda.call("cudaEventSynchronize", self.handle)
+        self.cuda.call_runtime("cudaEventSynchronize", self.handle)
 
     def seconds_since(self, earlier: Event) -> float:
         """Return the device time between two events that have been reached, in seconds."""
-        return float(self.cuda.call("cudaEventElapsedTime", earlier.handle, self.handle)) / 1e3
+        return float(self.cuda.call_runtime("cudaEventElapsedTime", earlier.handle, self.handle)) / 1e3
 
     def close(self) -> None:
         self._close("cudaEventDestroy")
 
 
-class Graph(_Handle):
+class Graph(_CudaHandle):
     """A CUDA graph: recorded work that one call launches."""
 
     def launch(self, stream: Stream) -> None:
-        self.cuda.call("cudaGraphLaunch", self.handle, stream.handle)
+        self.cuda.call_runtime("cudaGraphLaunch", self.handle, stream.handle)
 
     def close(self) -> None:
         self._close("cudaGraphExecDestroy")
@@ -219,7 +219,7 @@ class DeviceBuffer:
     def close(self) -> None:
         address, self.address = self.address, 0
         if address:
-            self.cuda.call("cudaFree", address)
+            self.cuda.call_runtime("cudaFree", address)
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ class PinnedBuffer:
     def close(self) -> None:
         address, self.address = self.address, 0
         if address:
-            self.cuda.call("cudaFreeHost", address)
+            self.cuda.call_runtime("cudaFreeHost", address)
 
 
 def driver_version() -> int:

@@ -93,7 +93,9 @@ class InductorEngine(Engine):
         self._torch = _import_torch(device)
         self._backend = backend
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
-        self._memory = {spec.name: self._zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)}
+        self._memory = {
+            spec.name: self._allocate_zeros(spec, self.most) for spec in (*manifest.inputs, manifest.output)
+        }
         self._graphs = True
         self._pool: Any = None
         self._streams: dict[int, Any] = {}
@@ -122,9 +124,9 @@ class InductorEngine(Engine):
         Raises:
             EngineFailed, EngineOutOfMemory, EngineDead: as `infer`.
         """
-        with self._errors():
-            compiled = self._compiled(shape)
-            with self._torch.cuda.stream(self._stream(stream)):
+        with self._translate_errors():
+            compiled = self._get_or_compile(shape)
+            with self._torch.cuda.stream(self._torch_stream(stream)):
                 self._launch(compiled)
 
     def warm_up(self, shapes: Iterable[BatchShape]) -> None:
@@ -133,8 +135,8 @@ class InductorEngine(Engine):
             self._artifacts.put(self._facts, saved[0])
 
     def infer(self, feed: Feed) -> Outputs:
-        with self._errors():
-            return {"output": self._run(batch_shape(self.manifest, feed), feed)}
+        with self._translate_errors():
+            return {"output": self._run_batch(batch_shape(self.manifest, feed), feed)}
 
     def close(self) -> None:
         self._shapes.clear()
@@ -143,7 +145,7 @@ class InductorEngine(Engine):
         self._program = self._pool = None
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate torch's errors into this project's; a closed engine raises EngineDead."""
         if self._program is None:
             raise EngineDead(f"{self.manifest.key} on inductor is closed; load a new engine")
@@ -153,10 +155,10 @@ class InductorEngine(Engine):
         except EngineError:
             raise
         except Exception as error:
-            raise _translated(self._torch, error, self.manifest.key) from error
+            raise _to_engine_error(self._torch, error, self.manifest.key) from error
 
-    def _run(self, shape: BatchShape, feed: Feed) -> Any:
-        compiled = self._compiled(shape)
+    def _run_batch(self, shape: BatchShape, feed: Feed) -> Any:
+        compiled = self._get_or_compile(shape)
         for name, array in feed.items():
             compiled.inputs[name][: shape.batch].copy_(self._torch.from_numpy(array))
         self._launch(compiled)
@@ -168,22 +170,22 @@ class InductorEngine(Engine):
         else:
             compiled.run()
 
-    def _compiled(self, shape: BatchShape) -> _CompiledShape:
+    def _get_or_compile(self, shape: BatchShape) -> _CompiledShape:
         most = max(min(self.most_rows, self.most.batch // shape.samples), shape.batch)
         padded = shape._replace(batch=min(_next_power_of_2(shape.batch), most))
         return self._shapes.get(padded) or self._compile(padded)
 
     def _compile(self, shape: BatchShape) -> _CompiledShape:
         """Compile a module for this shape: static shapes give the fastest code and are never recompiled."""
-        inputs = {str(spec.name): self._view(spec, shape) for spec in self.manifest.inputs}
+        inputs = {str(spec.name): self._tensor_view(spec, shape) for spec in self.manifest.inputs}
         module = self._torch.compile(self._program.module(), dynamic=False, backend=self._backend)
-        compiled = _CompiledShape(inputs, self._view(self.manifest.output, shape), module)
+        compiled = _CompiledShape(inputs, self._tensor_view(self.manifest.output, shape), module)
         if self.device != "cpu":
-            self._record(compiled)
+            self._record_graph(compiled)
         self._shapes[shape] = compiled
         return compiled
 
-    def _record(self, compiled: _CompiledShape) -> None:
+    def _record_graph(self, compiled: _CompiledShape) -> None:
         torch = self._torch
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
@@ -197,13 +199,13 @@ class InductorEngine(Engine):
             compiled.run()
         compiled.graph = graph
 
-    def _stream(self, stream: Stream) -> Any:
+    def _torch_stream(self, stream: Stream) -> Any:
         handle = int(stream.handle)
         if handle not in self._streams:
             self._streams[handle] = self._torch.cuda.ExternalStream(handle, device=self.device)
         return self._streams[handle]
 
-    def _view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+    def _tensor_view(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
         """View the start of a tensor's memory in the shape of a batch."""
         wanted, memory = tensor_shape(spec, shape), self._memory[spec.name]
         if math.prod(wanted) > memory.numel():
@@ -212,7 +214,7 @@ class InductorEngine(Engine):
             )
         return memory[: math.prod(wanted)].view(wanted)
 
-    def _zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
+    def _allocate_zeros(self, spec: TensorSpec, shape: BatchShape) -> torch.Tensor:
         """Allocate flat zeroed memory for one tensor of a batch."""
         count = math.prod(tensor_shape(spec, shape))
         zeros: torch.Tensor = self._torch.zeros(count, dtype=getattr(self._torch, spec.dtype), device=self.device)
@@ -262,16 +264,16 @@ def _load_program(torch: Any, path: Path, manifest: Manifest, device: str) -> An
         ) from error
 
 
-def _translated(torch: Any, error: Exception, key: str) -> EngineError:
+def _to_engine_error(torch: Any, error: Exception, key: str) -> EngineError:
     message = f"{key} on inductor: {_one_line(error)}"
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return EngineOutOfMemory(f"{message}; use smaller batches")
-    if "CUDA error" in str(error) and not _still_works(torch):
+    if "CUDA error" in str(error) and not _device_responds(torch):
         return DeviceLost(f"{message}; start the process again")
     return EngineFailed(message)
 
 
-def _still_works(torch: Any) -> bool:
+def _device_responds(torch: Any) -> bool:
     """Return whether the device still answers: after some CUDA errors every later call fails."""
     try:
         torch.cuda.synchronize()

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Binding:
+class _ShapeBinding:
     """The binding of one shape to device memory, and the options of its runs."""
 
     binding: Any
@@ -77,7 +77,7 @@ class OnnxRuntimeCudaEngine(Engine):
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
         self._cuda = cuda
         self._graphs = True
-        self._bindings: dict[tuple[BatchShape, bool], _Binding] = {}
+        self._bindings: dict[tuple[BatchShape, bool], _ShapeBinding] = {}
         self._graph_ids = count(1)
         self._resources = ExitStack()
         self._session: Any = None
@@ -126,7 +126,7 @@ class OnnxRuntimeCudaEngine(Engine):
         try:
             binding = self._bindings.get(key)
             if binding is None:
-                binding = self._bindings[key] = self._bind(shape)
+                binding = self._bindings[key] = self._bind_shape(shape)
             if not self._on_gpu:
                 stream.synchronise()
             self._inputs_ready.record(stream)
@@ -139,7 +139,7 @@ class OnnxRuntimeCudaEngine(Engine):
         except Exception as error:  # ONNX Runtime raises many unrelated types; each concerns this batch only
             self._bindings.pop(key, None)
             self._stream.synchronise()  # raises DeviceLost if the context is lost
-            raise self._translated(error) from error
+            raise self._to_engine_error(error) from error
 
     def infer(self, feed: Feed) -> Outputs:
         if self._session is None:
@@ -155,7 +155,7 @@ class OnnxRuntimeCudaEngine(Engine):
         except EngineError as error:  # a lost context cannot free its memory; the process ends anyway
             _log.warning("GPU memory not freed", model=self.manifest.key, reason=str(error))
 
-    def _bind(self, shape: BatchShape) -> _Binding:
+    def _bind_shape(self, shape: BatchShape) -> _ShapeBinding:
         binding = self._session.io_binding()
         device = ("cuda" if self._on_gpu else "cpu", self._cuda.index if self._on_gpu else 0)
         for spec in self.manifest.inputs:
@@ -167,7 +167,7 @@ class OnnxRuntimeCudaEngine(Engine):
         options = self._ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids)) if self._graphs else _NO_GRAPH)
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        return _Binding(binding, options)
+        return _ShapeBinding(binding, options)
 
     def _provider_options(self) -> dict[str, str]:
         return {
@@ -176,7 +176,7 @@ class OnnxRuntimeCudaEngine(Engine):
             "enable_cuda_graph": "1",
         }
 
-    def _translated(self, error: Exception) -> EngineError:
+    def _to_engine_error(self, error: Exception) -> EngineError:
         message = f"{self.manifest.key} on onnxrt {self.device}: {_one_line(error)}"
         if re.search("out of memory|failed to allocate memory", str(error), re.IGNORECASE):
             return EngineOutOfMemory(f"{message}; use smaller batches")

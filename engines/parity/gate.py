@@ -42,7 +42,7 @@ def require_parity(
     if (known := verdicts.get(key)) is not None:
         return known.why
     reference = OnnxRuntimeEngine(directory, manifest)
-    probes = [(name, _first(feed, max_batch)) for name, feed in probe_feeds(manifest)]
+    probes = [(name, _first_samples(feed, max_batch)) for name, feed in probe_feeds(manifest)]
     # with a largest batch of 1, the probes above are single rows of the smallest tile already
     probes += single_row_probe_feeds(manifest, tiles if max_batch > 1 else tiles[1:])
     verdict = compare(lambda f: reference.infer(f)["output"], lambda f: engine.infer(f)["output"], probes)
@@ -54,5 +54,5 @@ def require_parity(
     return why
 
 
-def _first(feed: Feed, samples: int) -> Feed:
+def _first_samples(feed: Feed, samples: int) -> Feed:
     return {name: np.ascontiguousarray(array[:samples]) for name, array in feed.items()}

@@ -21,7 +21,7 @@ _PROBE_BATCH = 2
 
 def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
     """Yield named feeds in the smallest tile size: `ordinary`, and for a model with a mask also `empty` and `full`."""
-    feed = _ordinary(manifest, min(_PROBE_BATCH, manifest.max_batch), next(manifest.size.buckets()))
+    feed = _ordinary_feed(manifest, min(_PROBE_BATCH, manifest.max_batch), next(manifest.size.tile_sizes()))
     yield "ordinary", feed
     if "mask" in feed:
         yield "empty", {**feed, "mask": np.zeros_like(feed["mask"])}
@@ -31,35 +31,35 @@ def probe_feeds(manifest: Manifest) -> Iterator[tuple[str, Feed]]:
 def single_row_probe_feeds(manifest: Manifest, tiles: Iterable[tuple[int, int]]) -> Iterator[tuple[str, Feed]]:
     """Yield a named feed of one row for each tile (height, width), as in `lone 256×256`."""
     for height, width in tiles:
-        yield f"lone {width}×{height}", _ordinary(manifest, 1, (height, width))
+        yield f"lone {width}×{height}", _ordinary_feed(manifest, 1, (height, width))
 
 
 def smallest_and_largest_tiles(manifest: Manifest) -> list[tuple[int, int]]:
     """Return the smallest and the largest (height, width) that the service sends; one if they are the same."""
-    tiles = list(manifest.size.buckets())
+    tiles = list(manifest.size.tile_sizes())
     return list(dict.fromkeys((tiles[0], max(tiles, key=lambda size: size[0] * size[1]))))
 
 
-def _ordinary(manifest: Manifest, batch: int, tile: tuple[int, int]) -> dict[str, Array]:
+def _ordinary_feed(manifest: Manifest, batch: int, tile: tuple[int, int]) -> dict[str, Array]:
     sizes = {"batch": batch, "samples": 1, "height": tile[0], "width": tile[1]}
     rng = np.random.default_rng(_SEED)
-    return {spec.name: _array(spec, sizes, rng) for spec in manifest.inputs}
+    return {spec.name: _draw_array(spec, sizes, rng) for spec in manifest.inputs}
 
 
-def _array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) -> Array:
+def _draw_array(spec: TensorSpec, sizes: dict[str, int], rng: np.random.Generator) -> Array:
     shape = [d if isinstance(d, int) else sizes[d] for d in spec.shape]
     if spec.name == "latent":
         return rng.standard_normal(shape, np.float32)
     batch, channels, height, width = shape
     if spec.name == "mask":
-        return np.stack([_hole(height, width, rng) for _ in range(batch)])[:, None].astype(np.float32)
+        return np.stack([_draw_hole(height, width, rng) for _ in range(batch)])[:, None].astype(np.float32)
     if spec.name in {"image", "reference"}:
-        return np.stack([_picture(channels, height, width, rng) for _ in range(batch)])
+        return np.stack([_draw_picture(channels, height, width, rng) for _ in range(batch)])
     blocks = rng.integers(0, spec.classes or 2, (batch, 1, -(-height // 8), -(-width // 8)))
     return np.repeat(np.repeat(blocks, 8, 2), 8, 3)[:, :, :height, :width].astype(spec.dtype)
 
 
-def _picture(channels: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
+def _draw_picture(channels: int, height: int, width: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Return C×H×W in [0, 1]: noise with amplitude 1/f, mostly shared by the channels, and flat rectangles."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     amplitude = 1 / np.maximum(frequency, 1 / max(height, width))
@@ -76,7 +76,7 @@ def _picture(channels: int, height: int, width: int, rng: np.random.Generator) -
     return clipped
 
 
-def _hole(height: int, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _draw_hole(height: int, width: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Return an H×W mask: an ellipse and a stroke, about a quarter of the area."""
     rows, columns = np.mgrid[0:height, 0:width]
     y, x = rng.uniform(0.3, 0.7, 2)

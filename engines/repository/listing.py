@@ -17,7 +17,7 @@ _VERSION = re.compile(r"^[1-9][0-9]{0,8}$")
 State = Literal["ready", "refused", "available"]
 
 
-class Key(NamedTuple):
+class VersionKey(NamedTuple):
     """One version of one model."""
 
     name: str
@@ -37,7 +37,7 @@ class VersionFiles:
     directory: Path
     files: tuple[tuple[str, int, int], ...]
 
-    def settled(self, now_s: float, settle_s: float) -> bool:
+    def is_settled(self, now_s: float, settle_s: float) -> bool:
         """Return whether no file was written within `settle_s` seconds of now (either side: clocks differ)."""
         return all(abs(now_s - mtime_ns / 1e9) >= settle_s for _, _, mtime_ns in self.files)
 
@@ -50,15 +50,15 @@ class VersionState:
     files: tuple[tuple[str, int, int], ...]
 
 
-def list_versions(root: Path) -> dict[Key, VersionFiles]:
+def list_versions(root: Path) -> dict[VersionKey, VersionFiles]:
     """Return the version directories under `root` that have a manifest; others are incomplete or not models."""
-    found: dict[Key, VersionFiles] = {}
-    for model in _directories(root):
+    found: dict[VersionKey, VersionFiles] = {}
+    for model in _list_directories(root):
         if not _NAME.match(model.name):
             continue
-        for directory in _directories(model):
-            if _VERSION.match(directory.name) and (files := _files(directory)):
-                found[Key(model.name, int(directory.name))] = VersionFiles(directory, files)
+        for directory in _list_directories(model):
+            if _VERSION.match(directory.name) and (files := _file_states(directory)):
+                found[VersionKey(model.name, int(directory.name))] = VersionFiles(directory, files)
     return found
 
 
@@ -76,17 +76,17 @@ def why_empty(root: Path) -> str | None:
 
 
 def unreadable_versions(
-    root: Path, found: Iterable[Key], before: Mapping[Key, VersionFiles]
-) -> dict[Key, VersionFiles]:
+    root: Path, found: Iterable[VersionKey], before: Mapping[VersionKey, VersionFiles]
+) -> dict[VersionKey, VersionFiles]:
     """Return the versions of `before` that are missing from `found` only because they cannot be read now.
 
     A version is removed when its directory is, which cannot be known while `root` itself is missing.
     """
     missing = set(before) - set(found)
-    return {key: before[key] for key in sorted(missing) if not _is_gone(root, before[key].directory)}
+    return {key: before[key] for key in sorted(missing) if not _is_removed(root, before[key].directory)}
 
 
-def read_manifest_of(key: Key, directory: Path) -> Manifest:
+def read_manifest_of(key: VersionKey, directory: Path) -> Manifest:
     """Read a version's manifest and check its name and version.
 
     Raises:
@@ -100,12 +100,14 @@ def read_manifest_of(key: Key, directory: Path) -> Manifest:
     return manifest
 
 
-def removed_versions(found: Iterable[Key], known: Iterable[Key]) -> list[Key]:
+def removed_versions(found: Iterable[VersionKey], known: Iterable[VersionKey]) -> list[VersionKey]:
     """Return the known versions that no longer exist."""
     return sorted(set(known) - set(found))
 
 
-def version_to_load(name: str, found: Mapping[Key, VersionFiles], states: Mapping[Key, VersionState]) -> Key | None:
+def version_to_load(
+    name: str, found: Mapping[VersionKey, VersionFiles], states: Mapping[VersionKey, VersionState]
+) -> VersionKey | None:
     """Return the newest version of `name` that is not known to be broken; None if it is loaded already."""
     for key in sorted((key for key in found if key.name == name), reverse=True):
         now = states.get(key)
@@ -116,7 +118,7 @@ def version_to_load(name: str, found: Mapping[Key, VersionFiles], states: Mappin
     return None
 
 
-def _is_gone(root: Path, directory: Path) -> bool:
+def _is_removed(root: Path, directory: Path) -> bool:
     try:
         directory.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -126,7 +128,7 @@ def _is_gone(root: Path, directory: Path) -> bool:
     return False
 
 
-def _directories(path: Path) -> list[Path]:
+def _list_directories(path: Path) -> list[Path]:
     try:
         return sorted(entry for entry in path.iterdir() if _is_directory(entry))
     except OSError:  # it vanished, was never made, or cannot be read now
@@ -140,7 +142,7 @@ def _is_directory(path: Path) -> bool:
         return False
 
 
-def _files(directory: Path) -> tuple[tuple[str, int, int], ...]:
+def _file_states(directory: Path) -> tuple[tuple[str, int, int], ...]:
     """Return (name, size, modification time in ns) of each file; empty without a manifest."""
     try:
         names = sorted(entry.name for entry in directory.iterdir())

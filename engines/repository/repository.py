@@ -18,8 +18,8 @@ from engines.base import Engine
 from engines.errors import DeviceLost, EngineUnavailable, ModelNotFound, RetouchError
 from engines.manifest import Manifest
 from engines.repository.listing import (
-    Key,
     VersionFiles,
+    VersionKey,
     VersionState,
     list_versions,
     read_manifest_of,
@@ -27,7 +27,14 @@ from engines.repository.listing import (
     unreadable_versions,
     version_to_load,
 )
-from engines.repository.versions import Change, Entry, LeaseCounter, ModelStatus, ServedModel, why_not_found
+from engines.repository.versions import (
+    LeaseCounter,
+    ModelStatus,
+    ServedModel,
+    VersionChange,
+    VersionEntry,
+    why_not_found,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -58,13 +65,13 @@ class ModelRepository:
         self._wall_clock = wall_clock
         self._only = only
         self._settle_s = settle_s
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[VersionKey, VersionEntry] = {}
         self._lock = Lock()  # guards _entries and their contents; never held while an engine is loaded
         self._scanning = Lock()
-        self._unreadable: set[Key] = set()  # at the last scan
+        self._unreadable: set[VersionKey] = set()  # at the last scan
         self._closed = False
 
-    def scan(self) -> list[Change]:
+    def scan(self) -> list[VersionChange]:
         """Bring the loaded models up to date with the folder; blocks while models load, leases do not wait.
 
         Raises:
@@ -72,11 +79,11 @@ class ModelRepository:
         """
         with self._scanning:
             found = self._list_versions()
-            changes: list[Change] = []
+            changes: list[VersionChange] = []
             for name in sorted({key.name for key in found}):
                 changes += self._load_newest(name, found)
             # removed last, so that a model whose newest version was deleted always has a version loaded
-            changes += [self._remove(key) for key in removed_versions(found, self._entries)]
+            changes += [self._remove_version(key) for key in removed_versions(found, self._entries)]
             for key in sorted(found):
                 changes += self._offer_older(key, found[key])
             return changes
@@ -93,7 +100,7 @@ class ModelRepository:
             ModelNotFound: no such model and version can be served; the message lists those that can.
             RetouchError: the older version cannot be loaded.
         """
-        lease_counter = self._acquire(name, version)
+        lease_counter = self._acquire_lease(name, version)
         try:
             yield lease_counter.served
         finally:
@@ -117,12 +124,12 @@ class ModelRepository:
             RetouchError: no engine could be loaded; the old one stays in place, so that this can be retried.
         """
         with self._lock:
-            entry = self._pick(name, version)
+            entry = self._pick_entry(name, version)
         with entry.loading:
             loaded = entry.lease_counter
             if instead_of is not None and (loaded is None or loaded.served.engine is not instead_of):
                 return False
-            self._install(entry, entry.version_files, self._open(entry.key, entry.version_files))
+            self._serve_engine(entry, entry.version_files, self._open_model(entry.key, entry.version_files))
             return True
 
     def statuses(self) -> list[ModelStatus]:
@@ -139,7 +146,7 @@ class ModelRepository:
             if entry.lease_counter:
                 entry.lease_counter.retire()
 
-    def _list_versions(self) -> dict[Key, VersionFiles]:
+    def _list_versions(self) -> dict[VersionKey, VersionFiles]:
         """List the folder; a version that cannot be read for the moment keeps its previous listing."""
         with self._lock:
             if self._closed:
@@ -153,32 +160,32 @@ class ModelRepository:
         self._unreadable = set(kept)
         return found | kept
 
-    def _version_states(self) -> dict[Key, VersionState]:
+    def _version_states(self) -> dict[VersionKey, VersionState]:
         with self._lock:
             return {key: entry.version_state(self._wall_clock()) for key, entry in self._entries.items()}
 
-    def _load_newest(self, name: str, found: dict[Key, VersionFiles]) -> list[Change]:
+    def _load_newest(self, name: str, found: dict[VersionKey, VersionFiles]) -> list[VersionChange]:
         """Load the newest version that works, unless it is loaded, and unload those older than it."""
-        changes: list[Change] = []
-        tried: set[Key] = set()
+        changes: list[VersionChange] = []
+        tried: set[VersionKey] = set()
         while key := version_to_load(name, {k: v for k, v in found.items() if k not in tried}, self._version_states()):
             tried.add(key)
             try:
-                served = self._open(key, found[key])
+                served = self._open_model(key, found[key])
             except RetouchError as error:
-                changes += self._refuse(key, found[key], error)
+                changes += self._record_refusal(key, found[key], error)
                 if self.device_lost is not None:
                     raise
                 continue
-            if not self._install(self._entry(key, found[key], served.manifest), found[key], served):
+            if not self._serve_engine(self._ensure_entry(key, found[key], served.manifest), found[key], served):
                 return changes
             _log.info("model loaded", model=str(key), engine=served.engine.name, precision=served.engine.precision)
-            changes.append(Change("loaded", key))
-            changes += [self._unload(old) for old in self._older_ready(key)]
+            changes.append(VersionChange("loaded", key))
+            changes += [self._unload_engine(old) for old in self._older_ready(key)]
             return changes
         return changes
 
-    def _open(self, key: Key, version_files: VersionFiles) -> ServedModel:
+    def _open_model(self, key: VersionKey, version_files: VersionFiles) -> ServedModel:
         """Read the manifest and open an engine; every failure is raised as a RetouchError."""
         try:
             manifest = read_manifest_of(key, version_files.directory)
@@ -189,17 +196,17 @@ class ModelRepository:
         except Exception as error:  # a broken model must not end the loader thread, whatever its runtime raises
             raise EngineUnavailable(f"{key} cannot be loaded: {type(error).__name__}: {error}") from error
 
-    def _entry(self, key: Key, version_files: VersionFiles, manifest: Manifest | None) -> Entry:
+    def _ensure_entry(self, key: VersionKey, version_files: VersionFiles, manifest: Manifest | None) -> VersionEntry:
         """Return the entry of that version, added if it is new and the repository is open."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                entry = Entry(key, version_files, "available" if manifest else "refused", manifest)
+                entry = VersionEntry(key, version_files, "available" if manifest else "refused", manifest)
                 if not self._closed:
                     self._entries[key] = entry
             return entry
 
-    def _install(self, entry: Entry, version_files: VersionFiles, served: ServedModel) -> bool:
+    def _serve_engine(self, entry: VersionEntry, version_files: VersionFiles, served: ServedModel) -> bool:
         """Serve this engine from now on; returns False if the version was removed while it loaded."""
         lease_counter = LeaseCounter(served)
         with self._lock:
@@ -213,17 +220,17 @@ class ModelRepository:
             lease_counter.retire()
         return there
 
-    def _refuse(self, key: Key, version_files: VersionFiles, error: RetouchError) -> list[Change]:
+    def _record_refusal(self, key: VersionKey, version_files: VersionFiles, error: RetouchError) -> list[VersionChange]:
         """Record that these files cannot be served, once; an engine that is loaded of that version keeps serving."""
-        if not version_files.settled(self._wall_clock(), self._settle_s):
+        if not version_files.is_settled(self._wall_clock(), self._settle_s):
             return []
-        entry = self._entry(key, version_files, None)
+        entry = self._ensure_entry(key, version_files, None)
         with self._lock:
             entry.refuse(version_files, error, self._wall_clock())
         _log.warning("model refused", model=str(key), reason=str(error))
-        return [Change("refused", key, str(error))]
+        return [VersionChange("refused", key, str(error))]
 
-    def _offer_older(self, key: Key, version_files: VersionFiles) -> list[Change]:
+    def _offer_older(self, key: VersionKey, version_files: VersionFiles) -> list[VersionChange]:
         """Make a version that is not the newest available; if the files of a loaded one changed, it is unloaded."""
         entry = self._version_states().get(key)
         if entry is not None and entry.files == version_files.files:
@@ -231,57 +238,57 @@ class ModelRepository:
         try:
             manifest = read_manifest_of(key, version_files.directory)
         except RetouchError as error:
-            return self._refuse(key, version_files, error)
+            return self._record_refusal(key, version_files, error)
         if not self._has_newer_ready(key):
             return []  # the newest version's files are still being written: the next scan decides
-        noted = self._entry(key, version_files, manifest)
+        noted = self._ensure_entry(key, version_files, manifest)
         with self._lock:
             noted.accept(version_files, manifest)
-        return [self._unload(key)]
+        return [self._unload_engine(key)]
 
-    def _unload(self, key: Key) -> Change:
+    def _unload_engine(self, key: VersionKey) -> VersionChange:
         with self._lock:
             entry = self._entries[key]
             old, entry.lease_counter, entry.state = entry.lease_counter, None, "available"
         if old:
             old.retire()
-        return Change("available", key)
+        return VersionChange("available", key)
 
-    def _remove(self, key: Key) -> Change:
+    def _remove_version(self, key: VersionKey) -> VersionChange:
         with self._lock:
             entry = self._entries.pop(key, None)
         if entry and entry.lease_counter:
             entry.lease_counter.retire()
         _log.info("model removed", model=str(key))
-        return Change("removed", key)
+        return VersionChange("removed", key)
 
-    def _older_ready(self, key: Key) -> list[Key]:
+    def _older_ready(self, key: VersionKey) -> list[VersionKey]:
         return [k for k, v in self._version_states().items() if k.name == key.name and k < key and v.state == "ready"]
 
-    def _has_newer_ready(self, key: Key) -> bool:
+    def _has_newer_ready(self, key: VersionKey) -> bool:
         return any(k.name == key.name and k > key and v.state == "ready" for k, v in self._version_states().items())
 
-    def _acquire(self, name: str, version: int | None) -> LeaseCounter:
+    def _acquire_lease(self, name: str, version: int | None) -> LeaseCounter:
         while True:
             with self._lock:
-                entry = self._pick(name, version)
+                entry = self._pick_entry(name, version)
                 lease_counter = entry.lease_counter
             if lease_counter and lease_counter.acquire():
                 return lease_counter
             self._load_lazily(entry)
 
-    def _load_lazily(self, entry: Entry) -> None:
+    def _load_lazily(self, entry: VersionEntry) -> None:
         with entry.loading:
             if entry.lease_counter is not None:  # another lease loaded it meanwhile
                 return
             try:
-                served = self._open(entry.key, entry.version_files)
+                served = self._open_model(entry.key, entry.version_files)
             except RetouchError as error:
-                self._refuse(entry.key, entry.version_files, error)
+                self._record_refusal(entry.key, entry.version_files, error)
                 raise
-            self._install(entry, entry.version_files, served)
+            self._serve_engine(entry, entry.version_files, served)
 
-    def _pick(self, name: str, version: int | None) -> Entry:
+    def _pick_entry(self, name: str, version: int | None) -> VersionEntry:
         """Return the entry to serve; the caller holds the lock."""
         for key, entry in sorted(self._entries.items(), reverse=True):
             usable = entry.state == "ready" if version is None else entry.state != "refused" and key.version == version

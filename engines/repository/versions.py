@@ -14,7 +14,7 @@ import structlog
 from engines.base import Engine
 from engines.errors import EngineOutOfMemory, RetouchError
 from engines.manifest import Manifest
-from engines.repository.listing import Key, State, VersionFiles, VersionState
+from engines.repository.listing import State, VersionFiles, VersionKey, VersionState
 
 _RETRY_S = 30.0
 """Seconds until a model that found too little device memory is tried again."""
@@ -51,7 +51,7 @@ class ServedModel:
         if self._lease_counter is not None:
             self._lease_counter.release()
 
-    def count_with(self, lease_counter: LeaseCounter) -> None:
+    def set_lease_counter(self, lease_counter: LeaseCounter) -> None:
         """Set the counter that `retain` uses; without one the engine is never closed."""
         self._lease_counter = lease_counter
 
@@ -69,7 +69,7 @@ class LeaseCounter:
         self._leases = 0
         self._retired = False
         self._successor: LeaseCounter | None = None
-        served.count_with(self)
+        served.set_lease_counter(self)
 
     def acquire(self) -> bool:
         """Take a lease; returns False if the engine is retired."""
@@ -120,11 +120,11 @@ class LeaseCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class VersionChange:
     """A change that a scan made to a version: `loaded`, `refused` (see reason), `available` (unloaded) or `removed`."""
 
     kind: Literal["loaded", "refused", "available", "removed"]
-    key: Key
+    key: VersionKey
     reason: str = ""
 
 
@@ -143,10 +143,10 @@ class ModelStatus:
 
 
 @dataclass(slots=True)
-class Entry:
+class VersionEntry:
     """The repository's record of a version directory; all but `loading` is guarded by the repository's lock."""
 
-    key: Key
+    key: VersionKey
     version_files: VersionFiles
     state: State
     manifest: Manifest | None = None
@@ -187,7 +187,7 @@ class Entry:
 
 
 def why_not_found(
-    name: str, version: int | None, entries: Mapping[Key, Entry], there: Iterable[Key], root: Path
+    name: str, version: int | None, entries: Mapping[VersionKey, VersionEntry], there: Iterable[VersionKey], root: Path
 ) -> str:
     """Explain why a model cannot be served: its refused versions, and the models that are available.
 

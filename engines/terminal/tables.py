@@ -27,7 +27,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
         console: where to; the standard output by default.
     """
     console = console or Console()
-    spans = [_span(column, console) for column in table.columns]
+    spans = [_column_span(column, console) for column in table.columns]
     borders = 3 * len(spans) + 1
     for column, width in zip(table.columns, column_widths(spans, console.width - borders), strict=True):
         column.width, column.overflow = width, "fold"
@@ -36,11 +36,13 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
 
 def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
-    """How wide each column is, in cells: as wide as it must be, and what room is left goes to small wants first.
+    """Return the width of each column in cells: its minimum, and a part of the space that is left.
+
+    The columns that need the least more get it first.
 
     Args:
-        spans: of each column, how wide it must be, and how wide it needs to be for one line a cell.
-        room: for all columns together.
+        spans: the minimum width of each column, and the width that needs no line breaks.
+        room: the width of all columns together.
     """
     widths = [least for least, _ in spans]
     spare = room - sum(widths)
@@ -54,13 +56,13 @@ def column_widths(spans: Sequence[tuple[int, int]], room: int) -> list[int]:
     return widths
 
 
-def _span(column: Column, console: Console) -> tuple[int, int]:
-    texts = [_plain(cell, console) for cell in (column.header, *column.cells)]
+def _column_span(column: Column, console: Console) -> tuple[int, int]:
+    texts = [_plain_text(cell, console) for cell in (column.header, *column.cells)]
     words = [cell_len(word) for text in texts for word in text.split()]
     lines = [cell_len(line) for text in texts for line in text.splitlines()]
     most = max(lines, default=0)
     return (most, most) if column.no_wrap else (min(max(words, default=0), _LONGEST_WORD), most)
 
 
-def _plain(cell: object, console: Console) -> str:
+def _plain_text(cell: object, console: Console) -> str:
     return cell.plain if isinstance(cell, Text) else console.render_str(str(cell)).plain

@@ -78,7 +78,7 @@ class Plan(NamedTuple):
     timing_cache: bytes
 
 
-def profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
+def make_profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> list[Profile]:
     """Return two profiles for each tile size: one row, and batches; both are frequent and need different kernels.
 
     A model with several samples per row has more profiles, with fewer rows the more samples: one profile for the most
@@ -92,7 +92,7 @@ def profiles(manifest: Manifest, max_batch: int, *, spanning: bool = False) -> l
     most = min(max_batch, manifest.max_batch)
     samples = [(1, 1), (2, 4), (5, MOST_SAMPLES)] if manifest.samples_together else [(1, 1)]
     rows = [(1, 1, *few) for few in samples] + [(2, most // few[0], *few) for few in samples if most // few[0] > 1]
-    buckets = list(manifest.size.buckets())
+    buckets = list(manifest.size.tile_sizes())
     sizes = [(size, size) for size in buckets]
     if spanning:
         heights, widths = zip(*buckets, strict=True)
@@ -127,8 +127,8 @@ def build_plan(
     network = parse_network(library, builder, directory / ONNX_FILE, manifest)
     config = _configure(library, builder, options)
     cache = _set_timing_cache(library, config, timing_cache)
-    for profile in profiles(manifest, options.max_batch, spanning=library.builds_slowly):
-        config.add_optimization_profile(_profile(builder, manifest, profile))
+    for profile in make_profiles(manifest, options.max_batch, spanning=library.builds_slowly):
+        config.add_optimization_profile(_make_profile(builder, manifest, profile))
     if not library.is_strongly_typed:
         pin_types(library.module, network)
     plan = builder.build_serialized_network(network, config)
@@ -204,7 +204,7 @@ def _set_timing_cache(library: TensorRt, config: Any, timing_cache: bytes) -> An
     return cache
 
 
-def _profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
+def _make_profile(builder: Any, manifest: Manifest, profile: Profile) -> Any:
     optimisation = builder.create_optimization_profile()
     for spec in manifest.inputs:
         least, most = (tensor_shape(spec, shape) for shape in profile)

@@ -42,7 +42,7 @@ class TensorRt:
     @property
     def is_strongly_typed(self) -> bool:
         """Whether a network takes every tensor's type from the graph; in 8.6 each layer's type must be set."""
-        return hasattr(self._flags, "STRONGLY_TYPED") or not hasattr(self.module.BuilderFlag, "FP16")
+        return hasattr(self._network_flag_names, "STRONGLY_TYPED") or not hasattr(self.module.BuilderFlag, "FP16")
 
     @property
     def builds_slowly(self) -> bool:
@@ -52,10 +52,10 @@ class TensorRt:
     def network_flags(self) -> int:
         """Return the flags for a network parsed from ONNX; versions with one kind of network have no flag."""
         wanted = "STRONGLY_TYPED" if self.is_strongly_typed else "EXPLICIT_BATCH"
-        return 1 << int(getattr(self._flags, wanted)) if hasattr(self._flags, wanted) else 0
+        return 1 << int(getattr(self._network_flag_names, wanted)) if hasattr(self._network_flag_names, wanted) else 0
 
     @property
-    def _flags(self) -> Any:
+    def _network_flag_names(self) -> Any:
         return self.module.NetworkDefinitionCreationFlag
 
     def take_errors(self) -> list[str]:
@@ -84,14 +84,14 @@ def load_tensorrt(modules: Sequence[str] = MODULES) -> TensorRt:
         if not hasattr(module, "OnnxParser"):  # the empty package of this name on PyPI
             reasons.append(f"{name} is a stub without the library")
             continue
-        return _describe(module)
+        return _wrap_module(module)
     found = f" ({'; '.join(reasons)})" if reasons else ""
     raise EngineUnavailable(
         f"TensorRT is not installed{found}; pip install tensorrt from NVIDIA's index, or tensorrt-rtx-cu13 from PyPI"
     )
 
 
-def _describe(module: Any) -> TensorRt:
+def _wrap_module(module: Any) -> TensorRt:
     version = tuple(int(part) for part in module.__version__.split(".")[:3] if part.isdigit())
     return TensorRt(module, "rtx" in module.__name__, version, _make_logger(module))
 

@@ -11,7 +11,7 @@ import structlog
 from engines.cuda.api import Device
 from engines.manifest import Manifest
 from engines.plan_cache import PlanCache
-from engines.trt.build import BuildOptions, ComputeCapability, build_plan, profiles
+from engines.trt.build import BuildOptions, ComputeCapability, build_plan, make_profiles
 from engines.trt.library import TensorRt
 
 _log = structlog.get_logger(__name__)
@@ -61,7 +61,7 @@ def plan_facts(manifest: Manifest, library: TensorRt, device: Device, options: B
         "model": manifest.key,
         "onnx": manifest.onnx_sha256,
         "precision": manifest.precision,
-        "profiles": profiles(manifest, options.max_batch, spanning=library.builds_slowly),
+        "profiles": make_profiles(manifest, options.max_batch, spanning=library.builds_slowly),
         "runtime": library.name,
         "gpu": "" if library.is_rtx else device.name,
         "capability": list(device.capability),

@@ -13,7 +13,7 @@ from engines.cuda.api import Cuda, DeviceBuffer, Graph, Stream
 from engines.errors import EngineError, EngineFailed, EngineOutOfMemory, EngineUnavailable
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from engines.trt.build import profiles
+from engines.trt.build import make_profiles
 from engines.trt.library import TensorRt
 
 _SCRATCH_AT_LEAST = 256
@@ -61,7 +61,7 @@ class TrtRuntime:
         self._library = library
         self._cuda = cuda
         self._manifest = manifest
-        self._profiles = profiles(manifest, max_batch, spanning=library.builds_slowly)
+        self._profiles = make_profiles(manifest, max_batch, spanning=library.builds_slowly)
         self._runners: OrderedDict[BatchShape, _ShapeRunner] = OrderedDict()
         library.take_errors()
         try:
@@ -89,13 +89,15 @@ class TrtRuntime:
         """
         runner = self._runners.get(shape)
         if runner is None:
-            runner = self._runners[shape] = _ShapeRunner(self._context(shape, addresses, stream))
-            self._forget_oldest()
+            runner = self._runners[shape] = _ShapeRunner(self._create_shape_context(shape, addresses, stream))
+            self._drop_oldest_runners()
         self._runners.move_to_end(shape)
         if runner.graph is not None and self.use_graphs:
             runner.graph.launch(stream)
             return
-        self._execute(runner.context, shape, stream)  # the first run is eager: lazy initialisation cannot be captured
+        self._execute_batch(
+            runner.context, shape, stream
+        )  # the first run is eager: lazy initialisation cannot be captured
         if runner.capturable and self.use_graphs and runner.graph is None:
             self._capture(runner, shape, stream)
 
@@ -107,17 +109,17 @@ class TrtRuntime:
     def close(self) -> None:
         """Free the contexts, graphs and scratch memory; a second call does nothing."""
         while self._runners:
-            self._forget(next(iter(self._runners)))
+            self._drop_runner(next(iter(self._runners)))
         self._engine = self._runtime = self._context_config = None
         self._scratch.close()
 
-    def _context(self, shape: BatchShape, addresses: Mapping[str, int], stream: Stream) -> Any:
+    def _create_shape_context(self, shape: BatchShape, addresses: Mapping[str, int], stream: Stream) -> Any:
         index = next((i for i, profile in enumerate(self._profiles) if profile.holds(shape)), None)
         if index is None:
             raise EngineFailed(f"no profile of the plan holds {shape.batch} tiles of {shape.width}×{shape.height}")
         context = _create_context(self._library, self._engine, self._context_config)
         if context is None:
-            raise self._failed(shape, "no execution context")
+            raise self._failed_error(shape, "no execution context")
         _set_scratch(context, self._scratch)
         ok = context.set_optimization_profile_async(index, stream.handle)
         stream.synchronise()
@@ -126,12 +128,12 @@ class TrtRuntime:
         for name, address in addresses.items():
             ok = ok and context.set_tensor_address(name, address)
         if not ok:
-            raise self._failed(shape, "the shape is refused")
+            raise self._failed_error(shape, "the shape is refused")
         return context
 
-    def _execute(self, context: Any, shape: BatchShape, stream: Stream) -> None:
+    def _execute_batch(self, context: Any, shape: BatchShape, stream: Stream) -> None:
         if not context.execute_async_v3(int(stream.handle)):
-            raise self._failed(shape, "the batch is refused")
+            raise self._failed_error(shape, "the batch is refused")
 
     def _capture(self, runner: _ShapeRunner, shape: BatchShape, stream: Stream) -> None:
         """Record the batch as a CUDA graph; a shape that cannot be recorded keeps running without one."""
@@ -141,21 +143,21 @@ class TrtRuntime:
             return
         try:
             with self._cuda.capture(stream) as finish:
-                self._execute(runner.context, shape, stream)
+                self._execute_batch(runner.context, shape, stream)
             runner.graph = finish()
         except EngineFailed:
             runner.capturable = False
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest_runners(self) -> None:
         while len(self._runners) > self.max_shapes:
-            self._forget(next(iter(self._runners)))
+            self._drop_runner(next(iter(self._runners)))
 
-    def _forget(self, shape: BatchShape) -> None:
+    def _drop_runner(self, shape: BatchShape) -> None:
         runner = self._runners.pop(shape)
         if runner.graph is not None:
             runner.graph.close()
 
-    def _failed(self, shape: BatchShape, what: str) -> EngineError:
+    def _failed_error(self, shape: BatchShape, what: str) -> EngineError:
         message = f"{self._library.name}: {what} for {shape.batch} tiles of {shape.width}×{shape.height}"
         return _error_from_log(EngineFailed, message, ["", *self._library.take_errors()])
 

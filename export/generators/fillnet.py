@@ -40,17 +40,17 @@ _NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
 MakeConv = Callable[..., nn.Module]
 
 
-def numbers(text: str) -> list[int]:
-    """Those of an option such as "96,192"."""
+def parse_numbers(text: str) -> list[int]:
+    """Parse the numbers of an option such as "96,192"."""
     return [int(number) for number in text.split(",")]
 
 
-def _joined(values: Iterable[int]) -> str:
+def _join_numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, values))
 
 
 class FillNetOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     widths: str = Field(
         "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
@@ -59,9 +59,9 @@ class FillNetOptions(GeneratorOptions):
     decoder: str = Field("1,2,2,1,1", pattern=_NUMBERS, description="and on the way up; the last is the bottom")
 
     @model_validator(mode="after")
-    def _fits(self) -> FillNetOptions:
+    def _check_consistency(self) -> FillNetOptions:
         levels = len(self.channels)
-        if not 2 <= levels == len(numbers(self.encoder)) == len(numbers(self.decoder)) <= 7:
+        if not 2 <= levels == len(parse_numbers(self.encoder)) == len(parse_numbers(self.decoder)) <= 7:
             raise ValueError("widths, encoder and decoder have one number a level each, for 2 to 7 levels")
         if min(self.channels) < 1:
             raise ValueError("widths are positive")
@@ -69,30 +69,30 @@ class FillNetOptions(GeneratorOptions):
 
     @property
     def channels(self) -> list[int]:
-        """The numbers of `widths`."""
-        return numbers(self.widths)
+        """The channels of each level, from `widths`."""
+        return parse_numbers(self.widths)
 
     @property
     def multiple(self) -> int:
-        """Heights and widths of pictures are multiples of it."""
+        """The number that height and width must be multiples of."""
         return PATCH << (len(self.channels) - 1)
 
 
-def halve(x: Tensor) -> Tensor:
-    """Means of two by two."""
+def downsample(x: Tensor) -> Tensor:
+    """Halve height and width: the means of two by two pixels."""
     return F.avg_pool2d(x, 2)
 
 
-def double(x: Tensor) -> Tensor:
-    """Twice the size, bilinear."""
+def upsample(x: Tensor) -> Tensor:
+    """Double height and width, bilinear."""
     return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
 
 
 def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
-    """The smooth fill at a quarter of the size, N×3×H/4×W/4 FP32, from the known pixels of a picture.
+    """Compute a smooth fill at a quarter of the size, N×3×H/4×W/4 FP32, from the known pixels of a picture.
 
-    Down a pyramid of means of known pixels, where a cell is known as soon as a quarter of it is; the mean of all fills
-    what is unknown at the top; up again, each level where the one below knows nothing.
+    A pyramid of means of known pixels is built; a cell counts as known if a quarter of it is. The mean of all known
+    pixels fills what is unknown at the top. On the way down each level fills what the finer one does not know.
 
     Args:
         image: N×3×H×W in [0, 1].
@@ -104,18 +104,18 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
     weights: list[Tensor] = []
     for level in range(halvings + 1):
         if level:
-            colour, share = halve(colours[-1]), halve(weights[-1])
+            colour, share = downsample(colours[-1]), downsample(weights[-1])
         weights.append((share * 4).clamp(max=1))
         colours.append(colour / share.clamp(min=_LEAST_SHARE) * weights[-1])
     mean = colours[-1].mean((2, 3), keepdim=True) / weights[-1].mean((2, 3), keepdim=True).clamp(min=_LEAST_SHARE)
     filled = colours[-1] + (1 - weights[-1]) * mean
     for colour, weight in zip(colours[-2::-1], weights[-2::-1], strict=True):
-        filled = colour + (1 - weight) * double(filled)
+        filled = colour + (1 - weight) * upsample(filled)
     return filled
 
 
-def in_patches(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
-    """What the net sees: N×64×H/4×W/4 in [-1, 1], 16 pixels a channel of colour and of the hole.
+def make_net_input(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
+    """Make the net's input: N×64×H/4×W/4 in [-1, 1], 16 pixels for each channel of colour and for the hole.
 
     Pixels of the hole have the colour of their place in the smooth fill.
     """
@@ -125,7 +125,7 @@ def in_patches(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
     return torch.cat([painted.flatten(1, 2), holes], 1) * 2 - 1
 
 
-def _active(x: Tensor) -> Tensor:
+def _activation(x: Tensor) -> Tensor:
     return F.leaky_relu(x, _SLOPE)
 
 
@@ -138,8 +138,8 @@ class Residual(nn.Module):
         self.second = conv(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """N×C×H×W to the same shape."""
-        return cast("Tensor", x + self.second(_active(self.first(_active(x)))))
+        """Map N×C×H×W to the same shape."""
+        return cast("Tensor", x + self.second(_activation(self.first(_activation(x)))))
 
 
 class FillUNet(nn.Module):
@@ -156,41 +156,41 @@ class FillUNet(nn.Module):
 
         self.stem = conv((_RGB + 1) * PATCH**2, widths[0], 3, padding=1)
         self.down = nn.ModuleList(conv(a, b, 3, padding=1, stride=2) for a, b in pairwise(widths))
-        self.encoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(numbers(options.encoder)))
+        self.encoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.encoder)))
         self.overall = conv(widths[-1], widths[-1], 1)
         self.up = nn.ModuleList(conv(b, a, 1) for a, b in pairwise(widths))
-        self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(numbers(options.decoder)))
+        self.decoder = nn.ModuleList(blocks(level, count) for level, count in enumerate(parse_numbers(options.decoder)))
         self.pixels = conv(widths[0], _RGB * PATCH**2, 3, padding=1)
         self.colour = nn.ModuleList(conv(width, _RGB, 1) for width in widths[1:_COLOUR_SCALES])
 
     def forward(self, image: Tensor, hole: Tensor) -> Tensor:
-        """The raw picture, about [0, 1], arbitrary where nothing is to be filled, FP32."""
+        """Return the picture before clamping, about [0, 1], FP32; its values outside the hole mean nothing."""
         image, hole = image.float(), hole.float()
         filled = push_pull(image, 1 - hole, self.bottom)
-        seen = in_patches(image, hole, filled).to(compute_type(self))
+        seen = make_net_input(image, hole, filled).to(compute_type(self))
         coarse, fine = self.residual(seen)
-        return double(double(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
+        return upsample(upsample(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
 
     def residual(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """What `in_patches` gives to what is added: to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4.
+        """Compute what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4, from the net's input.
 
-        Both on the [-1, 1] scale.
+        Both are on the [-1, 1] scale; the input is that of `make_net_input`.
         """
         x = self.encoder[0](self.stem(seen))
         skips = [x]
         for level in range(1, self.bottom + 1):
-            x = self.encoder[level](self.down[level - 1](_active(x)))
+            x = self.encoder[level](self.down[level - 1](_activation(x)))
             skips.append(x)
-        mean = _active(x).float().mean((2, 3), keepdim=True)  # of what the whole picture looks like
+        mean = _activation(x).float().mean((2, 3), keepdim=True)  # of what the whole picture looks like
         x = self.decoder[self.bottom](x + self.overall(mean.to(x.dtype)))
         colour: Tensor | None = None
         for level in range(self.bottom - 1, -1, -1):
             if level < len(self.colour):
-                more = self.colour[level](_active(x))
-                colour = more if colour is None else double(colour) + more
-            x = self.decoder[level](double(self.up[level](_active(x))) + skips[level])
-        coarse = double(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
-        return coarse, cast("Tensor", self.pixels(_active(x)))
+                more = self.colour[level](_activation(x))
+                colour = more if colour is None else upsample(colour) + more
+            x = self.decoder[level](upsample(self.up[level](_activation(x))) + skips[level])
+        coarse = upsample(cast("Tensor", colour))  # there is one: colour has an entry for the second level at least
+        return coarse, cast("Tensor", self.pixels(_activation(x)))
 
 
 class _Composite(nn.Module):
@@ -211,15 +211,17 @@ class FillNet(Family[FillNetOptions]):
     options = FillNetOptions
 
     def recognise(self, state: State) -> FillNetOptions | None:
-        """By `stem`, `pixels` and `overall`; levels and widths are read from `down`, blocks are counted."""
+        """Recognise `stem`, `pixels` and `overall`; `down` gives levels and widths, and blocks are counted."""
         stem, pixels, overall = (state.get(f"{name}.weight") for name in ("stem", "pixels", "overall"))
         if stem is None or pixels is None or overall is None or stem.shape[1] != (_RGB + 1) * PATCH**2:
             return None
         widths = [stem.shape[0]]
         while (down := state.get(f"down.{len(widths) - 1}.weight")) is not None:
             widths.append(down.shape[0])
-        counts = {side: _joined(_count(state, side, level) for level in range(len(widths))) for side in _SIDES}
-        return FillNetOptions(widths=_joined(widths), **counts)
+        counts = {
+            side: _join_numbers(_count_blocks(state, side, level) for level in range(len(widths))) for side in _SIDES
+        }
+        return FillNetOptions(widths=_join_numbers(widths), **counts)
 
     def build(self, options: FillNetOptions) -> nn.Module:
         return FillUNet(options)
@@ -244,7 +246,7 @@ class FillNet(Family[FillNetOptions]):
 _SIDES = ("encoder", "decoder")
 
 
-def _count(state: State, side: str, level: int) -> int:
-    """Residual blocks of a level."""
+def _count_blocks(state: State, side: str, level: int) -> int:
+    """Count the residual blocks of a level in a state dict."""
     key = re.compile(rf"{side}\.{level}\.(\d+)\.first\.weight")
     return sum(key.fullmatch(name) is not None for name in state)

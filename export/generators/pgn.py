@@ -33,11 +33,11 @@ class PGNOptions(GeneratorOptions):
     width: int = Field(64, ge=1, le=256, description="channels of the first convolution")
 
 
-def _down(into: int, out: int) -> nn.Sequential:
+def _down_block(into: int, out: int) -> nn.Sequential:
     return nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(into, out, 4, 2, 1, bias=False), nn.BatchNorm2d(out))
 
 
-def _up(into: int, out: int) -> nn.Sequential:
+def _up_block(into: int, out: int) -> nn.Sequential:
     return nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(into, out, 4, 2, 1, bias=False), nn.BatchNorm2d(out))
 
 
@@ -50,11 +50,11 @@ class StageUNet(nn.Module):
         self.start = nn.Conv2d(channels, w, 3, 1, 1)
         downs = [w, w, 2 * w, 4 * w, 8 * w, 8 * w, 8 * w, 8 * w]
         for index in range(7):
-            self.add_module(f"conv{index}", _down(downs[index], downs[index + 1]))
+            self.add_module(f"conv{index}", _down_block(downs[index], downs[index + 1]))
         ups = [(8 * w + memory, 8 * w), (16 * w, 8 * w), (16 * w, 8 * w), (16 * w, 4 * w), (8 * w, 2 * w), (4 * w, w)]
         for index, (into, out) in zip(range(5, -1, -1), ups, strict=True):
-            self.add_module(f"up{index}", _up(into, out))
-        self.end = _up(2 * w, 3)
+            self.add_module(f"up{index}", _up_block(into, out))
+        self.end = _up_block(2 * w, 3)
 
     def forward(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
         """Map N×C×128×128 and the memory N×M to N×3×128×128 in [0, 1] and the bottleneck N×8w."""

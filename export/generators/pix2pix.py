@@ -111,7 +111,10 @@ class UNet(nn.Module):
 
 
 class ResNetBlock(nn.Module):
-    """x + conv, norm, ReLU, conv, norm, with reflection padding. Dropout only shifts the second convolution's key."""
+    """x + conv, norm, ReLU, conv, norm, with reflection padding.
+
+    Dropout has no weights; it only raises the index of the second convolution in the keys of the state dict by one.
+    """
 
     def __init__(self, channels: int, norm: Norm, *, bias: bool, dropout: bool) -> None:
         super().__init__()
@@ -185,13 +188,13 @@ class Pix2Pix(Family[Pix2PixOptions]):
         )
 
     def wrap(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
-        return TanhScaled(PerSample(net) if options.batch_norm == "batch-statistics" else net)
+        return TanhScaled(PerSampleBatchNorm(net) if options.batch_norm == "batch-statistics" else net)
 
     def lower(self, net: nn.Module, options: Pix2PixOptions) -> nn.Module:
         return TanhScaled(lower_norms(net, batch_statistics=options.batch_norm == "batch-statistics")).eval()
 
 
-class PerSample(nn.Module):
+class PerSampleBatchNorm(nn.Module):
     """Batch statistics by definition: training-mode batch norms, one sample at a time, without dropout."""
 
     def __init__(self, net: nn.Module) -> None:
@@ -207,7 +210,7 @@ class PerSample(nn.Module):
         return torch.cat([self.net(x[i : i + 1]) for i in range(x.shape[0])])
 
 
-def _norm_of(state: State, conv: str, norm: str) -> NormName:
+def _recognise_norm(state: State, conv: str, norm: str) -> NormName:
     """Recognise the norm by its weights, or by the bias that a convolution has only before an instance norm."""
     if f"{norm}.weight" in state:
         return "batch"
@@ -225,7 +228,7 @@ def _recognise_unet(state: State) -> Pix2PixOptions | None:
     return Pix2PixOptions.model_validate(
         {
             "net": net,
-            "norm": _norm_of(state, "model.model.1.model.1", "model.model.1.model.2"),
+            "norm": _recognise_norm(state, "model.model.1.model.1", "model.model.1.model.2"),
             "ngf": state["model.model.0.weight"].shape[0],
             "in_channels": state["model.model.0.weight"].shape[1],
             "out_channels": state["model.model.3.weight"].shape[1],
@@ -246,7 +249,7 @@ def _recognise_resnet(state: State) -> Pix2PixOptions | None:
     return Pix2PixOptions.model_validate(
         {
             "net": net,
-            "norm": _norm_of(state, "model.1", "model.2"),
+            "norm": _recognise_norm(state, "model.1", "model.2"),
             "ngf": first.shape[0],
             "in_channels": first.shape[1],
             "out_channels": last.shape[0],

@@ -69,8 +69,8 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
     if not image:
         raise typer.BadParameter("name an image or a folder to send", param_hint="--image")
     check_writable(None if json_file == _STDOUT else json_file, plot)
-    rates = _numbers(rate, "--rate")
-    clients = _numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
+    rates = _parse_numbers(rate, "--rate")
+    clients = _parse_numbers(concurrency or ("" if rates else _CLOSED_BY_DEFAULT), "--concurrency")
     plan = BenchPlan(rates, [int(number) for number in clients], duration, warm_up, grace, seed)
     fields = {
         "model": model,
@@ -79,13 +79,13 @@ def bench(  # noqa: PLR0913, PLR0917 -- each is a flag
         "save": save if save is None else str(save).lower(),
     }
     given = {name: str(value) for name, value in fields.items() if value is not None}
-    payloads = _payloads(endpoint, image, mask or [], given)
+    payloads = _encode_payloads(endpoint, image, mask or [], given)
     measured = _measure(url, payloads, plan)
-    _publish(measured, f"{endpoint} with {measured.model} on {measured.engine}", json_file, plot)
-    _check(measured, fail_over_p99_ms, fail_on_errors)
+    _print_and_write(measured, f"{endpoint} with {measured.model} on {measured.engine}", json_file, plot)
+    _exit_if_limits_broken(measured, fail_over_p99_ms, fail_on_errors)
 
 
-def _numbers(text: str, flag: str) -> list[float]:
+def _parse_numbers(text: str, flag: str) -> list[float]:
     try:
         numbers = [float(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
@@ -95,17 +95,19 @@ def _numbers(text: str, flag: str) -> list[float]:
     return numbers
 
 
-def _payloads(endpoint: Endpoint, images: list[Path], masks: list[Path], fields: dict[str, str]) -> list[Payload]:
+def _encode_payloads(
+    endpoint: Endpoint, images: list[Path], masks: list[Path], fields: dict[str, str]
+) -> list[Payload]:
     from retouch.bench.sender import encode  # noqa: PLC0415 -- loads aiohttp and httpx
 
     payloads = []
-    for image, mask in _pairs(endpoint, images, masks):
+    for image, mask in _pair_files(endpoint, images, masks):
         parts = {"image": image.read_bytes()} | ({"mask": mask.read_bytes()} if mask else {})
         payloads.append(encode(f"/v1/{endpoint}", parts, fields))
     return payloads
 
 
-def _pairs(endpoint: Endpoint, images: list[Path], masks: list[Path]) -> list[tuple[Path, Path | None]]:
+def _pair_files(endpoint: Endpoint, images: list[Path], masks: list[Path]) -> list[tuple[Path, Path | None]]:
     """Pair each image with its mask; raises FilesInvalid if the masks do not fit the images or the endpoint."""
     if (endpoint == "inpaint") != bool(masks):
         raise FilesInvalid("inpaint needs --mask and translate takes none")
@@ -133,7 +135,7 @@ def _measure(url: str, payloads: list[Payload], plan: BenchPlan) -> BenchResult:
         return run_on_uvloop(measure())
 
 
-def _publish(measured: BenchResult, title: str, json_file: Path | None, plot: Path | None) -> None:
+def _print_and_write(measured: BenchResult, title: str, json_file: Path | None, plot: Path | None) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
     from retouch.bench.report_files import report_write_errors  # noqa: PLC0415 -- loads hdrh and numpy
@@ -154,7 +156,7 @@ def _publish(measured: BenchResult, title: str, json_file: Path | None, plot: Pa
             save_plot(measured.reports, plot, title)
 
 
-def _check(measured: BenchResult, over_p99_ms: float | None, on_errors: bool) -> None:
+def _exit_if_limits_broken(measured: BenchResult, over_p99_ms: float | None, on_errors: bool) -> None:
     from retouch.bench.report import broken_limits  # noqa: PLC0415 -- loads hdrh and numpy
 
     broken = broken_limits(measured.reports, over_p99_ms, on_errors=on_errors)

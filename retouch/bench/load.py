@@ -79,17 +79,17 @@ class LoadGenerator:
             task = asyncio.create_task(self._send(next(payloads), begun, due_s))
             pending.add(task)
             task.add_done_callback(pending.discard)
-        await self._settle(pending)
+        await self._wait_or_cancel(pending)
 
     async def closed_loop(self, concurrency: int, duration_s: float) -> None:
         """Let `concurrency` clients each send one request after another for `duration_s`."""
         begun = self.now()
         payloads = cycle(self.payloads)
-        clients = {asyncio.create_task(self._client(payloads, begun, duration_s)) for _ in range(concurrency)}
+        clients = {asyncio.create_task(self._run_client(payloads, begun, duration_s)) for _ in range(concurrency)}
         await self.sleep(duration_s)
-        await self._settle(clients)
+        await self._wait_or_cancel(clients)
 
-    async def _client(self, payloads: Iterator[Payload], begun: float, duration_s: float) -> None:
+    async def _run_client(self, payloads: Iterator[Payload], begun: float, duration_s: float) -> None:
         while (now_s := self.now() - begun) < duration_s:
             await self._send(next(payloads), begun, now_s)
 
@@ -101,7 +101,7 @@ class LoadGenerator:
         finally:
             self.on_reply(Observation(due_s, sent_s, self.now() - begun, reply))
 
-    async def _settle(self, tasks: set[asyncio.Task[None]]) -> None:
+    async def _wait_or_cancel(self, tasks: set[asyncio.Task[None]]) -> None:
         if tasks:
             _, late = await asyncio.wait(set(tasks), timeout=self.grace_s)
             for task in late:

@@ -70,9 +70,9 @@ def summarise(mode: Mode, level: float, observations: list[Observation]) -> RunR
         requests=len(observations),
         ok=len(succeeded),
         ok_per_s=len(succeeded) / elapsed_s if elapsed_s else 0.0,
-        latency_ms=_latency_ms(observation.done_s - observation.due_s for observation in succeeded),
-        errors=_errors(observations),
-        stages=_stages(succeeded),
+        latency_ms=_latency_percentiles_ms(observation.done_s - observation.due_s for observation in succeeded),
+        errors=_count_errors(observations),
+        stages=_stage_times(succeeded),
         batch_sizes=_batch_sizes(succeeded),
         send_lag_p99_ms=_histogram(
             observation.sent_s - observation.due_s for observation in observations
@@ -109,7 +109,7 @@ def _histogram(seconds: Iterable[float]) -> Any:
     return histogram
 
 
-def _latency_ms(seconds: Iterable[float]) -> dict[str, float]:
+def _latency_percentiles_ms(seconds: Iterable[float]) -> dict[str, float]:
     histogram = _histogram(seconds)
     if not histogram.get_total_count():
         return {}
@@ -117,13 +117,13 @@ def _latency_ms(seconds: Iterable[float]) -> dict[str, float]:
     return {**percentiles, "mean": histogram.get_mean_value() / 1e3, "max": histogram.get_max_value() / 1e3}
 
 
-def _errors(observations: Iterable[Observation]) -> dict[str, int]:
+def _count_errors(observations: Iterable[Observation]) -> dict[str, int]:
     answers = (observation.reply for observation in observations if not 200 <= observation.reply.status < 300)
     names = (f"{'no reply' if a.status == NO_REPLY else a.status} {a.code}".rstrip() for a in answers)
     return dict(Counter(names).most_common())
 
 
-def _stages(succeeded: Iterable[Observation]) -> dict[str, StageTimes]:
+def _stage_times(succeeded: Iterable[Observation]) -> dict[str, StageTimes]:
     by_stage: defaultdict[str, list[float]] = defaultdict(list)
     for observation in succeeded:
         for stage, duration_ms in parse_server_timing(observation.reply.server_timing).items():

@@ -75,32 +75,32 @@ class Session:
         """
         first = await self.sender.send(self.payloads[0])
         if first.status != 200:
-            raise BenchFailed(f"the first request failed, so nothing was measured: {_why(first)}")
+            raise BenchFailed(f"the first request failed, so nothing was measured: {_failure_text(first)}")
         plan = self.plan
         if plan.warm_up_s:
-            await self._observe(
+            await self._run_load(
                 "warm-up", plan.warm_up_s, lambda loop: loop.closed_loop(_WARM_UP_CLIENTS, plan.warm_up_s)
             )
-        reports = [await self._open(rate) for rate in plan.rates_per_s]
-        reports += [await self._closed(clients) for clients in plan.concurrencies]
+        reports = [await self._run_open_loop(rate) for rate in plan.rates_per_s]
+        reports += [await self._run_closed_loop(clients) for clients in plan.concurrencies]
         return BenchResult(plan, first.model, first.engine, reports)
 
-    async def _open(self, rate_per_s: float) -> RunReport:
+    async def _run_open_loop(self, rate_per_s: float) -> RunReport:
         rng = random.Random(self.plan.seed)  # noqa: S311 -- arrival times, no secret
         due_times = poisson_due_times(rate_per_s, self.plan.duration_s, rng)
-        observation = await self._observe(
+        observation = await self._run_load(
             f"{rate_per_s:g} req/s", self.plan.duration_s, lambda loop: loop.open_loop(due_times)
         )
         return summarise("open", rate_per_s, observation)
 
-    async def _closed(self, clients: int) -> RunReport:
+    async def _run_closed_loop(self, clients: int) -> RunReport:
         duration_s = self.plan.duration_s
-        observation = await self._observe(
+        observation = await self._run_load(
             f"{clients} clients", duration_s, lambda loop: loop.closed_loop(clients, duration_s)
         )
         return summarise("closed", clients, observation)
 
-    async def _observe(
+    async def _run_load(
         self, name: str, duration_s: float, drive: Callable[[LoadGenerator], Coroutine[Any, Any, None]]
     ) -> list[Observation]:
         observation: list[Observation] = []
@@ -114,6 +114,6 @@ class Session:
         return observation
 
 
-def _why(reply: ServerReply) -> str:
+def _failure_text(reply: ServerReply) -> str:
     status = str(reply.status) if reply.status else "no reply"
     return f"{status} {reply.code}: {reply.detail or 'is the server running?'}"

@@ -44,7 +44,7 @@ def build(
     found = newest_models(settings.models_dir, models or [])
 
     failed = 0
-    with _progress(len(found)) as working_on:
+    with _progress_bar(len(found)) as working_on:
         for directory, manifest in found:
             working_on(manifest.key)
             for built in build_model(directory, manifest, settings, compute_capability or []):
@@ -55,7 +55,7 @@ def build(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
+def _progress_bar(total: int) -> Iterator[Callable[[str], None]]:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without rich
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import structlog
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,12 +46,12 @@ def doctor(
     if as_json:
         typer.echo(diagnosis.model_dump_json(indent=1))
     else:
-        _show(diagnosis)
+        _print_diagnosis(diagnosis)
     if not diagnosis.ok:
         raise typer.Exit(1)
 
 
-def _show(diagnosis: Diagnosis) -> None:
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
     from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
@@ -59,7 +59,7 @@ def _show(diagnosis: Diagnosis) -> None:
     console = Console()
     print_table(_host_table(diagnosis), console)
     print_table(_model_table(diagnosis), console)
-    for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _why(check)):
+    for line in (f"{check.model}: {reason}" for check in diagnosis.models for reason in _reasons_for_engine(check)):
         console.print(line, markup=False, soft_wrap=True)
     verdict = "the main job can run here" if diagnosis.ok else "the main job cannot run here: see what failed"
     console.print(verdict, style="green" if diagnosis.ok else "bold red")
@@ -68,7 +68,7 @@ def _show(diagnosis: Diagnosis) -> None:
 def _host_table(diagnosis: Diagnosis) -> Table:
     from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
 
-    table = _table("Host", "what", "", "detail")
+    table = _make_table("Host", "what", "", "detail")
     for check in diagnosis.checks:
         table.add_row(escape(check.name), _SIGNS[check.level], escape(check.detail))
     return table
@@ -77,7 +77,7 @@ def _host_table(diagnosis: Diagnosis) -> Table:
 def _model_table(diagnosis: Diagnosis) -> Table:
     from rich.markup import escape  # noqa: PLC0415 -- as above
 
-    table = _table("Models", "model", "", "engine", "smallest bucket", "load")
+    table = _make_table("Models", "model", "", "engine", "smallest bucket", "load")
     for check in diagnosis.models:
         engine = f"{check.engine} {check.precision} on {check.device}" if check.engine else "none"
         speed = (f"{check.infer_ms:.1f} ms", f"{check.load_s:.1f} s") if check.infer_ms is not None else ("", "")
@@ -85,7 +85,7 @@ def _model_table(diagnosis: Diagnosis) -> Table:
     return table
 
 
-def _why(check: ModelCheck) -> list[str]:
+def _reasons_for_engine(check: ModelCheck) -> list[str]:
     """Return the reasons for this engine and against the better ones; engines with the same reason are grouped."""
     engines_by_reason: dict[str, list[str]] = {}
     for name, reason in check.passed_over.items():
@@ -94,7 +94,7 @@ def _why(check: ModelCheck) -> list[str]:
     return [part for part in (check.error, check.note, *passed_over) if part]
 
 
-def _table(title: str, *columns: str) -> Table:
+def _make_table(title: str, *columns: str) -> Table:
     from rich.table import Table  # noqa: PLC0415 -- `retouch serve` runs without it
 
     table = Table(title=title, title_justify="left")

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engines.engine_choice import EngineOptions, choose_engine, verify_onnx
 from engines.errors import ModelNotFound, RetouchError
-from engines.load import EngineOptions, choose_engine, verify_onnx
 from engines.manifest import Manifest
 from engines.repository.listing import list_versions, read_manifest_of
 from engines.trt.build import BuildOptions, ComputeCapability
@@ -48,11 +48,11 @@ def build_model(
 ) -> list[BuildOutcome]:
     """Build the engine that the settings choose for this host, or TensorRT-RTX plans for given capabilities."""
     if capabilities:
-        return [_plan(directory, manifest, settings, capability) for capability in capabilities]
-    return [_for_this_host(directory, manifest, settings)]
+        return [_build_plan_for(directory, manifest, settings, capability) for capability in capabilities]
+    return [_build_for_this_host(directory, manifest, settings)]
 
 
-def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> BuildOutcome:
+def _build_plan_for(directory: Path, manifest: Manifest, settings: Settings, capability: str) -> BuildOutcome:
     what = f"for capability {capability}"
     try:
         verify_onnx(directory, manifest)
@@ -64,7 +64,7 @@ def _plan(directory: Path, manifest: Manifest, settings: Settings, capability: s
     return BuildOutcome(what, f"built with {library.name}" if built else "is in the cache already")
 
 
-def _for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> BuildOutcome:
+def _build_for_this_host(directory: Path, manifest: Manifest, settings: Settings) -> BuildOutcome:
     options = EngineOptions(
         settings.engine,
         settings.engine_threads,

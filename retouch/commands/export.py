@@ -92,9 +92,9 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         licence=licence,
         training_data=training_data,
     )
-    exported = _run(request)
+    exported = _run_export(request)
     if sweep is not None and lpips_features is not None:
-        exported = _swept(exported, sweep, lpips_features)
+        exported = _add_measured_rules(exported, sweep, lpips_features)
     if as_json:
         typer.echo(exported.manifest.model_dump_json(indent=2))
     else:
@@ -146,23 +146,23 @@ def _load_torch() -> None:
         importlib.import_module("export.pipeline")
 
 
-def _run(request: ExportRequest) -> ExportResult:
+def _run_export(request: ExportRequest) -> ExportResult:
     from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
 
-    with _steps() as notify:
+    with _show_steps() as notify:
         return export_model(request, notify)
 
 
-def _swept(exported: ExportResult, pictures: Path, lpips_features: Path) -> ExportResult:
-    """The published model with measured rules in its manifest; without them it is published too."""
+def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: Path) -> ExportResult:
+    """Add measured rules to a published model's manifest; without them it stays published, too."""
     from datetime import datetime, timezone  # noqa: PLC0415 (as below)
     from time import perf_counter  # noqa: PLC0415
 
     from engines.manifest import read_manifest  # noqa: PLC0415
     from retouch.sweep import session  # noqa: PLC0415 (loads torch and the service)
 
-    request = session.Request(exported.directory, pictures, lpips_features)
-    with _steps() as notify:
+    request = session.SweepRequest(exported.directory, pictures, lpips_features)
+    with _show_steps() as notify:
         notify(f"sweep over {pictures}")
         swept = session.sweep(request, lambda rows, _: rows, perf_counter, datetime.now(timezone.utc).date())
     if swept.rules:
@@ -173,14 +173,14 @@ def _swept(exported: ExportResult, pictures: Path, lpips_features: Path) -> Expo
 def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:
     from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
 
-    with _steps() as notify:
+    with _show_steps() as notify:
         cases = add_program(directory, checkpoints, images, notify)
     _print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
     typer.echo(f"wrote {directory / 'program.pt2'}")
 
 
 @contextmanager
-def _steps() -> Iterator[Callable[[str], None]]:
+def _show_steps() -> Iterator[Callable[[str], None]]:
     from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
 
     console = Console(stderr=True)

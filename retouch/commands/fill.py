@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 from retouch.filling.jobs import (
     FillJob,
     Format,
@@ -80,8 +80,8 @@ def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
         samples=samples if samples > 1 else None,
         quality=quality,
     )
-    where = _Target(url, models_dir, engine, concurrency, timeout, retries)
-    _fill("inpaint", jobs, options, where, as_json)
+    where = _FillTarget(url, models_dir, engine, concurrency, timeout, retries)
+    _run_jobs("inpaint", jobs, options, where, as_json)
 
 
 def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
@@ -107,8 +107,8 @@ def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
     jobs = with_instances_and_references(
         fill_jobs(image, None, out, image_format, overwrite=overwrite), image, instance, reference
     )
-    where = _Target(url, models_dir, engine, concurrency, timeout, retries)
-    _fill("translate", jobs, _set_options(model=model, quality=quality), where, as_json)
+    where = _FillTarget(url, models_dir, engine, concurrency, timeout, retries)
+    _run_jobs("translate", jobs, _set_options(model=model, quality=quality), where, as_json)
 
 
 def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
@@ -129,11 +129,11 @@ def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Make pictures from random numbers alone."""
     jobs = generation_jobs(out, image_format, count, overwrite=overwrite)
     options = _set_options(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
-    _fill("generate", jobs, options, _Target(url, models_dir, engine, 1, timeout, retries), as_json)
+    _run_jobs("generate", jobs, options, _FillTarget(url, models_dir, engine, 1, timeout, retries), as_json)
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _FillTarget:
     """Where pictures are made: a server or this process, with concurrency, timeout and retries."""
 
     url: str | None
@@ -161,7 +161,7 @@ def _set_options(**options: object) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
-def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Target, as_json: bool) -> None:
+def _run_jobs(task: Task, jobs: list[FillJob], options: dict[str, str], where: _FillTarget, as_json: bool) -> None:
     from retouch.filling.run import FillRun  # noqa: PLC0415 -- loads httpx
 
     async def run() -> list[FillOutcome]:
@@ -169,13 +169,13 @@ def _fill(task: Task, jobs: list[FillJob], options: dict[str, str], where: _Targ
             return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
 
     begun = time.monotonic()
-    with _progress(task, len(jobs), shown=not as_json, here=where.url is None) as done:
+    with _progress_bar(task, len(jobs), shown=not as_json, here=where.url is None) as done:
         outcomes = asyncio.run(run())
-    _report(outcomes, time.monotonic() - begun, as_json)
+    _print_summary(outcomes, time.monotonic() - begun, as_json)
 
 
 @contextmanager
-def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[FillOutcome], None]]:
+def _progress_bar(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Callable[[FillOutcome], None]]:
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 
@@ -192,20 +192,20 @@ def _progress(task: Task, total: int, *, shown: bool, here: bool) -> Iterator[Ca
         yield lambda _: progress.advance(bar)
 
 
-def _report(outcomes: list[FillOutcome], seconds: float, as_json: bool) -> None:
+def _print_summary(outcomes: list[FillOutcome], seconds: float, as_json: bool) -> None:
     """Print the summary; raises typer.Exit with status 1 if a picture failed."""
-    summary = _summary(outcomes, seconds)
+    summary = _summarise(outcomes, seconds)
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
     else:
-        for line in _failures(summary):
+        for line in _failure_lines(summary):
             typer.echo(line, err=True)
-        typer.echo(_as_text(summary))
+        typer.echo(_summary_text(summary))
     if summary["failed"]:
         raise typer.Exit(1)
 
 
-def _summary(outcomes: list[FillOutcome], seconds: float) -> dict[str, Any]:
+def _summarise(outcomes: list[FillOutcome], seconds: float) -> dict[str, Any]:
     failed = sum(outcome.error is not None for outcome in outcomes)
     done = len(outcomes) - failed
     return {
@@ -217,11 +217,11 @@ def _summary(outcomes: list[FillOutcome], seconds: float) -> dict[str, Any]:
     }
 
 
-def _failures(summary: dict[str, Any]) -> list[str]:
+def _failure_lines(summary: dict[str, Any]) -> list[str]:
     return [f"{file['image'] or file['out']}: {file['error']}" for file in summary["files"] if file["error"]]
 
 
-def _as_text(summary: dict[str, Any]) -> str:
+def _summary_text(summary: dict[str, Any]) -> str:
     if len(summary["files"]) == summary["done"] == 1:
         file = summary["files"][0]
         return f"{' '.join(file['outs'])} ({file['model']} on {file['engine']}, {file['seconds']:.2f} s)"

@@ -35,11 +35,11 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Make a key and print it, once: the file keeps its digest alone."""
     from pydantic import ValidationError  # noqa: PLC0415 -- `retouch --help` does without
 
-    from engines.validation import faults  # noqa: PLC0415 -- the same
-    from service.auth.keys import KeyRecord, KeysInvalid, digest, new_key, read_keys, sole_writer, write_keys  # noqa: PLC0415 -- the same
+    from engines.validation import validation_message  # noqa: PLC0415 -- the same
+    from service.auth.keys import KeyRecord, KeysInvalid, key_digest, lock_key_file, new_key, read_keys, write_keys  # noqa: PLC0415 -- the same
 
-    path, now = _path(file), datetime.now(timezone.utc)
-    with sole_writer(path):
+    path, now = _key_file_path(file), datetime.now(timezone.utc)
+    with lock_key_file(path):
         keys = read_keys(path) if path.exists() else ()
         taken = {key.id for key in keys}
         key_id, key = new_key()
@@ -50,7 +50,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                 {
                     "id": key_id,
                     "name": name,
-                    "sha256": digest(key),
+                    "sha256": key_digest(key),
                     "scopes": scope or ["inference"],
                     "created_at": now,
                     "expires_at": now + timedelta(days=expires_days) if expires_days is not None else None,
@@ -60,7 +60,7 @@ def create(  # noqa: PLR0913, PLR0917 -- each is a flag
                 }
             )
         except ValidationError as error:
-            raise KeysInvalid(faults(error, "field")) from None
+            raise KeysInvalid(validation_message(error, "field")) from None
         write_keys(path, (*keys, record))
     typer.secho(f"key {key_id} of {name} is in {path}; this is the only time that it is shown:", err=True)
     typer.echo(key)
@@ -77,36 +77,43 @@ def list_keys(file: _File = None) -> None:
 
     now = datetime.now(timezone.utc)
     table = Table(Column("id", no_wrap=True), Column("name", no_wrap=True), "scopes", "limits", "created", "state")
-    for key in read_keys(_path(file)):
+    for key in read_keys(_key_file_path(file)):
         scopes = ", ".join(sorted(key.scopes))
-        table.add_row(key.id, escape(key.name), scopes, _limits(key), f"{key.created_at:%Y-%m-%d}", _state(key, now))
+        table.add_row(
+            key.id,
+            escape(key.name),
+            scopes,
+            _describe_limits(key),
+            f"{key.created_at:%Y-%m-%d}",
+            _describe_validity(key, now),
+        )
     print_table(table)
 
 
 @keys_app.command()
 def revoke(key_id: Annotated[str, typer.Argument(help="the key's id, as in the list")], file: _File = None) -> None:
     """Revoke a key; a running server refuses it within seconds."""
-    from service.auth.keys import read_keys, revoked, sole_writer, write_keys  # noqa: PLC0415 -- loads pydantic
+    from service.auth.keys import lock_key_file, read_keys, with_key_revoked, write_keys  # noqa: PLC0415 -- loads pydantic
 
-    path = _path(file)
-    with sole_writer(path):
-        write_keys(path, revoked(read_keys(path), key_id, datetime.now(timezone.utc)))
+    path = _key_file_path(file)
+    with lock_key_file(path):
+        write_keys(path, with_key_revoked(read_keys(path), key_id, datetime.now(timezone.utc)))
     typer.echo(f"key {key_id} is revoked")
 
 
-def _path(file: Path | None) -> Path:
+def _key_file_path(file: Path | None) -> Path:
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     return file or Path(load_settings().keys_file or _BY_DEFAULT)
 
 
-def _limits(key: KeyRecord) -> str:
+def _describe_limits(key: KeyRecord) -> str:
     rate = f"{key.rate_per_s:g}/s, {key.burst} at once" if key.rate_per_s else ""
     daily = f"{key.requests_per_day} a day" if key.requests_per_day else ""
     return "; ".join(limit for limit in (rate, daily) if limit) or "none"
 
 
-def _state(key: KeyRecord, now: datetime) -> str:
+def _describe_validity(key: KeyRecord, now: datetime) -> str:
     if key.revoked_at:
         return f"revoked {key.revoked_at:%Y-%m-%d %H:%M}"
     if key.expires_at is None:

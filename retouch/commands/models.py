@@ -29,7 +29,7 @@ def models(
     if not rows:
         typer.echo(f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one")
         return
-    _show(rows)
+    _print_models(rows)
 
 
 def list_models(root: Path) -> list[dict[str, Any]]:
@@ -42,14 +42,14 @@ def list_models(root: Path) -> list[dict[str, Any]]:
     for key in sorted(found, key=lambda key: (key.name, -key.version)):
         row: dict[str, Any] = {"name": key.name, "version": key.version}
         try:
-            row |= _facts(read_manifest_of(key, found[key].directory))
+            row |= _model_facts(read_manifest_of(key, found[key].directory))
         except RetouchError as error:
             row["error"] = str(error)
         rows.append(row)
     return rows
 
 
-def _facts(manifest: Manifest) -> dict[str, Any]:
+def _model_facts(manifest: Manifest) -> dict[str, Any]:
     measured = [case for case in manifest.parity.cases if case.psnr_db is not None]
     worst = min(measured, key=lambda case: case.psnr_db or 0.0, default=None)
     return {
@@ -68,7 +68,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _print_models(rows: list[dict[str, Any]]) -> None:
     from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
     from rich.table import Column, Table  # noqa: PLC0415 -- the same
 
@@ -81,18 +81,25 @@ def _show(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             table.add_row(name, "[red]broken[/]", "", "", "", escape(row["error"]))
         else:
-            facts = (name, row["task"], row["generator"], row["precision"], _size(row["size"]), _parity(row["parity"]))
+            facts = (
+                name,
+                row["task"],
+                row["generator"],
+                row["precision"],
+                _describe_sizes(row["size"]),
+                _describe_parity(row["parity"]),
+            )
             table.add_row(*map(escape, facts))
     print_table(table)
 
 
-def _size(rule: dict[str, Any]) -> str:
+def _describe_sizes(rule: dict[str, Any]) -> str:
     if rule["kind"] == "fixed":
         return f"{rule['width']}×{rule['height']} ({rule['fit']})"
     return f"sides {', '.join(map(str, rule['sides']))} ({rule['fit']})"
 
 
-def _parity(parity: dict[str, Any]) -> str:
+def _describe_parity(parity: dict[str, Any]) -> str:
     if parity["worst_db"] is None:
         return "identical" if parity["cases"] else "not measured"
     return f"{parity['worst_db']:.1f} dB ({parity['worst_case']}); bar {parity['bar_db']:g} dB"

@@ -48,14 +48,14 @@ def make_serve_command() -> Callable[..., None]:
         raise typer.Exit(run(settings))
 
     parameters = [
-        _parameter("config", _Config, None),
-        _parameter("print_config", _PrintConfig, False),
+        _make_parameter("config", _Config, None),
+        _make_parameter("print_config", _PrintConfig, False),
         *(
-            _parameter(name, _annotation(name, group), None)
+            _make_parameter(name, _option_annotation(name, group), None)
             for group, names in SETTING_GROUPS.items()
             for name in names
         ),
-        *(_parameter(name, Annotated[str | None, typer.Option(hidden=True)], None) for name in RETIRED),
+        *(_make_parameter(name, Annotated[str | None, typer.Option(hidden=True)], None) for name in RETIRED),
     ]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by inspect.signature
     serve.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -84,11 +84,11 @@ def flag_for(name: str, field: FieldInfo) -> str:
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default of a setting, as TOML writes it."""
+    """Return the default of a setting as TOML writes it."""
     return _toml_value(to_jsonable_python(field.default))
 
 
-def _annotation(name: str, group: str) -> Any:
+def _option_annotation(name: str, group: str) -> Any:
     field = Settings.model_fields[name]
     option = typer.Option(
         flag_for(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
@@ -97,7 +97,7 @@ def _annotation(name: str, group: str) -> Any:
     return Annotated[kind | None, option]
 
 
-def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
+def _make_parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -32,23 +32,23 @@ They are accepted in 0.2, with a warning, and will be unknown names after that.
 
 def settings_page() -> str:
     """The page as Markdown."""
-    groups = "".join(_group(title, names) for title, names in SETTING_GROUPS.items())
-    gone = "".join(f"| `{name}` | {_cell(advice)} |\n" for name, advice in RETIRED.items())
+    groups = "".join(_group_section(title, names) for title, names in SETTING_GROUPS.items())
+    gone = "".join(f"| `{name}` | {_escape_cell(advice)} |\n" for name, advice in RETIRED.items())
     return f"{_HEAD}{groups}{_GONE}{gone}"
 
 
-def _group(title: str, names: tuple[str, ...]) -> str:
-    return f"\n## {title}\n\n| flag | default | meaning |\n|---|---|---|\n" + "".join(_rows(names))
+def _group_section(title: str, names: tuple[str, ...]) -> str:
+    return f"\n## {title}\n\n| flag | default | meaning |\n|---|---|---|\n" + "".join(_setting_rows(names))
 
 
-def _rows(names: tuple[str, ...]) -> Iterator[str]:
+def _setting_rows(names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         field = Settings.model_fields[name]
         flags = ", ".join(f"`{flag}`" for flag in flag_for(name, field).split("/"))
-        yield f"| {flags} | `{default_of(field)}` | {_cell(field.description or '')} |\n"
+        yield f"| {flags} | `{default_of(field)}` | {_escape_cell(field.description or '')} |\n"
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 

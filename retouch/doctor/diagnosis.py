@@ -19,13 +19,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from engines.engine_choice import EngineOptions, choose_engine
 from engines.errors import RetouchError
-from engines.load import EngineOptions, choose_engine
 from engines.parity.probes import probe_feeds
-from engines.repository.listing import Key, list_versions, read_manifest_of
+from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.settings import Settings
-from service.processes.launcher.plan import devices
+from service.processes.launcher.process_plan import assign_gpus
 
 Level = Literal["ok", "warning", "failed"]
 
@@ -33,11 +33,11 @@ _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_
 _OLDEST_PYTHON = (3, 10)
 
 
-class _Frozen(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Check(_Frozen):
+class Check(_FrozenModel):
     """One fact about the host; `failed` means that the default models cannot be served."""
 
     name: str
@@ -45,7 +45,7 @@ class Check(_Frozen):
     detail: str
 
 
-class ModelCheck(_Frozen):
+class ModelCheck(_FrozenModel):
     """The check of one version of a model: its engine, and the reasons why better engines were passed over."""
 
     model: str
@@ -60,7 +60,7 @@ class ModelCheck(_Frozen):
     error: str = ""
 
 
-class Diagnosis(_Frozen):
+class Diagnosis(_FrozenModel):
     """All checks; `ok` if this host can serve the default models."""
 
     ok: bool
@@ -81,16 +81,16 @@ class HostSources(NamedTuple):
 def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
     """Check the host and its models; loads each newest version that works and runs one small batch."""
     checks = (
-        _python(host),
-        _processor(host),
-        _library("OpenVINO", "openvino"),
-        _library("ONNX Runtime", "onnxruntime"),
-        *_gpu(host.gpu),
-        _processes(settings),
-        _folder("engine cache", settings.engine_cache_dir, needed=False),
-        _folder("results", settings.results_dir, needed=settings.save),
+        _check_python(host),
+        _check_processor(host),
+        _check_library("OpenVINO", "openvino"),
+        _check_library("ONNX Runtime", "onnxruntime"),
+        *_check_gpu(host.gpu),
+        _check_processes(settings),
+        _check_folder("engine cache", settings.engine_cache_dir, needed=False),
+        _check_folder("results", settings.results_dir, needed=settings.save),
     )
-    models = tuple(_models(settings, host.clock))
+    models = tuple(_check_models(settings, host.clock))
     found = {name for check in models for name in (check.model, check.model.split("/")[0])}
     missing = tuple(
         Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir.absolute()}; export one")
@@ -101,14 +101,14 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
     return Diagnosis(ok="failed" not in levels, checks=(*checks, *missing), models=models)
 
 
-def _python(host: HostSources) -> Check:
+def _check_python(host: HostSources) -> Check:
     version = ".".join(map(str, host.python))
     if host.python >= _OLDEST_PYTHON:
         return Check(name="Python", level="ok", detail=f"{version} ({platform.python_implementation()})")
     return Check(name="Python", level="failed", detail=f"{version}; 3.10 or newer is needed")
 
 
-def _processor(host: HostSources) -> Check:
+def _check_processor(host: HostSources) -> Check:
     try:
         lines = host.cpuinfo.read_text().splitlines()
     except OSError:  # no such file on systems other than Linux
@@ -121,29 +121,29 @@ def _processor(host: HostSources) -> Check:
     )
 
 
-def _library(title: str, module: str) -> Check:
+def _check_library(title: str, module: str) -> Check:
     if importlib.util.find_spec(module) is None:
         return Check(name=title, level="warning", detail=f"not installed; pip install {module}")
     return Check(name=title, level="ok", detail=importlib.metadata.version(module))
 
 
-def _gpu(host: GpuSources) -> list[Check]:
+def _check_gpu(host: GpuSources) -> list[Check]:
     return [
         Check(name=fact.name, level="ok" if fact.is_fine else "warning", detail=fact.detail) for fact in gpu_facts(host)
     ]
 
 
-def _processes(settings: Settings) -> Check:
+def _check_processes(settings: Settings) -> Check:
     """Describe the processes that `retouch serve --workers` would start."""
     if not sys.platform.startswith("linux"):
         return Check(name="processes", level="ok", detail="one; --workers needs Linux")
-    gpus = devices(settings, os.environ)
+    gpus = assign_gpus(settings, os.environ)
     engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in gpus)
     front_ends = f"{settings.workers} front ends" if settings.workers else "one in all; with --workers N, N front ends"
     return Check(name="processes", level="ok", detail=f"{front_ends} and {len(gpus)} that compute ({engines})")
 
 
-def _folder(title: str, path: Path, *, needed: bool) -> Check:
+def _check_folder(title: str, path: Path, *, needed: bool) -> Check:
     """Check that a file can be written in the folder, or in its nearest parent if it does not exist yet."""
     nearest = next((place for place in (path, *path.absolute().parents) if place.exists()), path)
     try:
@@ -156,7 +156,7 @@ def _folder(title: str, path: Path, *, needed: bool) -> Check:
     return Check(name=title, level="ok", detail=f"{path} ({state})")
 
 
-def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
+def _check_models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
     """Check each model's versions from the newest down to one that works, and the versions that the settings name."""
     found = list_versions(settings.models_dir)
     options = EngineOptions(
@@ -173,7 +173,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
         checks = []
         for key in sorted((key for key in found if key.name == name), reverse=True):
             if not served or str(key) in defaults:
-                check = _model(key, found[key].directory, options, clock)
+                check = _check_version(key, found[key].directory, options, clock)
                 served = served or check.level == "ok"
                 checks.append(check)
         for check in checks:
@@ -181,7 +181,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
             yield check if check.level == "ok" or is_needed else check.model_copy(update={"level": "warning"})
 
 
-def _model(key: Key, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
+def _check_version(key: VersionKey, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
     """Load one version and run a batch; the check is `failed` if it cannot serve."""
     started = clock()
     try:

@@ -33,10 +33,10 @@ def gpu_facts(host: GpuSources) -> list[GpuFact]:
     """Check GPU, driver, TensorRT and CV-CUDA; on a host without a GPU nothing of CUDA is imported."""
     if not host.is_here():
         return [GpuFact("GPU", True, "no NVIDIA GPU here; the processor computes")]
-    return [_device(host), _tensorrt(host), _cvcuda(host)]
+    return [_check_device(host), _check_tensorrt(host), _check_cvcuda(host)]
 
 
-def _device(host: GpuSources) -> GpuFact:
+def _check_device(host: GpuSources) -> GpuFact:
     try:
         device = host.open_cuda().device
     except EngineError as error:
@@ -46,14 +46,14 @@ def _device(host: GpuSources) -> GpuFact:
     return GpuFact("GPU", True, f"{device.name}, capability {capability}, {gibibytes:.0f} GiB, driver for CUDA {cuda}")
 
 
-def _tensorrt(host: GpuSources) -> GpuFact:
+def _check_tensorrt(host: GpuSources) -> GpuFact:
     try:
         return GpuFact("TensorRT", True, host.load_tensorrt().name)
     except EngineError as error:
         return GpuFact("TensorRT", False, str(error))
 
 
-def _cvcuda(host: GpuSources) -> GpuFact:
+def _check_cvcuda(host: GpuSources) -> GpuFact:
     try:
         return GpuFact("CV-CUDA", True, f"CV-CUDA {host.load_cvcuda().__version__}")
     except EngineError as error:

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 
-from engines.validation import faults
+from engines.validation import validation_message
 from retouch.client.http_client import FillResult, Task
-from service.admission.deadline import answer
+from service.admission.deadline import await_with_deadline
 from service.app import open_pipeline
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
@@ -48,14 +48,14 @@ class EmbeddedFiller:
             DeadlineExceeded: it took longer than `timeout_s`.
             ServiceError: as `Pipeline.run`.
         """
-        reply = await self._ask(task, parts, {**options, "save": "false"})
+        reply = await self._run_order(task, parts, {**options, "save": "false"})
         return FillResult(tuple(picture.body for picture in reply.pictures), reply.model, reply.engine)
 
-    async def _ask(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
+    async def _run_order(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> Reply:
         now = self.pipeline.clock()
         call = Call(self.new_id(), now, now + self.timeout_s)
-        order = Order(task, parts, _validated(OPTIONS[task], options))
-        return await answer(self.pipeline.run(order, call), self.timeout_s)
+        order = Order(task, parts, _validated_options(OPTIONS[task], options))
+        return await await_with_deadline(self.pipeline.run(order, call), self.timeout_s)
 
 
 @asynccontextmanager
@@ -87,8 +87,8 @@ async def open_embedded_filler(
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)
 
 
-def _validated(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
+def _validated_options(model: type[OptionsT], options: Mapping[str, str]) -> OptionsT:
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        raise InvalidOption(faults(error, "option", model.model_fields)) from error
+        raise InvalidOption(validation_message(error, "option", model.model_fields)) from error

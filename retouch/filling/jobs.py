@@ -32,7 +32,7 @@ class FillJob:
     reference: Path | None = None
 
     @property
-    def outs(self) -> list[Path]:
+    def output_files(self) -> list[Path]:
         """Return the files to write: `out`, or out-1, out-2, … for several samples."""
         if self.samples == 1:
             return [self.out]
@@ -50,7 +50,7 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         overwrite: whether files that exist may be replaced.
 
     Raises:
-        PlanInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
+        FilesInvalid: files are missing, ambiguous, already there or of an unknown format; the message names them.
     """
     pairs = pair_images(image, mask)
     into_folder = image.is_dir() or out.is_dir()
@@ -62,7 +62,9 @@ def fill_jobs(image: Path, mask: Path | None, out: Path, wanted: Format | None, 
         for one, its_mask in pairs
     ]
     if into_folder:
-        _refuse("images of the same name would overwrite each other", _repeated(job.out.name for job in jobs))
+        _refuse_files(
+            "images of the same name would overwrite each other", _repeated_names(job.out.name for job in jobs)
+        )
     if not overwrite:
         _refuse_existing(jobs)
     return jobs
@@ -72,7 +74,7 @@ def generation_jobs(out: Path, wanted: Format | None, count: int, *, overwrite: 
     """List the one job that generates pictures.
 
     Raises:
-        PlanInvalid: the output has an unknown format, or exists already.
+        FilesInvalid: the output has an unknown format, or exists already.
     """
     return with_samples([FillJob(None, None, out, _format_of(out, wanted))], count, overwrite=overwrite)
 
@@ -81,7 +83,7 @@ def with_samples(jobs: list[FillJob], samples: int, *, overwrite: bool) -> list[
     """Set the number of samples of each job.
 
     Raises:
-        PlanInvalid: an output file exists already.
+        FilesInvalid: an output file exists already.
     """
     jobs = [replace(job, samples=samples) for job in jobs]
     if not overwrite:
@@ -95,7 +97,7 @@ def with_instances_and_references(
     """Add instance maps and references to the jobs: one for all, or a folder with the same file names.
 
     Raises:
-        PlanInvalid: a file is missing or ambiguous.
+        FilesInvalid: a file is missing or ambiguous.
     """
     maps, references = pair_images(image, instance, "instance map"), pair_images(image, reference, "reference")
     return [
@@ -108,16 +110,16 @@ def pair_images(image: Path, mask: Path | None, what: str = "mask") -> list[tupl
     """Pair each image with its mask (or other file, named by `what`); arguments as for `fill_jobs`.
 
     Raises:
-        PlanInvalid: there are no images, or a mask is missing or ambiguous.
+        FilesInvalid: there are no images, or a mask is missing or ambiguous.
     """
-    images = _images(image)
+    images = _list_images(image)
     if mask is None:
         return [(one, None) for one in images]
-    masks = _masks(mask, images, what)
+    masks = _masks_by_stem(mask, images, what)
     return [(one, masks[one.stem]) for one in images]
 
 
-def _images(image: Path) -> list[Path]:
+def _list_images(image: Path) -> list[Path]:
     if not image.exists():
         raise FilesInvalid(f"{image} does not exist")
     images = _pictures_in(image) if image.is_dir() else [image]
@@ -126,15 +128,17 @@ def _images(image: Path) -> list[Path]:
     return images
 
 
-def _masks(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
+def _masks_by_stem(mask: Path, images: list[Path], what: str) -> dict[str, Path]:
     if not mask.exists():
         raise FilesInvalid(f"{mask} does not exist")
     if not mask.is_dir():
         return {image.stem: mask for image in images}
     found = _pictures_in(mask)
-    _refuse(f"{what}s of the same name in {mask}", _repeated(path.stem for path in found))
+    _refuse_files(f"{what}s of the same name in {mask}", _repeated_names(path.stem for path in found))
     masks = {path.stem: path for path in found}
-    _refuse(f"no {what} of the same name in {mask} for", [str(image) for image in images if image.stem not in masks])
+    _refuse_files(
+        f"no {what} of the same name in {mask} for", [str(image) for image in images if image.stem not in masks]
+    )
     return masks
 
 
@@ -156,15 +160,15 @@ def _out_path(out: Path, image: Path, output_format: Format, into_folder: bool) 
 
 
 def _refuse_existing(jobs: list[FillJob]) -> None:
-    existing = [str(out) for job in jobs for out in job.outs if out.exists()]
-    _refuse("already there; add --overwrite or name another -o", existing)
+    existing = [str(out) for job in jobs for out in job.output_files if out.exists()]
+    _refuse_files("already there; add --overwrite or name another -o", existing)
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _repeated_names(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _refuse(what: str, names: list[str]) -> None:
+def _refuse_files(what: str, names: list[str]) -> None:
     if names:
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""
         raise FilesInvalid(f"{what}: {', '.join(names[:5])}{more}")

@@ -28,7 +28,7 @@ class FillOutcome:
         return {
             "image": str(self.job.image) if self.job.image else None,
             "out": str(self.job.out),
-            "outs": [str(out) for out in self.job.outs],
+            "outs": [str(out) for out in self.job.output_files],
             "seconds": round(self.seconds, 4),
             "error": self.error,
             "model": self.result.model if self.result else None,
@@ -51,35 +51,37 @@ class FillRun:
         """Run all jobs; the outcomes are in the order in which they finished."""
         outcomes: list[FillOutcome] = []
         queue = iter(jobs)
-        await asyncio.gather(*(self._work(queue, outcomes) for _ in range(min(self.concurrency, len(jobs)))))
+        await asyncio.gather(
+            *(self._run_jobs_of_queue(queue, outcomes) for _ in range(min(self.concurrency, len(jobs))))
+        )
         return outcomes
 
-    async def _work(self, queue: Iterator[FillJob], outcomes: list[FillOutcome]) -> None:
+    async def _run_jobs_of_queue(self, queue: Iterator[FillJob], outcomes: list[FillOutcome]) -> None:
         for job in queue:
-            outcome = await self._one(job)
+            outcome = await self._run_job(job)
             outcomes.append(outcome)
             self.done(outcome)
 
-    async def _one(self, job: FillJob) -> FillOutcome:
+    async def _run_job(self, job: FillJob) -> FillOutcome:
         begun = self.now()
         try:
-            parts = await asyncio.to_thread(_read, job)
+            parts = await asyncio.to_thread(_read_parts, job)
             result = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
-            if len(result.bodies) != len(job.outs):
-                raise ClientError(f"{len(result.bodies)} pictures came back, {len(job.outs)} were asked for")
-            for out, body in zip(job.outs, result.bodies, strict=True):
-                await asyncio.to_thread(_write, out, body)
+            if len(result.bodies) != len(job.output_files):
+                raise ClientError(f"{len(result.bodies)} pictures came back, {len(job.output_files)} were asked for")
+            for out, body in zip(job.output_files, result.bodies, strict=True):
+                await asyncio.to_thread(_write_file, out, body)
         except (RetouchError, OSError) as error:
             return FillOutcome(job, self.now() - begun, None, str(error))
         return FillOutcome(job, self.now() - begun, result, None)
 
 
-def _read(job: FillJob) -> dict[str, bytes]:
+def _read_parts(job: FillJob) -> dict[str, bytes]:
     files = {"image": job.image, "mask": job.mask, "instance": job.instance, "reference": job.reference}
     return {name: path.read_bytes() for name, path in files.items() if path is not None}
 
 
-def _write(out: Path, body: bytes) -> None:
+def _write_file(out: Path, body: bytes) -> None:
     """Write the file atomically: an interrupted run leaves no partial picture."""
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")

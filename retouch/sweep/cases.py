@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from retouch.sweep.holes import Kind, draw
+from retouch.sweep.holes import Kind, draw_hole_of_kind
 from training.data.rgb import to_rgb
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask
@@ -62,17 +62,17 @@ def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, se
     Raises:
         DataMissing: no picture is large enough, or one cannot be decoded.
     """
-    frames = _frames(paths, size, square=square)
+    frames = _cropped_pictures(paths, size, square=square)
     for index, (band, kind) in enumerate(list(product(BANDS, KINDS)) * per_cell):
         name, truth = next(frames)
         random = Random(f"{seed} {size} {index}")  # noqa: S311 -- no secret
-        yield Case(name, size, band, kind, truth, draw(kind, truth.shape[0], truth.shape[1], band, random))
+        yield Case(name, size, band, kind, truth, draw_hole_of_kind(kind, truth.shape[0], truth.shape[1], band, random))
 
 
-def _frames(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple[str, Pixels]]:
+def _cropped_pictures(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple[str, Pixels]]:
     too_small: set[Path] = set()
     for path in cycle(paths):
-        framed = frame(_read(path), size, square=square)
+        framed = crop_or_scale(_read_picture(path), size, square=square)
         if framed is not None:
             yield path.stem, framed
             continue
@@ -81,7 +81,7 @@ def _frames(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple
             raise DataMissing(f"none of {len(paths)} pictures has {size} pixels; give larger ones, or smaller --sizes")
 
 
-def frame(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
+def crop_or_scale(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
     """Scale the shorter side to `size` and cut the square centre, or scale the whole picture to that longer side.
 
     Returns None if the picture would have to be enlarged.
@@ -101,7 +101,7 @@ def frame(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
     return np.ascontiguousarray(small[top : top + size, left : left + size])
 
 
-def _read(path: Path) -> Pixels:
+def _read_picture(path: Path) -> Pixels:
     try:
         with Image.open(path) as image:
             return to_rgb(image)

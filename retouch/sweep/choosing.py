@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from engines.fill_rules import FillRule
-from retouch.sweep.measuring import Row
+from retouch.sweep.measuring import CaseMeasurements
 
 DEFAULT = "crops"
 """The way of `auto` without a rule, apart from its treatment of thick holes."""
@@ -23,7 +23,7 @@ LEAST_ROWS = 8
 """Least number of cases in a class of thickness; a smaller one is merged with the next."""
 
 
-def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
+def choose_rules(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
     """Choose the way for each size of picture and thickness of hole, thin first; equal neighbours become one rule.
 
     Sizes are upper bounds of the picture's longer side. There is no rule for pictures above the largest size.
@@ -32,12 +32,12 @@ def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[Fil
         rows: rows with figures for every way.
         ways: the rule of each way, by name, the simplest first.
     """
-    by_size: defaultdict[int, list[Row]] = defaultdict(list)
+    by_size: defaultdict[int, list[CaseMeasurements]] = defaultdict(list)
     for row in rows:
         by_size[row.longest_side].append(row)
     rules: list[FillRule] = []
     for size, own in sorted(by_size.items()):
-        classes = [(bound, best_way(members, ways)) for bound, members in _classes(own)]
+        classes = [(bound, best_way(members, ways)) for bound, members in _group_by_radius(own)]
         following = [name for _, name in classes[1:]] + [None]
         rules += [
             ways[name].model_copy(update={"longest_side": size, "radius": None if math.isinf(bound) else round(bound)})
@@ -47,7 +47,7 @@ def choose_rules(rows: Sequence[Row], ways: Mapping[str, FillRule]) -> tuple[Fil
     return tuple(rules)
 
 
-def best_way(rows: Sequence[Row], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:
+def best_way(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:
     """Return the best way that is significantly better than the default, or else the cheapest that is as good.
 
     Ways are compared by their LPIPS on the same cases. The default counts as good as itself; of several equally cheap
@@ -55,23 +55,26 @@ def best_way(rows: Sequence[Row], ways: Mapping[str, FillRule], default: str = D
     """
     limit = AS_GOOD * fmean(row.tried[default].lpips for row in rows)
     differences = {name: [row.tried[name].lpips - row.tried[default].lpips for row in rows] for name in ways}
-    better = [name for name in ways if _highest(differences[name]) < 0]
+    better = [name for name in ways if _upper_confidence_limit(differences[name]) < 0]
     if better:
         return min(better, key=lambda name: fmean(differences[name]))
-    good = [default, *(name for name in ways if name != default and _highest(differences[name]) <= limit)]
+    good = [
+        default,
+        *(name for name in ways if name != default and _upper_confidence_limit(differences[name]) <= limit),
+    ]
     return min(good, key=lambda name: fmean(row.tried[name].pixels for row in rows))
 
 
-def _highest(differences: Sequence[float]) -> float:
+def _upper_confidence_limit(differences: Sequence[float]) -> float:
     """Return the upper confidence limit of the mean; infinity for a single value."""
     if len(differences) < 2:
         return math.inf
     return fmean(differences) + SURE * stdev(differences) / math.sqrt(len(differences))
 
 
-def _classes(rows: Sequence[Row]) -> list[tuple[float, list[Row]]]:
+def _group_by_radius(rows: Sequence[CaseMeasurements]) -> list[tuple[float, list[CaseMeasurements]]]:
     """Group rows by thickness: each class's upper bound and at least `LEAST_ROWS` rows, if there are so many."""
-    found: list[tuple[float, list[Row]]] = []
+    found: list[tuple[float, list[CaseMeasurements]]] = []
     waiting = sorted(rows, key=lambda row: row.radius)
     for bound in (*map(float, RADII), math.inf):
         members = [row for row in waiting if row.radius <= bound]

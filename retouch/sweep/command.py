@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
-    from retouch.sweep.measuring import Row
-    from retouch.sweep.session import Swept
+    from retouch.sweep.measuring import CaseMeasurements
+    from retouch.sweep.session import SweepResult
 
 
 def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
@@ -47,13 +47,13 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     import time  # noqa: PLC0415 (the command's help should not wait for any of these)
     from datetime import datetime, timezone  # noqa: PLC0415
 
-    from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions  # noqa: PLC0415
     from retouch.sweep import session  # noqa: PLC0415 (loads torch)
 
     if write and compare:
         raise typer.BadParameter("--compare chooses no rules that --write could write; leave one out")
     _use_threads(threads)
-    request = session.Request(
+    request = session.SweepRequest(
         model=model,
         pictures=pictures,
         lpips_features=lpips_features,
@@ -67,7 +67,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     if json_file:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(swept.report, indent=1) + "\n", "utf-8")
-    _show(swept)
+    _print_figures(swept)
     if write and swept.rules:
         session.write_rules(model, swept.rules)
         typer.echo(f"wrote the rules into {model}")
@@ -94,14 +94,14 @@ def _use_threads(threads: int) -> None:
         cv2.setNumThreads(threads)
 
 
-def _progress(rows: Iterator[Row], total: int) -> Iterator[Row]:
+def _progress(rows: Iterator[CaseMeasurements], total: int) -> Iterator[CaseMeasurements]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import track  # noqa: PLC0415
 
     yield from track(rows, "filling", total=total, console=Console(stderr=True))
 
 
-def _show(swept: Swept) -> None:
+def _print_figures(swept: SweepResult) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 

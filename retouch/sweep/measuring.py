@@ -13,9 +13,9 @@ import torch
 from engines.base import Engine
 from retouch.sweep.cases import Case, Pixels
 from retouch.sweep.ways import Way
+from service.core.batch_rows import Crop
 from service.core.errors import InferenceFailed
 from service.core.pictures import Bool2D, Picture
-from service.core.samples import Crop
 from service.devices.cpu import CpuDevice
 from service.imaging import crops, postprocess, preprocess
 from service.imaging.holes import find_depths, largest_radius
@@ -23,7 +23,7 @@ from training.losses.lpips_distance import Lpips
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class WayMeasurement:
     """The measurements of one way on one case.
 
     lpips: of the whole picture. pixels: of all tiles. seconds: planning, filling and pasting, without decoding.
@@ -36,7 +36,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CaseMeasurements:
     """The measurements of one case: its cell, its sizes in pixels of the picture, and the result of every way."""
 
     name: str
@@ -46,7 +46,7 @@ class Row:
     longest_side: int
     radius: float
     coverage: float
-    tried: Mapping[str, Tried]
+    tried: Mapping[str, WayMeasurement]
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON values, for `--json`."""
@@ -55,23 +55,25 @@ class Row:
 
 def measure(
     cases: Iterable[Case], ways: Mapping[str, Way], engine: Engine, lpips: Lpips, now: Callable[[], float]
-) -> Iterator[Row]:
+) -> Iterator[CaseMeasurements]:
     """Yield one row for each case. Ways that plan the same crops are filled once and share the figures.
 
     Raises:
         EngineFailed, InferenceFailed: the engine cannot fill a case.
     """
     for case in cases:
-        made: dict[str, tuple[Pixels, Tried]] = {}
-        by_way = {name: _try(case, way, engine, now, made) for name, way in ways.items()}
-        distances = dict(zip(made, _distances(lpips, [filled for filled, _ in made.values()], case.truth), strict=True))
+        made: dict[str, tuple[Pixels, WayMeasurement]] = {}
+        by_way = {name: _try_way(case, way, engine, now, made) for name, way in ways.items()}
+        distances = dict(
+            zip(made, _lpips_distances(lpips, [filled for filled, _ in made.values()], case.truth), strict=True)
+        )
         tried = {
-            name: Tried(distances[key], one.pixels, one.crops, round(one.seconds, 4))
+            name: WayMeasurement(distances[key], one.pixels, one.crops, round(one.seconds, 4))
             for name, (key, one) in by_way.items()
         }
         radius, coverage = largest_radius(find_depths(case.hole)), float(case.hole.mean())
         cell = case.name, case.size, str(case.band), case.kind
-        yield Row(*cell, max(case.hole.shape), round(radius, 1), round(coverage, 4), tried)
+        yield CaseMeasurements(*cell, max(case.hole.shape), round(radius, 1), round(coverage, 4), tried)
 
 
 def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Picture:
@@ -88,27 +90,27 @@ def fill(picture: Picture, hole: Bool2D, plan: list[Crop], engine: Engine) -> Pi
         if tile is None:
             raise InferenceFailed(f"{engine.manifest.key} gave values that are not finite")
         tiles.append(tile)
-    return postprocess.paste(picture, hole, plan, tiles)
+    return postprocess.paste_fills(picture, hole, plan, tiles)
 
 
-def _try(
-    case: Case, way: Way, engine: Engine, now: Callable[[], float], made: dict[str, tuple[Pixels, Tried]]
-) -> tuple[str, Tried]:
+def _try_way(
+    case: Case, way: Way, engine: Engine, now: Callable[[], float], made: dict[str, tuple[Pixels, WayMeasurement]]
+) -> tuple[str, WayMeasurement]:
     """Fill a case in one way, unless `made` has it; returns its key in `made` and its measurements."""
     begun = now()
-    plan = crops.plan(case.hole, way.size, way.strategy)
+    plan = crops.plan_crops(case.hole, way.size, way.strategy)
     planned = now() - begun
-    key = _key(plan, case.hole)
+    key = _plan_key(plan, case.hole)
     if key not in made:
         begun = now()
         filled = fill(Picture(case.truth), case.hole, plan, engine).pixels
         pixels = sum(crop.tile.height * crop.tile.width for crop in plan)
-        made[key] = np.asarray(filled, np.uint8), Tried(0.0, pixels, len(plan), now() - begun)
+        made[key] = np.asarray(filled, np.uint8), WayMeasurement(0.0, pixels, len(plan), now() - begun)
     once = made[key][1]
-    return key, Tried(0.0, once.pixels, once.crops, once.seconds + planned)
+    return key, WayMeasurement(0.0, once.pixels, once.crops, once.seconds + planned)
 
 
-def _key(plan: list[Crop], hole: Bool2D) -> str:
+def _plan_key(plan: list[Crop], hole: Bool2D) -> str:
     """Return a key for the crops and the hole, equal for ways that compute the same."""
     told = hashlib.sha256()
     for crop in plan:
@@ -119,13 +121,13 @@ def _key(plan: list[Crop], hole: Bool2D) -> str:
     return told.hexdigest()
 
 
-def _distances(lpips: Lpips, pictures: list[Pixels], truth: Pixels) -> list[float]:
+def _lpips_distances(lpips: Lpips, pictures: list[Pixels], truth: Pixels) -> list[float]:
     """Return the LPIPS distance of each picture to the truth; the truth's features are computed once."""
     with torch.inference_mode():
-        found: list[float] = lpips(_tensor(np.stack(pictures)), _tensor(truth[None])).tolist()
+        found: list[float] = lpips(_to_tensor(np.stack(pictures)), _to_tensor(truth[None])).tolist()
     return found
 
 
-def _tensor(pixels: Pixels) -> torch.Tensor:
+def _to_tensor(pixels: Pixels) -> torch.Tensor:
     """Convert pixels, uint8 N×H×W×3, to N×3×H×W in [-1, 1]."""
     return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2).float() / 127.5 - 1

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from retouch.sweep.measuring import Row
+from retouch.sweep.measuring import CaseMeasurements
 
 SERVED = "strategy=auto"
 FIXED = ("strategy=whole", "strategy=crop")
 
 
-def cells(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def means_by_cell(rows: Sequence[CaseMeasurements]) -> list[dict[str, Any]]:
     """Return one entry for each size, coverage and kind, in the order of the rows: its count and each way's means."""
-    found: defaultdict[tuple[int, str, str], list[Row]] = defaultdict(list)
+    found: defaultdict[tuple[int, str, str], list[CaseMeasurements]] = defaultdict(list)
     for row in rows:
         found[row.size, row.band, row.kind].append(row)
     return [
-        {"size": size, "coverage": band, "kind": kind, "pictures": len(own), "ways": _means(own)}
+        {"size": size, "coverage": band, "kind": kind, "pictures": len(own), "ways": _means_by_way(own)}
         for (size, band, kind), own in sorted(found.items(), key=lambda item: (item[0][0], item[0][2], item[0][1]))
     ]
 
 
-def totals(rows: Sequence[Row]) -> dict[str, Any]:
+def totals_by_size(rows: Sequence[CaseMeasurements]) -> dict[str, Any]:
     """Return each way's means by size and overall, and the ratio of `auto`'s LPIPS to the better fixed strategy's.
 
     over_all: the mean of `auto` divided by the better of the fixed strategies' means of each cell. worst_cell: the
@@ -32,11 +32,13 @@ def totals(rows: Sequence[Row]) -> dict[str, Any]:
     """
     sizes = sorted({row.size for row in rows})
     parts = {str(size): [row for row in rows if row.size == size] for size in sizes} | {"all": list(rows)}
-    return {name: {"pictures": len(own), "ways": _means(own), **_ratios(own)} for name, own in parts.items()}
+    return {
+        name: {"pictures": len(own), "ways": _means_by_way(own), **_lpips_ratios(own)} for name, own in parts.items()
+    }
 
 
-def _ratios(rows: Sequence[Row]) -> dict[str, float]:
-    by_cell = cells(rows)
+def _lpips_ratios(rows: Sequence[CaseMeasurements]) -> dict[str, float]:
+    by_cell = means_by_cell(rows)
     served = [cell["ways"][SERVED]["lpips"] for cell in by_cell]
     better = [min(cell["ways"][way]["lpips"] for way in FIXED) for cell in by_cell]
     return {
@@ -45,7 +47,7 @@ def _ratios(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def _means(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+def _means_by_way(rows: Sequence[CaseMeasurements]) -> dict[str, dict[str, float]]:
     return {
         way: {
             "lpips": round(fmean(row.tried[way].lpips for row in rows), 5),

@@ -11,15 +11,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelError, RetouchError
 from engines.fill_rules import FillRules
-from engines.load import EngineOptions, open_engine
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
 from retouch.sweep.cases import BANDS, KINDS, Case, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
-from retouch.sweep.measuring import Row, measure
-from retouch.sweep.report import cells, totals
-from retouch.sweep.ways import as_served, candidates
+from retouch.sweep.measuring import CaseMeasurements, measure
+from retouch.sweep.report import means_by_cell, totals_by_size
+from retouch.sweep.ways import candidate_ways, served_strategies
 from training.losses.lpips_distance import load_lpips
 
 
@@ -28,7 +28,7 @@ class SweepImpossible(RetouchError):
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """The parameters of one sweep.
 
     sizes: in pixels; up to the largest tile the side of square crops, above it the longer side of whole pictures;
@@ -48,19 +48,19 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """The results of a sweep; `rules` is None if none were to be chosen."""
 
     manifest: Manifest
-    rows: list[Row]
+    rows: list[CaseMeasurements]
     rules: FillRules | None
     report: dict[str, Any]
 
 
-Progress = Callable[[Iterator[Row], int], Iterator[Row]]
+Progress = Callable[[Iterator[CaseMeasurements], int], Iterator[CaseMeasurements]]
 
 
-def sweep(request: Request, progress: Progress, now: Callable[[], float], today: date) -> Swept:
+def sweep(request: SweepRequest, progress: Progress, now: Callable[[], float], today: date) -> SweepResult:
     """Fill and measure all cases.
 
     Raises:
@@ -72,27 +72,29 @@ def sweep(request: Request, progress: Progress, now: Callable[[], float], today:
     if manifest.task != "inpaint" or (isinstance(size, FixedSize) and (size.hole or size.fit == "resize")):
         raise SweepImpossible(f"{manifest.key} has one way to work only: there is nothing to sweep")
     lpips, paths = load_lpips(request.lpips_features), find_pictures(request.pictures, request.seed)
-    ways = as_served(size) | (candidates(size) if request.choose else {})
+    ways = served_strategies(size) | (candidate_ways(size) if request.choose else {})
     request = replace(request, sizes=request.sizes or default_sizes(size))
     total = len(request.sizes) * len(BANDS) * len(KINDS) * request.per_cell
     with closing(open_engine(request.model, manifest, request.engine)) as engine:
-        cases = chain.from_iterable(_cases(request, paths, manifest, side) for side in request.sizes)
+        cases = chain.from_iterable(_draw_cases(request, paths, manifest, side) for side in request.sizes)
         rows = list(progress(measure(cases, ways, engine, lpips, now), total))
         engine_name = f"{engine.name} {engine.precision}"
     rules = None
     if request.choose:
         chosen = choose_rules(rows, {name: way.rule for name, way in ways.items() if way.rule})
-        rules = FillRules(measured=_told(request, len(rows), len({row.name for row in rows}), today), rules=chosen)
+        rules = FillRules(
+            measured=_describe_measurement(request, len(rows), len({row.name for row in rows}), today), rules=chosen
+        )
     report = {
         "model": manifest.key,
         "engine": engine_name,
         "pictures": request.pictures.name,
-        "totals": totals(rows),
-        "cells": cells(rows),
+        "totals": totals_by_size(rows),
+        "cells": means_by_cell(rows),
         "rules": rules.model_dump(mode="json") if rules else None,
         "rows": [row.as_json() for row in rows],
     }
-    return Swept(manifest, rows, rules, report)
+    return SweepResult(manifest, rows, rules, report)
 
 
 def write_rules(directory: Path, rules: FillRules) -> None:
@@ -116,15 +118,15 @@ def write_rules(directory: Path, rules: FillRules) -> None:
 
 def default_sizes(rule: SizeRule) -> tuple[int, ...]:
     """Return the sides of the smallest and the largest square tile, and twice the latter, ascending."""
-    sides = [min(bucket) for bucket in rule.buckets()]
+    sides = [min(bucket) for bucket in rule.tile_sizes()]
     return tuple(sorted({min(sides), max(sides), 2 * max(sides)}))
 
 
-def _cases(request: Request, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
-    square = side <= max(max(bucket) for bucket in manifest.size.buckets())
+def _draw_cases(request: SweepRequest, paths: list[Path], manifest: Manifest, side: int) -> Iterator[Case]:
+    square = side <= max(max(bucket) for bucket in manifest.size.tile_sizes())
     return draw_cases(paths, side, square, request.per_cell, request.seed)
 
 
-def _told(request: Request, cases: int, pictures: int, today: date) -> str:
+def _describe_measurement(request: SweepRequest, cases: int, pictures: int, today: date) -> str:
     sizes = ", ".join(map(str, request.sizes))
     return f"{cases} holes in {pictures} pictures of {sizes} pixels ({request.pictures.name}), LPIPS AlexNet, {today}"

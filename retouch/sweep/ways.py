@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import SizeRule
-from service.core.samples import Strategy
+from service.core.batch_rows import Strategy
 
 LIMITS = (96, 48)
 """Candidate radii, in tile pixels, that thicker holes are scaled down to."""
@@ -20,7 +20,7 @@ class Way(NamedTuple):
     rule: FillRule | None
 
 
-def candidates(size: SizeRule) -> dict[str, Way]:
+def candidate_ways(size: SizeRule) -> dict[str, Way]:
     """Return the ways by name, the simplest first: whole, crops, and crops with a limit to the radius of holes."""
     rules = {
         "whole": FillRule(strategy="whole"),
@@ -33,7 +33,7 @@ def candidates(size: SizeRule) -> dict[str, Way]:
     }
 
 
-def as_served(size: SizeRule) -> dict[str, Way]:
+def served_strategies(size: SizeRule) -> dict[str, Way]:
     """Return the strategies of requests by name: `whole`, `crop` and `auto`."""
     return {
         "strategy=whole": Way(size, "whole", None),

@@ -1,8 +1,8 @@
 """Admission control: a limit on requests in flight, a predicted wait, and a computed Retry-After.
 
 A request is checked when its header has arrived, so that a refusal costs little, and again when its body has been read.
-Clients share the limit evenly, and higher priorities wait behind fewer requests (fairness.py). A client that returns
-at its Retry-After is admitted before new ones (retry_after.py).
+Clients share the limit evenly, and higher priorities wait behind fewer requests (request_order.py). A client that
+returns at its Retry-After is admitted before new ones (retry_after.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from service.admission.fairness import requests_ahead
+from service.admission.request_order import requests_ahead
+from service.admission.reservation_store import LocalReservationStore, ReservationStore
 from service.admission.retry_after import Reservations
-from service.admission.retry_book import LocalRetryBook, RetryBook
 from service.admission.service_rate import ServiceRate
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
@@ -35,7 +35,7 @@ _SMALL_BODY_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """What admission must know of a request, all from its header."""
+    """The facts of a request that admission needs, all from its header."""
 
     allowed_s: float
     """Seconds from now to its deadline."""
@@ -75,7 +75,7 @@ class ServerLoad(Protocol):
         """Number of engine processes that are ready, at least 1."""
 
     @property
-    def retry_book(self) -> RetryBook:
+    def reservation_store(self) -> ReservationStore:
         """The reservations that all front ends share."""
 
     def publish(self, in_flight: int) -> None:
@@ -88,7 +88,7 @@ class SingleFrontEndLoad:
 
     in_flight_elsewhere: int = 0
     engines: int = 1
-    retry_book: RetryBook = field(default_factory=LocalRetryBook)
+    reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
 
     def publish(self, in_flight: int) -> None:
         """Do nothing: there is no other front end."""
@@ -128,7 +128,7 @@ class Admission:
             Overloaded: the limit is reached, or the wait would exceed the server's own deadline.
             DeadlineExceeded: the wait would exceed the client's own deadline.
         """
-        if (refusal := self._refusal(request, self.clock())) is not None:
+        if (refusal := self._refusal_error(request, self.clock())) is not None:
             raise refusal
         admitted = AdmittedRequest(request)
         self.uploading += 1
@@ -138,7 +138,7 @@ class Admission:
             self.bodies_bytes -= admitted.body_bytes
             if admitted.body_read:
                 admitted.body_read = False
-                self._end(admitted)
+                self._end_in_flight(admitted)
             else:
                 self.uploading -= 1
 
@@ -171,15 +171,15 @@ class Admission:
         if self.draining.is_set():
             raise ShuttingDown("the server is shutting down; ask another replica")
         request, flow = admitted.request, admitted.request.flow
-        over = self.ordinary + self.server_load.in_flight_elsewhere - self._limit_for(flow)
+        over = self.ordinary_in_flight + self.server_load.in_flight_elsewhere - self._limit_for_flow(flow)
         if over >= 0:
             now = self.clock()
-            request_s = self._request_s(now)
-            raise self._full(self.reservations.reserve(request.retry_key, over * request_s, request_s, now))
+            request_s = self._seconds_per_request(now)
+            raise self._overloaded_error(self.reservations.reserve(request.retry_key, over * request_s, request_s, now))
         admitted.body_read = True
         self.uploading -= 1
         self.in_flight += 1
-        self.server_load.publish(self.ordinary)
+        self.server_load.publish(self.ordinary_in_flight)
         self.waiting[flow] += 1
 
     def mark_large(self, admitted: AdmittedRequest) -> None:
@@ -190,43 +190,45 @@ class Admission:
             self._remove_from_queue(admitted.request.flow)
 
     @property
-    def ordinary(self) -> int:
+    def ordinary_in_flight(self) -> int:
         """Requests in flight without large pictures: those that count towards the limit."""
         return self.in_flight - self.large_in_flight
 
     def predicted_wait_s(self, flow: Flow = ANYONE) -> float:
         """Seconds that a request of this flow, arriving now, would wait until it is computed."""
-        return self.codec_wait_s() + requests_ahead(flow, self.waiting) * self._request_s(self.clock())
+        return self.codec_wait_s() + requests_ahead(flow, self.waiting) * self._seconds_per_request(self.clock())
 
     def retry_after_s(self) -> int:
         """Whole seconds until the present queue has been served: its length times the measured time per request."""
-        return max(1, math.ceil(self.ordinary * self._request_s(self.clock()) + self.codec_wait_s()))
+        return max(
+            1, math.ceil(self.ordinary_in_flight * self._seconds_per_request(self.clock()) + self.codec_wait_s())
+        )
 
-    def _refusal(self, request: AdmissionRequest, now: float) -> ServiceError | None:
+    def _refusal_error(self, request: AdmissionRequest, now: float) -> ServiceError | None:
         """The error that refuses a request; None if it is admitted."""
         if self.draining.is_set():
             return ShuttingDown("the server is shutting down; ask another replica")
         if self.uploading >= self.max_uploads:
             return Overloaded(f"{self.max_uploads} uploads are being read", retry_after_s=self.retry_after_s())
-        request_s = self._request_s(now)
+        request_s = self._seconds_per_request(now)
         wait_s = (
             _MARGIN * (requests_ahead(request.flow, self.waiting) * request_s + self.codec_wait_s())
             + self.service_rate.unloaded_s
         )
-        limit = self._limit_for(request.flow)
+        limit = self._limit_for_flow(request.flow)
         reserved = (
             0.0
             if self.reservations.redeem(request.retry_key, now)
-            else self._reserved(request.allowed_s, request_s, now)
+            else self._reserved_requests(request.allowed_s, request_s, now)
         )
         spare_s = request.allowed_s - wait_s - reserved * request_s
-        taken = self.ordinary + self.server_load.in_flight_elsewhere + reserved
-        if taken < limit and (spare_s >= 0 or not self.ordinary):
+        taken = self.ordinary_in_flight + self.server_load.in_flight_elsewhere + reserved
+        if taken < limit and (spare_s >= 0 or not self.ordinary_in_flight):
             return None
         until_s = max(-spare_s, (taken - limit) * request_s)
         pause_s = self.reservations.reserve(request.retry_key, until_s, request_s, now)
         if taken >= limit:
-            return self._full(pause_s)
+            return self._overloaded_error(pause_s)
         queue = f"the answer would take {wait_s * 1e3:.0f} ms"
         if request.is_clients_deadline:
             return DeadlineExceeded(
@@ -236,19 +238,19 @@ class Admission:
             )
         return Overloaded(f"{queue}; come back with this X-Request-ID in {pause_s} s", retry_after_s=pause_s)
 
-    def _request_s(self, now: float) -> float:
+    def _seconds_per_request(self, now: float) -> float:
         """Seconds that each request here adds to the wait of the next, including the share of other front ends."""
-        own = max(1, self.ordinary)
+        own = max(1, self.ordinary_in_flight)
         return self.service_rate.request_s(
             now, (own + self.server_load.in_flight_elsewhere) / (own * self.server_load.engines)
         )
 
-    def _reserved(self, allowed_s: float, request_s: float, now: float) -> float:
+    def _reserved_requests(self, allowed_s: float, request_s: float, now: float) -> float:
         """Number of requests reserved for expected returning clients; at most a quarter of what can be served."""
         usable = min(self.max_requests, allowed_s / request_s) if request_s else self.max_requests
-        return min(self.reservations.expected(now), usable / _RESERVED_DIVISOR)
+        return min(self.reservations.expected_returns(now), usable / _RESERVED_DIVISOR)
 
-    def _limit_for(self, flow: Flow) -> int:
+    def _limit_for_flow(self, flow: Flow) -> int:
         """The limit for this flow; a quarter higher for a flow that holds less than its share."""
         held = self.waiting.get(flow, 0)
         flows = len(self.waiting) + (not held)
@@ -256,21 +258,21 @@ class Admission:
         return self.max_requests + (self.max_requests // _RESERVED_DIVISOR if below else 0)
 
     @staticmethod
-    def _full(pause_s: int) -> Overloaded:
+    def _overloaded_error(pause_s: int) -> Overloaded:
         return Overloaded(
             f"all places are taken; come back with this request's X-Request-ID in {pause_s} s", retry_after_s=pause_s
         )
 
-    def _end(self, admitted: AdmittedRequest) -> None:
+    def _end_in_flight(self, admitted: AdmittedRequest) -> None:
         self.in_flight -= 1
         if admitted.large:
             self.large_in_flight -= 1
             return
         self._remove_from_queue(admitted.request.flow)
-        self.service_rate.count_reply(self.ordinary, self.clock())
+        self.service_rate.count_reply(self.ordinary_in_flight, self.clock())
 
     def _remove_from_queue(self, flow: Flow) -> None:
-        self.server_load.publish(self.ordinary)
+        self.server_load.publish(self.ordinary_in_flight)
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]

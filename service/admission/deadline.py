@@ -12,7 +12,7 @@ from service.core.errors import Cancelled, DeadlineExceeded
 T = TypeVar("T")
 
 
-async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None] | None = None) -> T:
+async def await_with_deadline(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None] | None = None) -> T:
     """Await `work` in the caller's task, and cancel it at the deadline or when the client disconnects.
 
     Args:
@@ -24,10 +24,10 @@ async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None
         DeadlineExceeded: the deadline came first.
         Cancelled: the client disconnected first.
     """
-    canceller = _Canceller()
-    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), canceller.expire)
+    canceller = _TaskCanceller()
+    timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), canceller.cancel_at_deadline)
     if gone is not None:
-        gone.add_done_callback(canceller.leave)
+        gone.add_done_callback(canceller.cancel_on_disconnect)
     try:
         return await work
     except asyncio.CancelledError:
@@ -37,21 +37,21 @@ async def answer(work: Awaitable[T], timeout_s: float, gone: asyncio.Future[None
     finally:
         timer.cancel()
         if gone is not None:
-            gone.remove_done_callback(canceller.leave)
+            gone.remove_done_callback(canceller.cancel_on_disconnect)
 
 
-class _Canceller:
+class _TaskCanceller:
     """Cancels the current task, at most once, and records the reason."""
 
     def __init__(self) -> None:
         self.reason: DeadlineExceeded | Cancelled | None = None
         self._task = asyncio.current_task()
 
-    def expire(self) -> None:
-        self._stop(DeadlineExceeded("the deadline passed before the answer was ready; allow more"))
+    def cancel_at_deadline(self) -> None:
+        self._cancel_with_reason(DeadlineExceeded("the deadline passed before the answer was ready; allow more"))
 
-    def leave(self, _: asyncio.Future[None]) -> None:
-        self._stop(Cancelled("the client left"))
+    def cancel_on_disconnect(self, _: asyncio.Future[None]) -> None:
+        self._cancel_with_reason(Cancelled("the client left"))
 
     def is_cancelled_by_others(self) -> bool:
         """Whether the task was also cancelled from elsewhere; Python counts cancellations from 3.11 on."""
@@ -59,7 +59,7 @@ class _Canceller:
             return self._task is not None and self._task.uncancel() > 0
         return False
 
-    def _stop(self, reason: DeadlineExceeded | Cancelled) -> None:
+    def _cancel_with_reason(self, reason: DeadlineExceeded | Cancelled) -> None:
         if self.reason is None and self._task is not None:
             self.reason = reason
             self._task.cancel()

@@ -1,4 +1,7 @@
-"""Memory budget for decoded pictures: requests wait until their share is free. memory_shares.py decides the order."""
+"""Memory budget for decoded pictures: requests wait until their share is free.
+
+large_and_small_shares.py decides the order.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from service.admission.memory_shares import Claim, LateClaim, MemoryShares, QueuedClaim
+from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
 
 
@@ -26,14 +29,14 @@ class MemoryBudget:
         """For each waiting claim a future: None when its share is granted, else why it is too late."""
 
     @property
-    def taken(self) -> int:
+    def granted_bytes(self) -> int:
         """Bytes that are granted now."""
-        return self._shares.taken
+        return self._shares.granted_bytes
 
     @property
-    def waiting(self) -> int:
+    def waiting_requests(self) -> int:
         """Number of requests that wait for their share."""
-        return self._shares.waiting
+        return self._shares.waiting_claims
 
     @asynccontextmanager
     async def share(self, claim: Claim, *, own_deadline: bool = False) -> AsyncIterator[None]:
@@ -53,12 +56,12 @@ class MemoryBudget:
             finished = True
         finally:
             self._shares.release(queued, self._clock(), finished=finished)
-            self._update()
+            self._settle_claims()
 
     async def _wait_for_share(self, claim: Claim, own_deadline: bool) -> QueuedClaim:
         queued = self._shares.add(claim)
         outcome = self._outcomes[queued] = asyncio.get_running_loop().create_future()
-        self._update()
+        self._settle_claims()
         try:
             late = outcome.result() if outcome.done() else await outcome
         except asyncio.CancelledError:
@@ -66,13 +69,13 @@ class MemoryBudget:
                 self._shares.withdraw(queued)
             elif not outcome.cancelled() and outcome.result() is None:  # granted in the moment of the cancellation
                 self._shares.release(queued, self._clock(), finished=False)
-            self._update()
+            self._settle_claims()
             raise
         if late is not None:
-            raise _refusal(late, own_deadline)
+            raise _too_late_error(late, own_deadline)
         return queued
 
-    def _update(self) -> None:
+    def _settle_claims(self) -> None:
         unwanted = True
         while unwanted:
             granted, late = self._shares.update(self._clock())
@@ -93,7 +96,7 @@ class MemoryBudget:
         return True
 
 
-def _refusal(late: LateClaim, own_deadline: bool) -> ServiceError:
+def _too_late_error(late: LateClaim, own_deadline: bool) -> ServiceError:
     """The error for a claim that is too late, with a Retry-After at which there should be enough time."""
     pause_s = max(1, math.ceil(late.pause_s))
     message = (

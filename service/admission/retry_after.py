@@ -11,7 +11,7 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from service.admission.retry_book import LocalRetryBook, RetryBook
+from service.admission.reservation_store import LocalReservationStore, ReservationStore
 
 _FILL = 0.85
 """Share of the service rate that is promised to returning clients; the rest covers errors of the measured rate."""
@@ -33,7 +33,7 @@ class Reservations:
 
     show_rate: float = 1.0
     """Smoothed share of the reservations that are redeemed."""
-    book: RetryBook = field(default_factory=LocalRetryBook)
+    store: ReservationStore = field(default_factory=LocalReservationStore)
     """The open reservations; all front ends of a server share them."""
     _free_at: list[float] = field(default_factory=lambda: [0.0] * _PHASES)
     """When the next unreserved moment of each phase is."""
@@ -49,35 +49,35 @@ class Reservations:
             now: the time.
         """
         self._expire(now)
-        if (due := self.book.due(key)) is not None and due > now:
+        if (due := self.store.due_second(key)) is not None and due > now:
             return max(1, math.ceil(due - now))
         phase = int(now % 1.0 * _PHASES)
         free_at = max(self._free_at[phase], now + wait_s)
         self._free_at[phase] = min(free_at + request_s * max(self.show_rate, 0.05) * _PHASES / _FILL, now + _LONGEST_S)
         pause_s = max(1, math.ceil(free_at - now))
         if due is not None:
-            self.book.remove(key)
-        self.book.add(key, math.floor(now + pause_s))
+            self.store.remove(key)
+        self.store.add(key, math.floor(now + pause_s))
         return pause_s
 
     def redeem(self, key: Hashable, now: float) -> bool:
         """Whether there is a reservation that is due now; it is used up."""
         self._expire(now)
-        due = self.book.due(key)
+        due = self.store.due_second(key)
         if due is None or not self._expired_before <= due <= now + _EARLY_S:
             return False
-        self.book.remove(key)
+        self.store.remove(key)
         self.show_rate += _SMOOTHING * (1.0 - self.show_rate)
         return True
 
-    def expected(self, now: float) -> float:
+    def expected_returns(self, now: float) -> float:
         """The number of clients that are expected to return in this second and the next."""
         second = math.floor(now)
-        return self.show_rate * (self.book.expected(second) + self.book.expected(second + 1))
+        return self.show_rate * (self.store.expected_in_second(second) + self.store.expected_in_second(second + 1))
 
     def _expire(self, now: float) -> None:
         """Remove expired reservations, and lower the measured share of those that return."""
         limit = math.floor(now) - _VALID_S
         if limit > self._expired_before:
             self._expired_before = limit
-            self.show_rate *= (1.0 - _SMOOTHING) ** self.book.expire(limit)
+            self.show_rate *= (1.0 - _SMOOTHING) ** self.store.expire(limit)

@@ -19,7 +19,7 @@ _FRESH_S = 10.0
 
 
 @dataclass(slots=True)
-class _Line:
+class _LinearFit:
     """Least squares fit with decaying weights: seconds = fixed + each · size."""
 
     n: float = 0.0
@@ -28,11 +28,11 @@ class _Line:
     xx: float = 0.0
     xy: float = 0.0
 
-    def learn(self, size: int, seconds: float) -> None:
+    def add_point(self, size: int, seconds: float) -> None:
         self.n, self.x, self.y = self.n * _DECAY + 1, self.x * _DECAY + size, self.y * _DECAY + seconds
         self.xx, self.xy = self.xx * _DECAY + size * size, self.xy * _DECAY + size * seconds
 
-    def at(self, size: int) -> float:
+    def predicted_s(self, size: int) -> float:
         """Seconds that a batch of that size takes; proportional to the size while only one size was seen."""
         if not self.n:
             return 0.0
@@ -54,7 +54,7 @@ class ServiceRate:
     """Smoothed number of samples of a request."""
     unloaded_s: float = 0.0
     """Smoothed seconds that a request takes without its time in queues."""
-    _device: _Line = field(default_factory=_Line)
+    _device: _LinearFit = field(default_factory=_LinearFit)
     _served_s: float = 0.0
     _served_at: float = 0.0
     _counted: int = 0
@@ -69,10 +69,10 @@ class ServiceRate:
             now: the time.
             contention: requests of all front ends that an engine serves for each request of this one.
         """
-        device_s = contention * self.samples * self._device.at(self.full_batch) / self.full_batch
+        device_s = contention * self.samples * self._device.predicted_s(self.full_batch) / self.full_batch
         return max(device_s, self._served_s) if now - self._served_at < _FRESH_S else device_s
 
-    def learn(self, batches: Iterable[tuple[int, float]], unloaded_s: float | None) -> None:
+    def add_measurement(self, batches: Iterable[tuple[int, float]], unloaded_s: float | None) -> None:
         """Learn from a request that was served.
 
         Args:
@@ -81,7 +81,7 @@ class ServiceRate:
         """
         count = 0
         for size, infer_s in batches:
-            self._device.learn(size, infer_s)
+            self._device.add_point(size, infer_s)
             count += 1
         weight = 1.0 - _DECAY if self.unloaded_s else 1.0
         self.samples += weight * (count - self.samples)

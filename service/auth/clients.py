@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from service.auth.keys import SCOPES, KeyRecord, KeysInvalid, Scope, digest, id_of, read_keys
+from service.auth.keys import SCOPES, KeyRecord, KeysInvalid, Scope, key_digest, key_id_of, read_keys
 from service.auth.limits import DailyCount, TokenBucket
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
 
@@ -38,7 +38,7 @@ class Client:
 
 
 class HeaderLines(Protocol):
-    """The header of a request."""
+    """Access to the lines of a request's header by name, as `Headers` of Starlette gives it."""
 
     def getlist(self, key: str) -> list[str]:
         """The values of all lines of that name, whatever its case."""
@@ -64,7 +64,7 @@ def presented_key(headers: HeaderLines) -> str | None:
 
 
 @dataclass(slots=True)
-class _Meter:
+class _KeyUsage:
     """Usage of one key in this process since its start."""
 
     bucket: TokenBucket
@@ -73,14 +73,14 @@ class _Meter:
 
 @dataclass(slots=True)
 class Clients:
-    """The keys and their usage. Used on the event loop, except `read`, which blocks."""
+    """The keys and their usage. Used on the event loop, except `read_changed_keys`, which blocks."""
 
     clock: Callable[[], float]
     now: Callable[[], datetime]
     path: Path | None = None
     """The key file; None where no keys are required."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
-    _meters: dict[str, _Meter] = field(default_factory=dict)
+    _meters: dict[str, _KeyUsage] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
 
     def load(self) -> None:
@@ -90,20 +90,20 @@ class Clients:
             KeysInvalid: it cannot be read, or is no key file.
         """
         if self.path is not None:
-            self._seen = _state_of(self.path)
-            self.replace(read_keys(self.path))
+            self._seen = _file_state(self.path)
+            self.replace_keys(read_keys(self.path))
 
-    async def follow(self, every_s: float) -> None:
+    async def follow_key_file(self, every_s: float) -> None:
         """Apply changes of the key file, such as new and revoked keys, until cancelled."""
         while self.path is not None:
             await asyncio.sleep(every_s)
-            keys = await asyncio.to_thread(self.read)
+            keys = await asyncio.to_thread(self.read_changed_keys)
             if keys is not None:
-                self.replace(keys)
+                self.replace_keys(keys)
 
-    def read(self) -> Sequence[KeyRecord] | None:
+    def read_changed_keys(self) -> Sequence[KeyRecord] | None:
         """The keys if the file has changed; None if not, or if it cannot be read, which is logged once."""
-        if self.path is None or (state := _state_of(self.path)) == self._seen:
+        if self.path is None or (state := _file_state(self.path)) == self._seen:
             return None
         self._seen = state
         try:
@@ -112,7 +112,7 @@ class Clients:
             log.error("keys not reloaded", reason=str(error))  # noqa: TRY400 -- the reason is enough
             return None
 
-    def replace(self, records: Sequence[KeyRecord]) -> None:
+    def replace_keys(self, records: Sequence[KeyRecord]) -> None:
         """Replace the keys; the usage of keys that stay is kept."""
         self._records = {record.id: record for record in records}
         self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
@@ -129,9 +129,9 @@ class Clients:
         key = presented_key(headers)
         if key is None:
             raise Unauthorised("send a key: Authorization: Bearer KEY, or X-API-Key: KEY", code="no_key")
-        record = self._records.get(id_of(key) or "")
+        record = self._records.get(key_id_of(key) or "")
         if record is None:
-            digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
+            key_digest(key)  # the same work as for a known id, so that timing does not reveal which ids exist
         if record is None or not record.matches(key):
             raise Unauthorised("the key is not known", code="unknown_key")
         if record.revoked_at is not None:
@@ -155,7 +155,7 @@ class Clients:
             return
         meter = self._meters.get(record.id)
         if meter is None:
-            meter = self._meters[record.id] = _Meter(TokenBucket(float(record.burst), self.clock()))
+            meter = self._meters[record.id] = _KeyUsage(TokenBucket(float(record.burst), self.clock()))
         if record.rate_per_s is not None:
             wait_s = meter.bucket.take(record.rate_per_s, record.burst, self.clock())
             if wait_s:
@@ -174,7 +174,7 @@ class Clients:
                 )
 
 
-def _state_of(path: Path) -> tuple[int, ...]:
+def _file_state(path: Path) -> tuple[int, ...]:
     """Modification time, size and inode, which change with a file's content; empty if there is no file."""
     try:
         found = path.stat()

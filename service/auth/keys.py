@@ -23,7 +23,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from engines.errors import RetouchError
 from engines.files.regular import read_regular
-from engines.validation import faults
+from engines.validation import validation_message
 
 Scope = Literal["inference", "metrics"]
 SCOPES: tuple[Scope, ...] = ("inference", "metrics")
@@ -54,7 +54,7 @@ class KeyRecord(BaseModel):
 
     def matches(self, key: str) -> bool:
         """Whether this is the record of `key`; compares in constant time."""
-        return hmac.compare_digest(self.sha256, digest(key))
+        return hmac.compare_digest(self.sha256, key_digest(key))
 
 
 class KeyFile(BaseModel):
@@ -72,12 +72,12 @@ def new_key() -> tuple[str, str]:
     return key_id, f"rtk_{key_id}_{secrets.token_urlsafe(32)}"
 
 
-def digest(key: str) -> str:
+def key_digest(key: str) -> str:
     """SHA-256 of a key in hexadecimal, as stored in the file."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def id_of(key: str) -> str | None:
+def key_id_of(key: str) -> str | None:
     """The id inside a key; None if the text is not a well-formed key."""
     found = _KEY.fullmatch(key)
     return found[1] if found else None
@@ -95,7 +95,7 @@ def read_keys(path: Path) -> tuple[KeyRecord, ...]:
         raise KeysInvalid(f"key file {path}: {error.strerror}; `retouch keys create` makes one") from error
     except ValidationError as error:
         raise KeysInvalid(
-            f"key file {path}: {faults(error, 'field', KeyFile.model_fields)}"
+            f"key file {path}: {validation_message(error, 'field', KeyFile.model_fields)}"
         ) from None  # pydantic's own text quotes the content
     if len({key.id for key in keys}) != len(keys):
         raise KeysInvalid(f"key file {path}: an id occurs twice")
@@ -118,11 +118,11 @@ def write_keys(path: Path, keys: Sequence[KeyRecord]) -> None:
             os.fsync(file.fileno())
         fresh.replace(path)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _unwritable_error(path, error) from error
 
 
 @contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
+def lock_key_file(path: Path) -> Iterator[None]:
     """Lock out other writers of this file, so that none undoes another's change, such as a revocation.
 
     Raises:
@@ -131,7 +131,7 @@ def sole_writer(path: Path) -> Iterator[None]:
     try:
         folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _unwritable_error(path, error) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -139,13 +139,13 @@ def sole_writer(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _unwritable(path: Path, error: OSError) -> KeysInvalid:
+def _unwritable_error(path: Path, error: OSError) -> KeysInvalid:
     folder = path.absolute().parent
     what = f"let this user write in {folder}, make room there" if folder.is_dir() else f"make the folder {folder}"
     return KeysInvalid(f"key file {path} cannot be written: {error.strerror}; {what}, or choose another with --file")
 
 
-def revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:
+def with_key_revoked(keys: Sequence[KeyRecord], key_id: str, now: datetime) -> tuple[KeyRecord, ...]:
     """The same keys with one of them revoked; a key that was revoked before keeps its time.
 
     Raises:

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
 from service.admission.admission import ServerLoad
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.flow import ANYONE, Flow
-from service.core.samples import Computed, Sample
 from service.core.settings import Settings
 from service.telemetry.metrics import Metrics
 
 
-class RunsOn(Protocol):
+class EngineDescription(Protocol):
     """Name and precision of the engine that a model runs on."""
 
     @property
@@ -28,23 +28,23 @@ class RunsOn(Protocol):
     def precision(self) -> str: ...
 
 
-class Leased(Protocol):
+class BackendModel(Protocol):
     """A model with its engine, usable until its lease ends."""
 
     @property
     def manifest(self) -> Manifest: ...
     @property
-    def engine(self) -> RunsOn: ...
+    def engine(self) -> EngineDescription: ...
 
 
-class Models(Protocol):
+class BackendModels(Protocol):
     """The models that are served; `ModelRepository` is one implementation."""
 
-    def lease(self, name: str, version: int | None = None) -> AbstractContextManager[Leased]: ...
+    def lease(self, name: str, version: int | None = None) -> AbstractContextManager[BackendModel]: ...
     def statuses(self) -> Sequence[ModelStatus]: ...
 
 
-class Submits(Protocol):
+class SampleQueue(Protocol):
     """A queue that computes samples; `Batcher` is one implementation."""
 
     async def submit(
@@ -56,7 +56,7 @@ class Submits(Protocol):
         flow: Flow = ANYONE,
         *,
         traced: bool = False,
-    ) -> Computed:
+    ) -> ComputedSample:
         """Compute the tile of one sample with a model leased from the same backend; see `Batcher.submit`."""
 
     def close(self) -> None:
@@ -67,9 +67,9 @@ class Backend(Protocol):
     """Models, and the queue that computes samples with them."""
 
     @property
-    def models(self) -> Models: ...
+    def models(self) -> BackendModels: ...
     @property
-    def batcher(self) -> Submits: ...
+    def batcher(self) -> SampleQueue: ...
     @property
     def loaded(self) -> asyncio.Event:
         """Set when the models have been loaded for the first time."""

@@ -3,7 +3,7 @@
 `BatchPolicy` decides; `Batcher` is the queue between the event loop, which submits samples, and the device worker,
 which takes batches. A batch is formed when the worker is free, as large as the device wants it, without samples whose
 client left or whose deadline passed. Nothing sleeps on purpose: a lone request never waits for a fuller batch.
-The order among clients and priorities is that of fairness.py.
+The order among clients and priorities is that of request_order.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from engines.base import Engine
 from engines.repository.versions import ServedModel
-from service.admission.fairness import FIRST_POSITION, FairScheduler, QueuePosition
+from service.admission.request_order import FIRST_POSITION, FairScheduler, QueuePosition
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import DeadlineExceeded, ServiceError, ShuttingDown
 from service.core.flow import ANYONE, Flow
-from service.core.samples import Computed, Sample
 
 QueueKey = Hashable
 BatchRows = Callable[[Engine, Sample, int, int], int]
@@ -45,7 +45,7 @@ class Entry:
     deadline: float
     enqueued_at: float
     loop: asyncio.AbstractEventLoop
-    reply: asyncio.Future[Computed]
+    reply: asyncio.Future[ComputedSample]
     on_begun: Callable[[], None] | None = None
     traced: bool = False
     """Whether its batch gets a trace span."""
@@ -55,7 +55,7 @@ class Entry:
         return self.position < other.position
 
     @property
-    def key(self) -> QueueKey:
+    def queue_key(self) -> QueueKey:
         """Name of its queue: entries of one key can share a batch if they use the same engine."""
         return (self.model.manifest.key, self.model.manifest.onnx_sha256, self.sample.tile, self.sample.samples)
 
@@ -75,11 +75,11 @@ class BatchPolicy:
 
     max_batch_size: int
 
-    def order(self, waiting: Sequence[QueueHead]) -> list[QueueKey]:
+    def queue_order(self, waiting: Sequence[QueueHead]) -> list[QueueKey]:
         """Sort the queues by the positions of their first entries, so that no tile size starves another."""
         return [queue.key for queue in sorted(waiting, key=lambda queue: queue.position)]
 
-    def size(self, model_max_batch: int, samples: int = 1) -> int:
+    def largest_batch(self, model_max_batch: int, samples: int = 1) -> int:
         """Largest number of rows in one batch; a row that gives `samples` results takes the memory of so many rows."""
         return max(1, min(self.max_batch_size, model_max_batch) // samples)
 
@@ -112,7 +112,7 @@ class Batcher:
         flow: Flow = ANYONE,
         *,
         traced: bool = False,
-    ) -> Computed:
+    ) -> ComputedSample:
         """Queue one sample and wait for its tile. Cancelling the caller withdraws a sample that still waits.
 
         Args:
@@ -156,20 +156,20 @@ class Batcher:
             if self._closed:
                 raise ShuttingDown("the server is shutting down; ask another replica")
             entry.position = self._scheduler.assign(flow)
-            heapq.heappush(self._queues.setdefault(entry.key, []), entry)
+            heapq.heappush(self._queues.setdefault(entry.queue_key, []), entry)
             self._changed.notify()
         return entry
 
     def withdraw(self, entry: Entry) -> bool:
         """Remove an entry from the queue; False if it is in a batch already, or computed."""
         with self._changed:
-            queue = self._queues.get(entry.key)
+            queue = self._queues.get(entry.queue_key)
             if not queue or entry not in queue:
                 return False
             queue.remove(entry)
             heapq.heapify(queue)
             if not queue:
-                del self._queues[entry.key]
+                del self._queues[entry.queue_key]
             return True
 
     def take(
@@ -213,17 +213,17 @@ class Batcher:
             left = [entry for queue in self._queues.values() for entry in queue]
             self._queues.clear()
             self._changed.notify_all()
-        fail(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
+        fail_entries(left, ShuttingDown("the server shut down before this request was computed; ask another replica"))
 
     def _form_batch(self, rows: BatchRows) -> list[Entry]:
-        key, size = self._pick(rows)
+        key, size = self._next_queue(rows)
         if not size:
             return []
         queue, now = self._queues[key], self._clock()
         batch: list[Entry] = []
         while queue and len(batch) < size:
             entry = heapq.heappop(queue)
-            if not _is_wanted(entry, now):
+            if not _is_still_wanted(entry, now):
                 continue
             model = entry.model.current  # its engine may have died and been replaced while it waited
             if batch and model.engine is not batch[0].model.engine:
@@ -240,52 +240,52 @@ class Batcher:
             del self._queues[key]
         return batch or self._form_batch(rows)
 
-    def _pick(self, rows: BatchRows) -> tuple[QueueKey, int]:
+    def _next_queue(self, rows: BatchRows) -> tuple[QueueKey, int]:
         """The queue to serve next, and the size of its batch; 0 if no device can take one.
 
         A queue whose device is busy is skipped for queues of other devices, but keeps its place among those of its own.
         """
         waited_for: set[str] = set()
         waiting = sum(map(len, self._queues.values()))
-        for key in self._policy.order([QueueHead(key, queue[0].position) for key, queue in self._queues.items()]):
+        for key in self._policy.queue_order([QueueHead(key, queue[0].position) for key, queue in self._queues.items()]):
             first = self._queues[key][0]
             engine = first.model.current.engine
             if engine.device in waited_for:
                 continue
-            most = self._policy.size(first.model.manifest.max_batch, first.sample.samples)
+            most = self._policy.largest_batch(first.model.manifest.max_batch, first.sample.samples)
             if size := rows(engine, first.sample, most, waiting):
                 return key, size
             waited_for.add(engine.device)
         return None, 0
 
 
-def _is_wanted(entry: Entry, now: float) -> bool:
+def _is_still_wanted(entry: Entry, now: float) -> bool:
     """Whether somebody still waits for the entry; if its deadline has passed, it is failed with DeadlineExceeded."""
     if entry.reply.done():  # the client left
         return False
     if now < entry.deadline:
         return True
     waited_ms = (now - entry.enqueued_at) * 1e3
-    fail([entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more"))
+    fail_entries([entry], DeadlineExceeded(f"the deadline passed after {waited_ms:.0f} ms in the queue; allow more"))
     return False
 
 
-def answer_all(answers: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:
+def answer_entries(answers: Iterable[tuple[Entry, ComputedSample | ServiceError]]) -> None:
     """Answer the entries of one batch, from any thread, with one wake-up for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Entry, Computed | ServiceError]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Entry, ComputedSample | ServiceError]]] = {}
     for entry, answer in answers:
         by_loop.setdefault(entry.loop, []).append((entry, answer))
     for loop, group in by_loop.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_answer, group)
+            loop.call_soon_threadsafe(_set_replies, group)
 
 
-def fail(entries: Iterable[Entry], error: ServiceError) -> None:
+def fail_entries(entries: Iterable[Entry], error: ServiceError) -> None:
     """Answer every entry with the same error, from any thread."""
-    answer_all((entry, error) for entry in entries)
+    answer_entries((entry, error) for entry in entries)
 
 
-def _answer(group: Iterable[tuple[Entry, Computed | ServiceError]]) -> None:
+def _set_replies(group: Iterable[tuple[Entry, ComputedSample | ServiceError]]) -> None:
     for entry, answer in group:
         if entry.reply.done():  # the client left, or the supervisor has replaced the worker and failed the entry
             continue

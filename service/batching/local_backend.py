@@ -16,11 +16,11 @@ from pathlib import Path
 
 import structlog
 
-from engines.base import BatchShape, Engine, WarmUpShapes, warmed_up
+from engines.base import BatchShape, Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.lanes import LaneEngine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import DeviceLost
 from engines.fake import FAULT_FILE
-from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest
 from engines.repository.listing import why_empty
 from engines.repository.repository import ModelRepository
@@ -33,8 +33,8 @@ from service.devices.contract import Device, RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import StreamEngine, open_gpu_device
-from service.devices.gpu_layout import padded_sizes
-from service.lifecycle.background import cancelled
+from service.devices.gpu_layout import padded_batch_sizes
+from service.lifecycle.background import cancel_and_wait
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import open_batch_tracer
 
@@ -98,7 +98,7 @@ class LocalBackend:
         while self.supervisor.device_lost is None:
             await asyncio.sleep(_SUPERVISE_EVERY_S)
             state = self.supervisor.state  # read once, because the worker may begin to hang between two reads
-            if self.own_process and self.supervisor.beyond_repair(state):
+            if self.own_process and self.supervisor.needs_new_process(state):
                 self.lost.set()
                 return
             if state not in ("idle", "busy") and await asyncio.to_thread(self.supervisor.check, state):
@@ -130,11 +130,11 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         warm_up: whether engines on a CPU are warmed up; those on a GPU always are, because they compile for each shape.
     """
     clock = time.monotonic
-    shapes = partial(warm_up_shapes if warm_up else _shapes_on_a_gpu, settings)
+    shapes = partial(warm_up_shapes if warm_up else _gpu_warm_up_shapes, settings)
     async with AsyncExitStack() as stack:
         models = ModelRepository(
             settings.models_dir,
-            _warming(open_model, shapes) if open_model else engine_opener(settings, shapes),
+            _with_warm_up(open_model, shapes) if open_model else make_engine_opener(settings, shapes),
             only=only,
         )
         stack.callback(models.close)
@@ -142,20 +142,20 @@ async def open_local_backend(  # noqa: PLR0913 -- each is a choice of its own
         metrics.watch(metrics.queue_depth, batcher.__len__)
         traces = await stack.enter_async_context(open_batch_tracer(settings))
         supervisor = Supervisor(
-            start_worker=partial(_start_worker, batcher, open_device or any_device, metrics, clock, traces),
+            start_worker=partial(_start_worker, batcher, open_device or make_routing_device, metrics, clock, traces),
             reload_engine=partial(_reload_engine, models),
             clock=clock,
             hang_timeout_s=settings.hang_timeout_s,
         )
-        stack.push_async_callback(_join, supervisor)
+        stack.push_async_callback(_join_worker, supervisor)
         stack.callback(batcher.close)
         backend = LocalBackend(settings, models, batcher, supervisor, metrics, own_process)
         for loop in (backend.follow_models(), backend.supervise()):
-            stack.push_async_callback(cancelled, asyncio.create_task(loop))
+            stack.push_async_callback(cancel_and_wait, asyncio.create_task(loop))
         yield backend
 
 
-def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
+def make_engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> OpenEngine:
     """A function that loads the engine that the settings choose, among those with enough memory for the shapes."""
     options = EngineOptions(
         choice=settings.engine,
@@ -174,8 +174,8 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
     return opened
 
 
-def _warming(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
-    return lambda directory, manifest: warmed_up(open_model(directory, manifest), shapes)
+def _with_warm_up(open_model: OpenEngine, shapes: WarmUpShapes) -> OpenEngine:
+    return lambda directory, manifest: warm_up_engine(open_model(directory, manifest), shapes)
 
 
 def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
@@ -184,27 +184,27 @@ def warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     An engine on CUDA streams: every shape that is sent to it. Other engines, which prepare little for each shape:
     one batch of every tile size for each lane; without lanes, a single row of every tile size and the largest batch.
     """
-    buckets, manifest = list(engine.manifest.size.buckets()), engine.manifest
+    buckets, manifest = list(engine.manifest.size.tile_sizes()), engine.manifest
     largest = min(settings.max_batch_size, manifest.max_batch)
     if isinstance(engine, StreamEngine):
-        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_sizes(largest)]
+        return [BatchShape(rows, *bucket) for bucket in buckets for rows in padded_batch_sizes(largest)]
     if isinstance(engine, LaneEngine) and engine.lanes > 1:
         return [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, engine.lanes)]
     return [*(BatchShape(1, *bucket) for bucket in buckets), BatchShape(largest, *min(buckets))]
 
 
-def _shapes_on_a_gpu(settings: Settings, engine: Engine) -> list[BatchShape]:
+def _gpu_warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
     return [] if engine.device == "cpu" else warm_up_shapes(settings, engine)
 
 
-def any_device(
+def make_routing_device(
     wake: Callable[[], None], open_overlapping: Callable[[Engine], Device | None] = open_gpu_device
 ) -> RoutingDevice:
     """A device that suits each engine: CUDA streams of a GPU, lanes of a CPU, or one batch at a time.
 
     Args:
         wake: called, on any thread, when a batch on a lane was computed.
-        open_overlapping: argument of `RoutingDevice`.
+        open_overlapping: opens the device that overlaps an engine's batches on a GPU; see `RoutingDevice`.
     """
     open_lanes = partial(LaneDevice, wake=wake, clock=time.monotonic)
     return RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
@@ -230,5 +230,5 @@ def _reload_engine(models: ModelRepository, entry: Entry) -> None:
         log.exception("engine could not be reloaded", model=manifest.key)
 
 
-async def _join(supervisor: Supervisor) -> None:
+async def _join_worker(supervisor: Supervisor) -> None:
     await asyncio.to_thread(supervisor.worker.join, _JOIN_TIMEOUT_S)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from engines.errors import DeviceLost
-from service.batching.batcher import Entry, fail
+from service.batching.batcher import Entry, fail_entries
 from service.batching.worker import DeviceWorker, WorkerState
 from service.core.errors import NotReady
 
@@ -47,7 +47,7 @@ class Supervisor:
         """Whether the worker is alive and its oldest batch not overdue."""
         return self.state in ("idle", "busy")
 
-    def beyond_repair(self, state: WorkerState) -> bool:
+    def needs_new_process(self, state: WorkerState) -> bool:
         """Return whether only a new process helps: the worker hangs, or this process has lost the device."""
         return state == "hung" or self.worker.device_lost is not None
 
@@ -67,7 +67,7 @@ class Supervisor:
         said = f"the device worker {state}; it is being restarted"
         if self.device_lost is not None:
             said = "the server lost its GPU and must be started again; ask another replica"
-        fail(lost, NotReady(said, code="worker_lost"))
+        fail_entries(lost, NotReady(said, code="worker_lost"))
         if self.device_lost is not None:
             return False
         for entry in {id(entry.model.engine): entry for entry in lost}.values():

@@ -17,9 +17,9 @@ import structlog
 
 from engines.base import Engine
 from engines.errors import DeviceLost, EngineDead, EngineError, EngineOutOfMemory
-from service.batching.batcher import Batcher, Entry, answer_all, fail
+from service.batching.batcher import Batcher, Entry, answer_entries, fail_entries
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import InferenceFailed, NotReady, ServiceError
-from service.core.samples import Computed, Sample
 from service.devices.contract import Device, Ticket, Tile
 from service.telemetry.redaction import without_folders
 
@@ -45,7 +45,7 @@ class BatchTraces(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
+class _BatchInFlight:
     """A batch from the moment it leaves the queue until its samples are answered."""
 
     batch: list[Entry]
@@ -80,7 +80,7 @@ class DeviceWorker:
     """Maker of the batches' spans; None without tracing."""
     device_lost: DeviceLost | None = field(default=None, init=False)
     """The loss of the device, set before the thread ends: a fresh engine would not help."""
-    _flights: tuple[_Flight, ...] = field(default=(), init=False)
+    _flights: tuple[_BatchInFlight, ...] = field(default=(), init=False)
     """Batches on the device, oldest first; replaced as a whole, so that the supervisor can read it at any time."""
     _progress_at: float = field(default=0.0, init=False)
     """When the last batch finished; the oldest one in flight has had the device to itself since then."""
@@ -120,7 +120,7 @@ class DeviceWorker:
                 if (batch := self._next_batch()) is not None:
                     self._launch(batch)
                 elif self._flights and not self._given_up:
-                    self._collect(self._done or self._flights[0])
+                    self._collect(self._collectable_batch or self._flights[0])
                 else:
                     return
         except DeviceLost as error:  # as below, but no engine can be loaded
@@ -137,28 +137,28 @@ class DeviceWorker:
         """Return the batch to launch now; None if a batch is to be collected first or the queue is closed."""
         if not self._flights:
             return self.batcher.take(rows=self.device.batch_rows)
-        while len(self._flights) < self.device.depth and not self._called_away() and not self.batcher.closed:
-            batch = self.batcher.take(self.device.poll_s, self.device.batch_rows, interrupted=self._called_away)
+        while len(self._flights) < self.device.depth and not self._should_stop_waiting() and not self.batcher.closed:
+            batch = self.batcher.take(self.device.poll_s, self.device.batch_rows, interrupted=self._should_stop_waiting)
             if batch is not None:
                 return batch
         return None
 
-    def _called_away(self) -> bool:
+    def _should_stop_waiting(self) -> bool:
         """Return whether to stop waiting for a new batch: one can be collected, or the thread was given up."""
-        return self._given_up or self._done is not None
+        return self._given_up or self._collectable_batch is not None
 
     @property
-    def _done(self) -> _Flight | None:
+    def _collectable_batch(self) -> _BatchInFlight | None:
         """Return the oldest batch that can be collected without waiting, if any."""
         return next((flight for flight in self._flights if flight.ticket is not None and flight.ticket.done), None)
 
     def _launch(self, batch: list[Entry]) -> None:
-        flight = _Flight(batch, self.clock())
+        flight = _BatchInFlight(batch, self.clock())
         with self._giving_up:
             if not self._given_up:
                 self._flights = (*self._flights, flight)
         if flight not in self._flights:
-            fail(batch, NotReady("the device worker was replaced; try again", code="worker_lost"))
+            fail_entries(batch, NotReady("the device worker was replaced; try again", code="worker_lost"))
             batch[0].model.release()
             return
         try:
@@ -167,9 +167,9 @@ class DeviceWorker:
         except EngineDead:
             raise
         except Exception as error:  # one bad batch must not end the thread
-            self._failed(flight, error)
+            self._handle_failed_batch(flight, error)
 
-    def _collect(self, flight: _Flight) -> None:
+    def _collect(self, flight: _BatchInFlight) -> None:
         ticket, flight.ticket = flight.ticket, None
         assert ticket is not None  # noqa: S101 -- only what was launched stays in flight
         try:
@@ -177,11 +177,11 @@ class DeviceWorker:
         except EngineDead:
             raise
         except Exception as error:  # as above
-            self._failed(flight, error)
+            self._handle_failed_batch(flight, error)
         else:
-            self._answer(flight, tiles)
+            self._answer_batch(flight, tiles)
 
-    def _failed(self, flight: _Flight, error: Exception) -> None:
+    def _handle_failed_batch(self, flight: _BatchInFlight, error: Exception) -> None:
         """Answer a batch that failed; compute one that was too large in parts, once nothing else uses memory."""
         key, size = flight.batch[0].model.manifest.key, len(flight.batch)
         if isinstance(error, EngineOutOfMemory) and size > 1:
@@ -189,10 +189,10 @@ class DeviceWorker:
             for other in self._flights:
                 if other.ticket is not None:
                     self._collect(other)
-            self._answer(flight, self._compute_halves(flight.engine, flight.samples))
+            self._answer_batch(flight, self._compute_halves(flight.engine, flight.samples))
             return
         log.error("batch failed", model=key, batch_size=size, exc_info=error)
-        self._answer(flight, [error] * size)
+        self._answer_batch(flight, [error] * size)
 
     def _compute_halves(self, engine: Engine, samples: Sequence[Sample]) -> list[Outcome]:
         middle = len(samples) // 2
@@ -209,7 +209,7 @@ class DeviceWorker:
             log.exception("part of a batch failed", batch_size=len(samples))
             return [error] * len(samples)
 
-    def _answer(self, flight: _Flight, outcomes: Sequence[Outcome]) -> None:
+    def _answer_batch(self, flight: _BatchInFlight, outcomes: Sequence[Outcome]) -> None:
         now, size, batch = self.clock(), len(flight.batch), ""
         started = flight.begun_at(self._progress_at)
         infer_s = now - started
@@ -218,9 +218,11 @@ class DeviceWorker:
             self.observer.batch_done(key, device, size, infer_s * flight.share)
             if self.traces is not None and any(entry.traced for entry in flight.batch):
                 batch = self.traces.batch_ended(key, device, size, infer_s)
-        computed = partial(Computed, batch_size=size, infer_s=infer_s, device_s=infer_s * flight.share, batch=batch)
-        answer_all(
-            (entry, _answer_of(outcome, started - entry.enqueued_at, computed))
+        computed = partial(
+            ComputedSample, batch_size=size, infer_s=infer_s, device_s=infer_s * flight.share, batch=batch
+        )
+        answer_entries(
+            (entry, _reply_for_outcome(outcome, started - entry.enqueued_at, computed))
             for entry, outcome in zip(flight.batch, outcomes, strict=True)
         )
         self._progress_at = now
@@ -234,7 +236,9 @@ class DeviceWorker:
             log.warning("device not freed", reason=str(error))
 
 
-def _answer_of(outcome: Outcome, queue_s: float, computed: Callable[..., Computed]) -> Computed | ServiceError:
+def _reply_for_outcome(
+    outcome: Outcome, queue_s: float, computed: Callable[..., ComputedSample]
+) -> ComputedSample | ServiceError:
     if outcome is None:
         return InferenceFailed("the generator gave a value that is not finite", code="not_finite")
     if isinstance(outcome, Exception):

@@ -24,7 +24,7 @@ RETIRED = {
 """Advice for each retired setting, by name: its replacement and what to do."""
 
 
-def without_retired(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def without_retired_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the settings of one source without the retired ones, and a line of advice for each retired one.
 
     A limit of memory or of the spool is translated into the setting that replaced it, unless that is given too.
@@ -33,22 +33,22 @@ def without_retired(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
         ValueError: a limit that is to be translated is not a positive number.
     """
     retired = {name: value for name, value in values.items() if name in RETIRED}
-    kept = {**_translated(retired), **{name: value for name, value in values.items() if name not in RETIRED}}
+    kept = {**_translated_limits(retired), **{name: value for name, value in values.items() if name not in RETIRED}}
     advice = [f"the setting {name} has gone; remove it: {RETIRED[name]}" for name in retired]
     return kept, advice
 
 
-def _translated(retired: Mapping[str, Any]) -> dict[str, Any]:
+def _translated_limits(retired: Mapping[str, Any]) -> dict[str, Any]:
     translated: dict[str, Any] = {}
-    limits = [_positive(name, retired[name]) for name in ("max_bodies_mb", "max_decoded_mb") if name in retired]
+    limits = [_positive_number(name, retired[name]) for name in ("max_bodies_mb", "max_decoded_mb") if name in retired]
     if limits:
         translated["max_memory_mb"] = 2 * min(limits)  # neither exceeds its former limit
     if "spool_max_mb" in retired:
-        translated["spool_max_items"] = max(1, int(_positive("spool_max_mb", retired["spool_max_mb"]) / 2))
+        translated["spool_max_items"] = max(1, int(_positive_number("spool_max_mb", retired["spool_max_mb"]) / 2))
     return translated
 
 
-def _positive(name: str, value: Any) -> float:
+def _positive_number(name: str, value: Any) -> float:
     number = float(value)
     if not number > 0:
         raise ValueError(f"{name}: {value!r} is not greater than 0")

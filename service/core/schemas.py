@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from engines.manifest import MOST_SAMPLES, Manifest, Task
+from service.core.batch_rows import Strategy
 from service.core.errors import codes_by_status
 from service.core.pictures import ImageFormat, MaskMode
-from service.core.samples import Strategy
 
 ModelRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -105,7 +105,7 @@ OPTIONS: dict[Task, type[Options]] = {
 """The fields of each task's endpoint, POST /v1/TASK."""
 
 
-class _Described(BaseModel):
+class _ResultFacts(BaseModel):
     """The facts that replies give about one or several results of a request."""
 
     model_config = ConfigDict(protected_namespaces=())
@@ -129,11 +129,11 @@ class EncodedImage(BaseModel):
     result_url: str | None = Field(description="where the stored result is; null when it was not saved")
 
 
-class ImageReply(_Described, EncodedImage):
+class ImageReply(_ResultFacts, EncodedImage):
     """A result as JSON, for `Accept: application/json`."""
 
 
-class ImagesReply(_Described):
+class ImagesReply(_ResultFacts):
     """Several results as JSON, in the order of their index: the reply to `samples` or `count` over 1."""
 
     images: list[EncodedImage]

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 from engines.errors import RetouchError
-from engines.validation import faults, unknown_name
-from service.core.retired_settings import RETIRED, without_retired
+from engines.validation import unknown_name, validation_message
+from service.core.retired_settings import RETIRED, without_retired_settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -186,7 +186,7 @@ def load_settings(
     merged: dict[str, Any] = {}
     for layer in (_read_config(path) if path else {}, _read_environment(environ), flags or {}):
         try:
-            values, advice = without_retired(layer)
+            values, advice = without_retired_settings(layer)
         except ValueError as error:
             raise SettingsInvalid(f"settings: {error}") from error
         merged |= values
@@ -195,7 +195,7 @@ def load_settings(
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
-        raise SettingsInvalid(f"settings: {faults(error, 'setting', Settings.model_fields)}") from error
+        raise SettingsInvalid(f"settings: {validation_message(error, 'setting', Settings.model_fields)}") from error
 
 
 def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -211,7 +211,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, str]:
         )
     if unknown:
         raise SettingsInvalid(
-            _unknown("environment setting", unknown, [PREFIX + n.upper() for n in Settings.model_fields])
+            _unknown_names_message("environment setting", unknown, [PREFIX + n.upper() for n in Settings.model_fields])
         )
     return {known[name]: value for name, value in environ.items() if name in known}
 
@@ -222,9 +222,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsInvalid(f"config file {path}: {error}") from error
     if unknown := [name for name in values if name not in Settings.model_fields and name not in RETIRED]:
-        raise SettingsInvalid(f"config file {path}: {_unknown('setting', unknown, Settings.model_fields)}")
+        raise SettingsInvalid(
+            f"config file {path}: {_unknown_names_message('setting', unknown, Settings.model_fields)}"
+        )
     return values
 
 
-def _unknown(what: str, names: Sequence[str], known: Collection[str]) -> str:
+def _unknown_names_message(what: str, names: Sequence[str], known: Collection[str]) -> str:
     return f"{'; '.join(unknown_name(what, name, known) for name in names)} (`retouch serve --help` lists all)"

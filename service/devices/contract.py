@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from engines.base import Engine
 from engines.cpu.lanes import LaneEngine
 from engines.errors import EngineUnavailable
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ class Device(ABC):
         """Free the device's memory; called on the thread that used it, when no batch is launched any more."""
 
 
-class Compute(Protocol):
+class BatchComputer(Protocol):
     """Something that computes a batch while the caller waits."""
 
     def compute(self, engine: Engine, samples: Sequence[Sample]) -> Tiles: ...
@@ -103,7 +103,7 @@ class FinishedBatch:
 class SerialDevice(Device):
     """One batch at a time: launching computes."""
 
-    computer: Compute
+    computer: BatchComputer
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> FinishedBatch:
         return FinishedBatch(self.computer.compute(engine, samples))
@@ -189,13 +189,13 @@ class RoutingDevice(Device):
             return self.serial
         device = self._devices.get(key)
         if device is None:
-            device = self._devices[key] = self._open(engine, key)
+            device = self._devices[key] = self._open_device(engine, key)
             overlapping = [one for one in self._devices.values() if one is not self.serial]
             for one in overlapping:
                 one.worker_is_shared = len(overlapping) > 1
         return device
 
-    def _open(self, engine: Engine, key: str) -> Device:
+    def _open_device(self, engine: Engine, key: str) -> Device:
         if key == _LANES:
             return self.open_lanes(self.serial)
         try:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from engines.base import Array, Engine
 from engines.manifest import Manifest, TensorSpec
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 
 Tile = NDArray[np.uint8]
 _TO_UNIT = np.float32(1 / 255)
@@ -32,16 +32,16 @@ class CpuDevice:
         Raises:
             EngineFailed, EngineDead: raised by the engine.
         """
-        outputs = engine.infer(collate(engine.manifest, samples))
-        return split(outputs["output"], [sample.into for sample in samples])
+        outputs = engine.infer(samples_to_inputs(engine.manifest, samples))
+        return output_to_tiles(outputs["output"], [sample.into for sample in samples])
 
 
-def collate(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
+def samples_to_inputs(manifest: Manifest, samples: Sequence[Sample]) -> dict[str, Array]:
     """Stack the samples of a batch into the engine's inputs, by name, with the dtype and layout of the manifest."""
-    return {spec.name: _stack(spec, [sample.arrays[spec.name] for sample in samples]) for spec in manifest.inputs}
+    return {spec.name: _stack_rows(spec, [sample.arrays[spec.name] for sample in samples]) for spec in manifest.inputs}
 
 
-def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
+def _stack_rows(spec: TensorSpec, rows: Sequence[Array]) -> Array:
     if spec.name in {"latent", "reference"}:
         return np.stack(rows).astype(np.float32, copy=False)
     if rows[0].ndim == 2:  # H×W: mask, label, instance
@@ -54,7 +54,7 @@ def _stack(spec: TensorSpec, rows: Sequence[Array]) -> Array:
     return feed
 
 
-def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
+def output_to_tiles(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
     """Clamp N×C×H×W on the [0, 1] scale to uint8 tiles H×W×C, rounded; None for a row with NaN or infinity.
 
     N×S×C×H×W (S results of each row) gives tiles S×H×W×C. A row's tile is written into its array in `into`, if any.
@@ -71,11 +71,11 @@ def split(output: Array, into: Sequence[Tile | None] = ()) -> list[Tile | None]:
         if most > _FITS_32_BITS:
             unit = np.minimum(unit, 1.0)
         planes = np.asarray(cv2.convertScaleAbs(unit, alpha=255.0), np.uint8)  # saturates at 255
-        tiles.append(_interleaved(planes.reshape(row.shape), target))
+        tiles.append(_channels_last(planes.reshape(row.shape), target))
     return tiles
 
 
-def _interleaved(planes: NDArray[np.uint8], into: Tile | None) -> Tile:
+def _channels_last(planes: NDArray[np.uint8], into: Tile | None) -> Tile:
     """Move the channels last: (S×)C×H×W to (S×)H×W×C."""
     if planes.ndim == 3 and len(planes) > 1:
         tile = np.asarray(cv2.merge(list(planes), into), np.uint8)  # twice as fast as numpy

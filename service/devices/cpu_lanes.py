@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 from engines.base import Engine
 from engines.cpu.lanes import LaneEngine
 from engines.errors import EngineError, EngineFailed
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
-from service.devices.cpu import collate, split
+from service.devices.cpu import output_to_tiles, samples_to_inputs
 
 _MIN_BATCH_S = 0.01
 """Seconds that a batch on a lane should take at least; starting and collecting one costs tenths of a millisecond."""
@@ -84,7 +84,7 @@ class LaneDevice(Device):
         if free <= 0:
             return 0
         self._waiting = waiting
-        row_s = self._row_s.get(engine, {}).get(_size(first), _MIN_BATCH_S)
+        row_s = self._row_s.get(engine, {}).get(_row_size(first), _MIN_BATCH_S)
         worth = ceil(_MIN_BATCH_S / row_s) if row_s > 0 else most
         return min(worth, ceil(most / engine.lanes), ceil(waiting / free))
 
@@ -95,9 +95,9 @@ class LaneDevice(Device):
         lane = next((lane for lane in range(engine.lanes) if lane not in self._in_use), None)
         if lane is None:
             raise EngineFailed(f"all {engine.lanes} lanes are taken; collect one first")
-        feed = collate(engine.manifest, samples)
+        feed = samples_to_inputs(engine.manifest, samples)
         into = [sample.into for sample in samples]
-        ticket = LaneTicket(engine, lane, _size(samples[0]), into, self._clock())
+        ticket = LaneTicket(engine, lane, _row_size(samples[0]), into, self._clock())
 
         def computed() -> None:
             ticket.computed_at = self._clock()
@@ -116,7 +116,7 @@ class LaneDevice(Device):
         finally:
             del self._in_use[ticket.lane]
         self._record_time(ticket)
-        return split(outputs["output"], ticket.into)
+        return output_to_tiles(outputs["output"], ticket.into)
 
     def close(self) -> None:
         """Wait for the batches on the lanes, because their engines may be closed after this."""
@@ -132,5 +132,5 @@ class LaneDevice(Device):
             known[ticket.size] = known.get(ticket.size, row_s) * _SMOOTHING + row_s * (1 - _SMOOTHING)
 
 
-def _size(sample: Sample) -> RowSize:
+def _row_size(sample: Sample) -> RowSize:
     return (*sample.tile, sample.samples)

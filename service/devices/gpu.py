@@ -18,11 +18,11 @@ from engines.cuda.api import Cuda, Stream, open_cuda
 from engines.errors import EngineFailed, EngineOutOfMemory
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 from service.devices.contract import Device, Ticket, Tile, Tiles
 from service.devices.gpu_buffers import BatchBuffers, host_array
 from service.devices.gpu_cvcuda import GpuPixels, load_cvcuda
-from service.devices.gpu_layout import BatchLayout, batch_shape_of, lay_out, padded
+from service.devices.gpu_layout import BatchLayout, batch_shape_of, lay_out_batch, padded_batch_size
 from service.devices.gpu_stages import FINITE_CODES, GpuStages
 from service.telemetry.profiler_ranges import stage_range
 
@@ -78,7 +78,7 @@ class GpuDevice(Device):
     """
 
     def __init__(self, cuda: Cuda, pixels: GpuPixels, depth: int = 3) -> None:
-        cuda.use()
+        cuda.make_current()
         self.depth = depth
         self.busy_s = 0.0
         """Seconds that engines have computed in total, measured by the GPU."""
@@ -97,13 +97,13 @@ class GpuDevice(Device):
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
         assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `RoutingDevice`
         shape = batch_shape_of(samples)
-        layout = lay_out(engine.manifest, padded(shape, max(1, engine.most_rows // shape.samples)))
+        layout = lay_out_batch(engine.manifest, padded_batch_size(shape, max(1, engine.most_rows // shape.samples)))
         _require_fit(engine, layout.shape)
         if not self._free:
             raise EngineFailed(f"all {self.depth} slots are on their way; collect one first")
         buffers = self._free.pop(0)
         try:
-            self._reserve(buffers, engine, layout)
+            self._reserve_buffers(buffers, engine, layout)
             about = f"{engine.manifest.key} ×{len(samples)}"
             with stage_range("preprocess", about):
                 self._stages.upload(buffers, layout, samples)
@@ -112,7 +112,7 @@ class GpuDevice(Device):
                     buffers, layout, engine.addresses, lambda stream: engine.enqueue(layout.shape, stream)
                 )
             with stage_range("postprocess", about):
-                into = _locked_targets(samples)
+                into = _page_locked_targets(samples)
                 self._stages.download(buffers, layout, into)
         except BaseException:
             self._free.append(buffers)
@@ -126,7 +126,7 @@ class GpuDevice(Device):
         try:
             buffers.done.synchronise()
             self.busy_s += buffers.engine_finished.seconds_since(buffers.engine_started)
-            return _tiles(buffers, ticket)
+            return _read_tiles(buffers, ticket)
         finally:
             self._free.append(buffers)
 
@@ -137,10 +137,10 @@ class GpuDevice(Device):
         finally:
             self._resources.close()
 
-    def _reserve(self, buffers: BatchBuffers, engine: StreamEngine, layout: BatchLayout) -> None:
+    def _reserve_buffers(self, buffers: BatchBuffers, engine: StreamEngine, layout: BatchLayout) -> None:
         """Allocate for the engine's largest batch, so that buffers grow only once; if that fails, for this batch."""
         try:
-            buffers.reserve(layout.sizes.grown_to(lay_out(engine.manifest, engine.most).sizes))
+            buffers.reserve(layout.sizes.grown_to(lay_out_batch(engine.manifest, engine.most).sizes))
         except EngineOutOfMemory:
             buffers.reserve(layout.sizes)
 
@@ -173,13 +173,13 @@ def _require_fit(engine: StreamEngine, shape: BatchShape) -> None:
             )
 
 
-def _locked_targets(samples: Sequence[Sample]) -> tuple[Tile, ...]:
+def _page_locked_targets(samples: Sequence[Sample]) -> tuple[Tile, ...]:
     """The samples' own page-locked arrays, which the GPU can write tiles to; empty unless every sample has one."""
     places = tuple(sample.into for sample in samples if sample.locked and sample.into is not None)
     return places if len(places) == len(samples) else ()
 
 
-def _tiles(buffers: BatchBuffers, ticket: GpuTicket) -> Tiles:
+def _read_tiles(buffers: BatchBuffers, ticket: GpuTicket) -> Tiles:
     """The tiles of a finished batch; those in the buffers are copied, because the next batch overwrites them."""
     layout, rows = ticket.layout, ticket.rows
     tiles = ticket.into or host_array(buffers.host_returned, layout.tiles)[:rows].copy()

@@ -24,15 +24,15 @@ class BatchBuffers:
         self._events = ExitStack()
         self._memory = ExitStack()
         self.sizes = RegionSizes(0, 0, 0)
-        self.staged = self._event()
+        self.staged = self._create_event()
         """Event: the batch has been uploaded to the regions `staged` and `scratch`."""
-        self.engine_started = self._event()
+        self.engine_started = self._create_event()
         """Event: the engine starts."""
-        self.engine_finished = self._event()
+        self.engine_finished = self._create_event()
         """Event: the engine has finished."""
-        self.converted = self._event()
+        self.converted = self._create_event()
         """Event: the output has been converted, and the engine's memory is free for the next batch."""
-        self.done = self._event()
+        self.done = self._create_event()
         """Event: the tiles are in host memory."""
 
     def reserve(self, sizes: RegionSizes) -> None:
@@ -47,11 +47,11 @@ class BatchBuffers:
         self._memory.close()
         self.sizes = RegionSizes(0, 0, 0)
         try:
-            self.device_staged = self._device(wanted.staged)
-            self.device_scratch = self._device(wanted.scratch)
-            self.device_returned = self._device(wanted.returned)
-            self.host_staged = self._pinned(wanted.staged)
-            self.host_returned = self._pinned(wanted.returned)
+            self.device_staged = self._allocate_on_device(wanted.staged)
+            self.device_scratch = self._allocate_on_device(wanted.scratch)
+            self.device_returned = self._allocate_on_device(wanted.returned)
+            self.host_staged = self._allocate_pinned(wanted.staged)
+            self.host_returned = self._allocate_pinned(wanted.returned)
         except BaseException:
             self._memory.close()
             raise
@@ -62,13 +62,13 @@ class BatchBuffers:
         self._memory.close()
         self._events.close()
 
-    def _event(self) -> Event:
+    def _create_event(self) -> Event:
         return self._events.enter_context(closing(self._cuda.event()))
 
-    def _device(self, nbytes: int) -> DeviceBuffer:
+    def _allocate_on_device(self, nbytes: int) -> DeviceBuffer:
         return self._memory.enter_context(closing(self._cuda.device_buffer(nbytes)))
 
-    def _pinned(self, nbytes: int) -> PinnedBuffer:
+    def _allocate_pinned(self, nbytes: int) -> PinnedBuffer:
         return self._memory.enter_context(closing(self._cuda.pinned_buffer(nbytes)))
 
 

@@ -18,7 +18,7 @@ _NO_SYNCHRONISATION = -1
 """Value of `stream` in the array interface: the consumer must not synchronise; the caller orders streams."""
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """Dense device memory seen as a tensor; `layout` as in `NHWC`."""
 
     address: int
@@ -27,10 +27,10 @@ class View(NamedTuple):
     layout: str = "NHWC"
 
 
-class _Memory:
+class _CudaArrayInterface:
     """A view in the form that CV-CUDA wraps: an object with `__cuda_array_interface__`."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: TensorView) -> None:
         self.__cuda_array_interface__ = {
             "shape": view.shape,
             "typestr": _TYPES[view.dtype],
@@ -53,27 +53,29 @@ class GpuPixels:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._tensors: OrderedDict[View, Any] = OrderedDict()
+        self._tensors: OrderedDict[TensorView, Any] = OrderedDict()
         self._streams: dict[int, Any] = {}
 
-    def convert(self, target: View, source: View, stream: Stream, scale: float = 1.0, offset: float = 0.0) -> None:
+    def convert(
+        self, target: TensorView, source: TensorView, stream: Stream, scale: float = 1.0, offset: float = 0.0
+    ) -> None:
         """Start `target = source × scale + offset`; integers are rounded to even and saturated."""
         self._library.convertto_into(
             self._tensor(target), self._tensor(source), scale, offset, stream=self._stream(stream)
         )
 
-    def reformat(self, target: View, source: View, stream: Stream) -> None:
+    def reformat(self, target: TensorView, source: TensorView, stream: Stream) -> None:
         """Start copying between NHWC and NCHW."""
         self._library.reformat_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
 
-    def count(self, target: View, source: View, stream: Stream) -> None:
+    def histogram(self, target: TensorView, source: TensorView, stream: Stream) -> None:
         """Start a histogram of each one-channel picture: N×H×W×1 to N×256×1; `target` must be zeroed before."""
         self._library.histogram_into(self._tensor(target), self._tensor(source), stream=self._stream(stream))
 
-    def _tensor(self, view: View) -> Any:
+    def _tensor(self, view: TensorView) -> Any:
         tensor = self._tensors.get(view)
         if tensor is None:
-            tensor = self._tensors[view] = self._library.as_tensor(_Memory(view), view.layout)
+            tensor = self._tensors[view] = self._library.as_tensor(_CudaArrayInterface(view), view.layout)
             if len(self._tensors) > self.max_tensors:
                 self._tensors.popitem(last=False)
         else:

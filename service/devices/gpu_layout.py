@@ -15,14 +15,14 @@ from typing import NamedTuple
 from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 BINS = 256
 
 
 class RegionSizes(NamedTuple):
-    """Sizes of the three regions in bytes."""
+    """Sizes in bytes of a batch's three blocks of memory: staged inputs, scratch, and what is returned to the host."""
 
     staged: int
     scratch: int
@@ -66,7 +66,7 @@ def batch_shape_of(samples: Sequence[Sample]) -> BatchShape:
     return BatchShape(len(samples), first.tile.height, first.tile.width, first.samples)
 
 
-def padded_sizes(most: int) -> list[int]:
+def padded_batch_sizes(most: int) -> list[int]:
     """The batch sizes that are sent to a GPU, ascending: 1, 2, 3, 4, 6, 8, 12, … `most`.
 
     At most a third of a batch is padding. There are few sizes because each needs its own context and CUDA graph.
@@ -79,13 +79,13 @@ def padded_sizes(most: int) -> list[int]:
     return sorted(sizes)
 
 
-def padded(shape: BatchShape, most: int) -> BatchShape:
+def padded_batch_size(shape: BatchShape, most: int) -> BatchShape:
     """Round a batch up to the next padded size; a batch larger than `most` stays as it is."""
-    rows = next((size for size in padded_sizes(most) if size >= shape.batch), shape.batch)
+    rows = next((size for size in padded_batch_sizes(most) if size >= shape.batch), shape.batch)
     return shape._replace(batch=rows)
 
 
-def lay_out(manifest: Manifest, shape: BatchShape) -> BatchLayout:
+def lay_out_batch(manifest: Manifest, shape: BatchShape) -> BatchLayout:
     """Lay out the memory of a batch of this shape."""
     staged, scratch, returned = LayoutBuilder(), LayoutBuilder(), LayoutBuilder()
     batch, height, width, _ = shape

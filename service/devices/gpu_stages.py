@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.cuda.api import Cuda, DeviceBuffer, PinnedBuffer, Stream
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 from service.devices.contract import Tile
 from service.devices.gpu_buffers import BatchBuffers, device_region, host_array, host_region
-from service.devices.gpu_cvcuda import GpuPixels, View
+from service.devices.gpu_cvcuda import GpuPixels, TensorView
 from service.devices.gpu_layout import BINS, BatchLayout
 from service.devices.memory_layout import ArrayRegion
 
@@ -49,7 +49,10 @@ class GpuStages:
             self.cuda.copy_in(buffers.device_staged, buffers.host_staged, layout.sizes.staged, self.incoming)
         if layout.floats is not None:
             image = next(part for part in layout.staged if part.name == "image")
-            source, target = _view(buffers.device_staged, image), _view(buffers.device_scratch, layout.floats)
+            source, target = (
+                _tensor_view(buffers.device_staged, image),
+                _tensor_view(buffers.device_scratch, layout.floats),
+            )
             self.pixels.convert(target, source, self.incoming, scale=1 / 255)
         buffers.staged.record(self.incoming)
 
@@ -69,14 +72,14 @@ class GpuStages:
         buffers.engine_finished.record(self.computing)
         rows, channels, height, width = layout.finite_codes.shape
         flat = (rows * channels, height, width, 1)
-        output = View(addresses["output"], flat, "float32")
+        output = TensorView(addresses["output"], flat, "float32")
         bytes_of_output = (
-            View(buffers.device_returned.address + layout.tiles.offset, flat, "uint8")
+            TensorView(buffers.device_returned.address + layout.tiles.offset, flat, "uint8")
             if layout.planes is None
-            else View(buffers.device_scratch.address + layout.planes.offset, flat, "uint8")
+            else TensorView(buffers.device_scratch.address + layout.planes.offset, flat, "uint8")
         )
         self.pixels.convert(bytes_of_output, output, self.computing, scale=255.0)
-        finite_codes = View(buffers.device_scratch.address + layout.finite_codes.offset, flat, "uint8")
+        finite_codes = TensorView(buffers.device_scratch.address + layout.finite_codes.offset, flat, "uint8")
         self.pixels.convert(finite_codes, output, self.computing, scale=_CODE_SCALE, offset=_CODE_OFFSET)
         buffers.converted.record(self.computing)
 
@@ -91,22 +94,22 @@ class GpuStages:
         self.outgoing.wait_for(buffers.converted)
         rows, channels, height, width = layout.finite_codes.shape
         if layout.planes is not None:
-            tiles = View(
+            tiles = TensorView(
                 buffers.device_returned.address + layout.tiles.offset, (rows, height, width, channels), "uint8"
             )
-            self.pixels.reformat(tiles, _view(buffers.device_scratch, layout.planes, "NCHW"), self.outgoing)
+            self.pixels.reformat(tiles, _tensor_view(buffers.device_scratch, layout.planes, "NCHW"), self.outgoing)
         counts = device_region(buffers.device_returned, layout.counts)
         # CV-CUDA 0.15 clears only a quarter of the histogram
         self.cuda.clear(counts, layout.counts.nbytes, self.outgoing)
-        finite_codes = View(
+        finite_codes = TensorView(
             buffers.device_scratch.address + layout.finite_codes.offset, (rows, channels * height, width, 1), "uint8"
         )
-        self.pixels.count(View(counts.address, (rows, BINS, 1), "int32", "HWC"), finite_codes, self.outgoing)
+        self.pixels.histogram(TensorView(counts.address, (rows, BINS, 1), "int32", "HWC"), finite_codes, self.outgoing)
         if into:
             tile_bytes = layout.tiles.nbytes // layout.tiles.shape[0]
             for number, tile in enumerate(into):
-                row = _row(buffers.device_returned, layout.tiles.offset, number, tile_bytes)
-                self.cuda.copy_out(_locked(self.cuda, tile), row, tile_bytes, self.outgoing)
+                row = _row_memory(buffers.device_returned, layout.tiles.offset, number, tile_bytes)
+                self.cuda.copy_out(_page_locked_view(self.cuda, tile), row, tile_bytes, self.outgoing)
             self.cuda.copy_out(
                 host_region(buffers.host_returned, layout.counts), counts, layout.counts.nbytes, self.outgoing
             )
@@ -119,21 +122,21 @@ class GpuStages:
         for part in layout.staged:
             row_bytes = part.nbytes // part.shape[0]
             for number, sample in enumerate(samples):
-                row = _row(buffers.device_staged, part.offset, number, row_bytes)
-                self.cuda.copy_in(row, _locked(self.cuda, sample.arrays[part.name]), row_bytes, self.incoming)
+                row = _row_memory(buffers.device_staged, part.offset, number, row_bytes)
+                self.cuda.copy_in(row, _page_locked_view(self.cuda, sample.arrays[part.name]), row_bytes, self.incoming)
 
     def _fill_input(self, buffers: BatchBuffers, layout: BatchLayout, part: ArrayRegion, address: int) -> None:
         """Convert or copy one uploaded input to the engine's memory."""
         batch, height, width, _ = layout.shape
         if part.name == "image" and layout.floats is not None:
             channels = part.shape[-1]
-            target = View(address, (batch, channels, height, width), "float32", "NCHW")
-            self.pixels.reformat(target, _view(buffers.device_scratch, layout.floats), self.computing)
+            target = TensorView(address, (batch, channels, height, width), "float32", "NCHW")
+            self.pixels.reformat(target, _tensor_view(buffers.device_scratch, layout.floats), self.computing)
         elif part.name in {"image", "mask"}:
             flat = (batch, height, width, 1)
-            source = View(buffers.device_staged.address + part.offset, flat, "uint8")
+            source = TensorView(buffers.device_staged.address + part.offset, flat, "uint8")
             scale = 1 / 255 if part.name == "image" else 1.0
-            self.pixels.convert(View(address, flat, "float32"), source, self.computing, scale=scale)
+            self.pixels.convert(TensorView(address, flat, "float32"), source, self.computing, scale=scale)
         else:
             target_memory = DeviceBuffer(self.cuda, address, part.nbytes)
             self.cuda.copy_within(
@@ -141,15 +144,15 @@ class GpuStages:
             )
 
 
-def _row(buffer: DeviceBuffer, offset: int, number: int, nbytes: int) -> DeviceBuffer:
+def _row_memory(buffer: DeviceBuffer, offset: int, number: int, nbytes: int) -> DeviceBuffer:
     """The device memory of one row of an array; a view that the caller must not close."""
     return DeviceBuffer(buffer.cuda, buffer.address + offset + number * nbytes, nbytes)
 
 
-def _locked(cuda: Cuda, array: NDArray[Any]) -> PinnedBuffer:
+def _page_locked_view(cuda: Cuda, array: NDArray[Any]) -> PinnedBuffer:
     """A dense array that is page-locked already; a view that the caller must not close."""
     return PinnedBuffer(cuda, int(array.__array_interface__["data"][0]), array.nbytes)
 
 
-def _view(buffer: DeviceBuffer, part: ArrayRegion, layout: str = "NHWC") -> View:
-    return View(buffer.address + part.offset, part.shape, part.dtype, layout)
+def _tensor_view(buffer: DeviceBuffer, part: ArrayRegion, layout: str = "NHWC") -> TensorView:
+    return TensorView(buffer.address + part.offset, part.shape, part.dtype, layout)

@@ -24,7 +24,7 @@ def lightness(picture: Picture) -> Picture:
     return Picture(np.ascontiguousarray(np.asarray(lab, np.uint8)[:, :, :1]))
 
 
-def coloured(picture: Picture, ab: NDArray[np.uint8]) -> Picture:
+def apply_colours(picture: Picture, ab: NDArray[np.uint8]) -> Picture:
     """The picture in 8-bit RGB, with its own lightness and the colours of `ab` (H×W×2 of any size). Alpha is kept."""
     unit = to_channels(to_8_bits(picture.pixels), 3).astype(np.float32) / np.float32(255)
     lab: Any = cv2.cvtColor(unit, cv2.COLOR_RGB2LAB)

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from engines.manifest import FixedSize, SizeRule
+from service.core.batch_rows import Crop, Strategy
 from service.core.pictures import Bool2D, Box, Size
-from service.core.samples import Crop, Strategy
-from service.imaging.fill_way import choose_way
-from service.imaging.fixed_hole import crop_onto
+from service.imaging.fill_way import choose_fill_way
+from service.imaging.fixed_hole import crop_onto_fixed_hole
 from service.imaging.holes import Holes, find_depths, find_holes, group_boxes, groups_of, largest_radius
 
 MIN_CONTEXT = 32
@@ -32,7 +32,7 @@ MAX_TILES = 32
 """Limit of the crops' total area, in largest tiles, so that speckles all over a large picture stay affordable."""
 
 
-class _Sides(NamedTuple):
+class _TileSides(NamedTuple):
     """The tile sizes of a model: each of these heights with each of these widths, both ascending.
 
     largest: largest height and width. context: the least number of known pixels on every side of a hole.
@@ -43,13 +43,13 @@ class _Sides(NamedTuple):
     largest: Size
     context: int
 
-    def holding(self, size: Size) -> Size:
+    def smallest_tile_for(self, size: Size) -> Size:
         """Return the smallest tile that holds the size; on an axis where none does, the largest."""
-        return Size(_first_from(self.heights, size.height), _first_from(self.widths, size.width))
+        return Size(_smallest_side_from(self.heights, size.height), _smallest_side_from(self.widths, size.width))
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _GroupedHoles:
     """Holes that share a crop: their numbers, the box around them, and the required context around that box."""
 
     members: tuple[int, ...]
@@ -58,8 +58,8 @@ class _Group:
     crop: Crop
 
 
-def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
-    """Plan the crops that fill a mask, in the way that `choose_way` returns.
+def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
+    """Plan the crops that fill a mask, in the way that `choose_fill_way` returns.
 
     `auto` may use the whole picture even if that way is crops: if the largest tile holds it, no hole would be scaled
     down, and crops would not cost `WORTHWHILE` times less. A model with a fixed hole always gets crops, aligned to it.
@@ -69,53 +69,53 @@ def plan(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         rule: the model's tile sizes and how pictures fit them.
         strategy: the request's option: auto, whole or crops.
     """
-    picture, sides = Size(*mask.shape), _sides(rule)
+    picture, sides = Size(*mask.shape), _tile_sides(rule)
     target = Box(*rule.hole) if isinstance(rule, FixedSize) and rule.hole else None
-    fits = target is None and _fits(picture, sides)
-    way = choose_way(mask, rule, "crop" if target else strategy)
+    fits = target is None and _fits_largest_tile(picture, sides)
+    way = choose_fill_way(mask, rule, "crop" if target else strategy)
     if way.whole:
         return [plan_whole(picture, rule)]
     whole = plan_whole(picture, rule) if fits and strategy == "auto" else None
     most = way.max_hole_radius or math.inf
-    if whole is not None and _cost(whole) < WORTHWHILE * _least_cost(sides):  # whatever the holes are
+    if whole is not None and _crop_cost(whole) < WORTHWHILE * _smallest_crop_cost(sides):  # whatever the holes are
         way = way if way.depths is not None or way.max_hole_radius is None else way._replace(depths=find_depths(mask))
         if way.max_hole_radius is None or largest_radius(way.depths) <= most:
             return [whole]
     holes = find_holes(mask, max(1, min(sides.largest) - 2 * sides.context), way.depths)
     radii = holes.radii.tolist() if way.max_hole_radius else []
 
-    def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _Group:
+    def group_of(members: tuple[int, ...], hole: Box, context: Size) -> _GroupedHoles:
         if target is not None and isinstance(rule, FixedSize):
-            return _Group(members, hole, context, crop_onto(hole, picture, rule, target))
+            return _GroupedHoles(members, hole, context, crop_onto_fixed_hole(hole, picture, rule, target))
         radius = max((radii[number] for number in members), default=0.0) if radii else 0.0
         crop = _crop_round(hole, context, picture, sides, max(1.0, radius / most))
-        return _Group(members, hole, context, _stretched(crop, rule))
+        return _GroupedHoles(members, hole, context, _stretched_to_tile(crop, rule))
 
-    groups = _merged(_affordable_groups(holes, sides, most, group_of), group_of)
-    worthwhile = WORTHWHILE * sum(_cost(group.crop) for group in groups)
-    if whole is not None and float(holes.radii.max()) <= most and _cost(whole) < worthwhile:
+    groups = _merge_overlapping(_affordable_groups(holes, sides, most, group_of), group_of)
+    worthwhile = WORTHWHILE * sum(_crop_cost(group.crop) for group in groups)
+    if whole is not None and float(holes.radii.max()) <= most and _crop_cost(whole) < worthwhile:
         return [whole]
-    return [replace(group.crop, hole=_own_mask(holes, group)) for group in groups]
+    return [replace(group.crop, hole=_mask_of_group(holes, group)) for group in groups]
 
 
-def _fits(picture: Size, sides: _Sides) -> bool:
+def _fits_largest_tile(picture: Size, sides: _TileSides) -> bool:
     return picture.height <= sides.largest.height and picture.width <= sides.largest.width
 
 
 def plan_whole(picture: Size, rule: SizeRule) -> Crop:
     """Return the whole picture as one crop: resized to the tile, or padded; scaled down if no tile holds it."""
-    sides = _sides(rule)
+    sides = _tile_sides(rule)
     scale = max(1.0, picture.height / sides.largest.height, picture.width / sides.largest.width)
-    scaled = _scaled(picture, scale)
+    scaled = _scaled_down_size(picture, scale)
     box = Box(0, 0, picture.height, picture.width)
-    tile = sides.holding(picture if rule.fit == "resize" else scaled)
-    return _stretched(Crop(box, scaled, tile), rule)
+    tile = sides.smallest_tile_for(picture if rule.fit == "resize" else scaled)
+    return _stretched_to_tile(Crop(box, scaled, tile), rule)
 
 
-_GroupOf = Callable[[tuple[int, ...], Box, Size], _Group]
+_GroupOf = Callable[[tuple[int, ...], Box, Size], _GroupedHoles]
 
 
-def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of: _GroupOf) -> list[_Group]:
+def _affordable_groups(holes: Holes, sides: _TileSides, max_radius: float, group_of: _GroupOf) -> list[_GroupedHoles]:
     """Group holes into windows, enlarging the windows until the crops are few and small enough to afford.
 
     Windows start at the smallest tile, and beyond the largest tile they are scaled down. A hole that must be scaled
@@ -129,26 +129,29 @@ def _affordable_groups(holes: Holes, sides: _Sides, max_radius: float, group_of:
         if numbers.max() >= MAX_CROPS:
             continue
         groups = [
-            group_of(own.members, own.bounds, _context(own.extent, sides)) for own in groups_of(holes.boxes, numbers)
+            group_of(own.members, own.bounds, _required_context(own.extent, sides))
+            for own in groups_of(holes.boxes, numbers)
         ]
-        if len(groups) == 1 or sum(_cost(group.crop) for group in groups) <= budget:
+        if len(groups) == 1 or sum(_crop_cost(group.crop) for group in groups) <= budget:
             return groups
     raise AssertionError("unreachable: a window as large as the picture holds every hole")
 
 
-def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
+def _merge_overlapping(groups: list[_GroupedHoles], group_of: _GroupOf) -> list[_GroupedHoles]:
     """Merge crops that overlap, if one tile costs no more than both and scales the holes down by at most 10 % more."""
-    done: list[_Group] = []
+    done: list[_GroupedHoles] = []
     waiting = list(groups)
     while waiting:
         group = waiting.pop()
         for other in done:
-            if not _overlap(group.crop.box, other.crop.box):
+            if not _boxes_overlap(group.crop.box, other.crop.box):
                 continue
             context = Size(*map(max, group.context, other.context))
-            both = group_of(group.members + other.members, _union(group.hole, other.hole), context)
-            cheaper = _cost(both.crop) <= _cost(group.crop) + _cost(other.crop)
-            if cheaper and _shrink(both.crop) <= 1.1 * min(_shrink(group.crop), _shrink(other.crop)):
+            both = group_of(group.members + other.members, _union_of_boxes(group.hole, other.hole), context)
+            cheaper = _crop_cost(both.crop) <= _crop_cost(group.crop) + _crop_cost(other.crop)
+            if cheaper and _shrink_factor(both.crop) <= 1.1 * min(
+                _shrink_factor(group.crop), _shrink_factor(other.crop)
+            ):
                 done.remove(other)
                 waiting.append(both)
                 break
@@ -157,25 +160,25 @@ def _merged(groups: list[_Group], group_of: _GroupOf) -> list[_Group]:
     return sorted(done, key=lambda group: group.crop.box)
 
 
-def _context(extent: Size, sides: _Sides) -> Size:
+def _required_context(extent: Size, sides: _TileSides) -> Size:
     """Return the required context on every side: half the extent of the largest hole, or the minimum."""
     return Size(max(sides.context, extent.height // 2), max(sides.context, extent.width // 2))
 
 
-def _crop_round(hole: Box, context: Size, picture: Size, sides: _Sides, scale: float) -> Crop:
+def _crop_round(hole: Box, context: Size, picture: Size, sides: _TileSides, scale: float) -> Crop:
     """Return the crop around a hole: with less context if it then fits a tile, with more if the tile has space.
 
     scale: least factor to scale down by; it grows if the hole with least context does not fit the largest tile.
     """
-    least = _scaled(_with_context(hole, Size(sides.context, sides.context), picture), scale)
+    least = _scaled_down_size(_with_context(hole, Size(sides.context, sides.context), picture), scale)
     wanted = _with_context(hole, context, picture)
     if least.height > sides.largest.height or least.width > sides.largest.width:
         scale = max(wanted.height / sides.largest.height, wanted.width / sides.largest.width)
-    tile = sides.holding(_scaled(wanted, scale))
-    top, bottom = _span(hole.top, hole.bottom, int(tile.height * scale), picture.height)
-    left, right = _span(hole.left, hole.right, int(tile.width * scale), picture.width)
+    tile = sides.smallest_tile_for(_scaled_down_size(wanted, scale))
+    top, bottom = _centred_interval(hole.top, hole.bottom, int(tile.height * scale), picture.height)
+    left, right = _centred_interval(hole.left, hole.right, int(tile.width * scale), picture.width)
     box = Box(top, left, bottom, right)
-    return Crop(box, _scaled(box.size, scale), tile)
+    return Crop(box, _scaled_down_size(box.size, scale), tile)
 
 
 def _with_context(hole: Box, context: Size, picture: Size) -> Size:
@@ -183,18 +186,18 @@ def _with_context(hole: Box, context: Size, picture: Size) -> Size:
     return Size(min(picture.height, height + 2 * context.height), min(picture.width, width + 2 * context.width))
 
 
-def _span(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
+def _centred_interval(first: int, last: int, length: int, limit: int) -> tuple[int, int]:
     """Centre an interval of `length` on first..last, then move and cut it to lie in 0..limit; it holds first..last."""
     length = min(max(length, last - first), limit)
     start = min(max(0, (first + last - length) // 2), limit - length)
     return start, start + length
 
 
-def _stretched(crop: Crop, rule: SizeRule) -> Crop:
+def _stretched_to_tile(crop: Crop, rule: SizeRule) -> Crop:
     return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
 
 
-def _own_mask(holes: Holes, group: _Group) -> Bool2D:
+def _mask_of_group(holes: Holes, group: _GroupedHoles) -> Bool2D:
     """Return the masked pixels of the crop's box that belong to the group's holes."""
     chosen = np.zeros(len(holes.boxes) + 1, np.bool_)
     chosen[np.array(group.members) + 1] = True
@@ -206,36 +209,36 @@ def _own_mask(holes: Holes, group: _Group) -> Bool2D:
 
 
 @lru_cache(maxsize=64)
-def _sides(rule: SizeRule) -> _Sides:
-    heights, widths = (tuple(sorted(set(sides))) for sides in zip(*rule.buckets(), strict=True))
+def _tile_sides(rule: SizeRule) -> _TileSides:
+    heights, widths = (tuple(sorted(set(sides))) for sides in zip(*rule.tile_sizes(), strict=True))
     context = max(1, min(MIN_CONTEXT, heights[0] // 8, widths[0] // 8))
-    return _Sides(heights, widths, Size(heights[-1], widths[-1]), context)
+    return _TileSides(heights, widths, Size(heights[-1], widths[-1]), context)
 
 
-def _first_from(ascending: tuple[int, ...], least: int) -> int:
+def _smallest_side_from(ascending: tuple[int, ...], least: int) -> int:
     return next((side for side in ascending if side >= least), ascending[-1])
 
 
-def _scaled(size: Size, scale: float) -> Size:
+def _scaled_down_size(size: Size, scale: float) -> Size:
     return Size(max(1, round(size.height / scale)), max(1, round(size.width / scale)))
 
 
-def _shrink(crop: Crop) -> float:
+def _shrink_factor(crop: Crop) -> float:
     return max(crop.box.size.height / crop.scaled.height, crop.box.size.width / crop.scaled.width)
 
 
-def _overlap(a: Box, b: Box) -> bool:
+def _boxes_overlap(a: Box, b: Box) -> bool:
     return a.top < b.bottom and b.top < a.bottom and a.left < b.right and b.left < a.right
 
 
-def _union(a: Box, b: Box) -> Box:
+def _union_of_boxes(a: Box, b: Box) -> Box:
     return Box(min(a.top, b.top), min(a.left, b.left), max(a.bottom, b.bottom), max(a.right, b.right))
 
 
-def _cost(crop: Crop) -> int:
+def _crop_cost(crop: Crop) -> int:
     return crop.tile.height * crop.tile.width
 
 
-def _least_cost(sides: _Sides) -> int:
+def _smallest_crop_cost(sides: _TileSides) -> int:
     """Return the cost of the smallest possible crop."""
     return sides.heights[0] * sides.widths[0]

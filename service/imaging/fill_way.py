@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engines.manifest import FixedSize, SizeRule
+from service.core.batch_rows import Strategy
 from service.core.pictures import Bool2D
-from service.core.samples import Strategy
 from service.imaging.holes import Depths, find_depths, largest_radius
 
 
-class Way(NamedTuple):
+class FillWay(NamedTuple):
     """The way to fill a mask.
 
     whole: always from the whole picture; otherwise from crops, although `plan` may still choose the whole picture.
@@ -27,7 +27,7 @@ class Way(NamedTuple):
     depths: Depths | None = None
 
 
-def choose_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> Way:
+def choose_fill_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> FillWay:
     """Choose the way to fill a mask.
 
     Args:
@@ -36,12 +36,12 @@ def choose_way(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> Way:
         strategy: the request's option: auto, whole or crop.
     """
     if strategy != "auto":
-        return Way(strategy == "whole", rule.max_hole_radius)
+        return FillWay(strategy == "whole", rule.max_hole_radius)
     if isinstance(rule, FixedSize) and rule.fit == "resize":
-        return Way(whole=True)
+        return FillWay(whole=True)
     longest = max(mask.shape)
     depths = find_depths(mask) if rule.auto and rule.auto.asks_for_radius(longest) else None
     measured = rule.auto.decide(longest, largest_radius(depths)) if rule.auto else None
     if measured is not None:
-        return Way(measured.strategy == "whole", measured.max_hole_radius, depths)
-    return Way(whole=False)
+        return FillWay(measured.strategy == "whole", measured.max_hole_radius, depths)
+    return FillWay(whole=False)

@@ -10,13 +10,13 @@ import math
 from typing import NamedTuple
 
 from engines.manifest import FixedSize
+from service.core.batch_rows import Crop
 from service.core.pictures import Box, Size
-from service.core.samples import Crop
 
 _ROUNDING = 1e-6
 
 
-class _Span(NamedTuple):
+class _AxisPlacement(NamedTuple):
     """An interval start..stop of the picture on one axis, placed at `offset` in the tile with the length `scaled`."""
 
     start: int
@@ -24,11 +24,11 @@ class _Span(NamedTuple):
     offset: int
     scaled: int
 
-    def in_tile(self, position: int) -> float:
+    def tile_position(self, position: int) -> float:
         return self.offset + (position - self.start) * self.scaled / (self.stop - self.start)
 
 
-def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
+def crop_onto_fixed_hole(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
     """The crop that puts a hole of the picture onto `target`, a part of the rule's tile."""
     least = min(target.size)
     slack = 0
@@ -36,13 +36,13 @@ def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
         scale = max(
             hole.size.height / max(1, target.size.height - slack), hole.size.width / max(1, target.size.width - slack)
         )
-        rows = _placed(hole.top, hole.bottom, picture.height, (target.top, target.bottom, rule.height), scale)
-        columns = _placed(hole.left, hole.right, picture.width, (target.left, target.right, rule.width), scale)
+        rows = _place_on_axis(hole.top, hole.bottom, picture.height, (target.top, target.bottom, rule.height), scale)
+        columns = _place_on_axis(hole.left, hole.right, picture.width, (target.left, target.right, rule.width), scale)
         fits = (
-            rows.in_tile(hole.top) >= target.top - _ROUNDING
-            and rows.in_tile(hole.bottom) <= target.bottom + _ROUNDING
-            and columns.in_tile(hole.left) >= target.left - _ROUNDING
-            and columns.in_tile(hole.right) <= target.right + _ROUNDING
+            rows.tile_position(hole.top) >= target.top - _ROUNDING
+            and rows.tile_position(hole.bottom) <= target.bottom + _ROUNDING
+            and columns.tile_position(hole.left) >= target.left - _ROUNDING
+            and columns.tile_position(hole.right) <= target.right + _ROUNDING
         )
         if fits or slack >= least - 1:
             box = Box(rows.start, columns.start, rows.stop, columns.stop)
@@ -52,7 +52,7 @@ def crop_onto(hole: Box, picture: Size, rule: FixedSize, target: Box) -> Crop:
         slack += 1
 
 
-def _placed(first: int, last: int, limit: int, target: tuple[int, int, int], scale: float) -> _Span:
+def _place_on_axis(first: int, last: int, limit: int, target: tuple[int, int, int], scale: float) -> _AxisPlacement:
     """Place first..last of an axis of `limit` pixels onto the middle of low..high of a tile.
 
     target: low, high, and the tile's length. scale: pixels of the picture for each pixel of the tile.
@@ -62,4 +62,4 @@ def _placed(first: int, last: int, limit: int, target: tuple[int, int, int], sca
     start = max(0, min(first, math.ceil(origin - _ROUNDING)))
     stop = min(limit, max(last, math.floor(origin + tile * scale + _ROUNDING)))
     offset = max(0, min(tile - 1, round((start - origin) / scale)))
-    return _Span(start, stop, offset, max(1, min(tile - offset, round((stop - start) / scale))))
+    return _AxisPlacement(start, stop, offset, max(1, min(tile - offset, round((stop - start) / scale))))

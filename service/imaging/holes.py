@@ -61,8 +61,8 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
     _, found, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8, ltype=cv2.CV_32S)
     labels: NDArray[np.int32] = np.asarray(found, np.int32)
     labels *= inside
-    boxes = _boxes_of(stats)
-    radii = _radii(_depths(inside) if depths is None else depths, labels, len(boxes))
+    boxes = _hole_boxes(stats)
+    radii = _radii_by_hole(_measure_depths(inside) if depths is None else depths, labels, len(boxes))
     pieces = [boxes]
     for hole in np.flatnonzero(((boxes[:, 2:] - boxes[:, :2]).max(axis=1) > window) & (radii == 0)):
         cut = _cut_into_pieces(labels, int(hole), boxes[hole], max(1, window // 2), sum(map(len, pieces)))
@@ -77,7 +77,7 @@ def find_holes(mask: Bool2D, window: int, depths: Depths | None = None) -> Holes
 
 def find_depths(mask: Bool2D) -> Depths | None:
     """Each masked pixel's distance to the mask's edge; None if no circle larger than `THIN_RADIUS` fits the mask."""
-    return _depths(_bounding_part(mask)[0])
+    return _measure_depths(_bounding_part(mask)[0])
 
 
 def largest_radius(depths: Depths | None) -> float:
@@ -142,7 +142,7 @@ def _bounding_part(mask: Bool2D) -> tuple[Bool2D, tuple[int, int]]:
     return inside, (top - _REACH, left - _REACH)
 
 
-def _boxes_of(stats: Any) -> Boxes:
+def _hole_boxes(stats: Any) -> Boxes:
     """The boxes from connectedComponentsWithStats, without the background and the margin of the dilation."""
     boxes: Boxes = stats[1:, (cv2.CC_STAT_TOP, cv2.CC_STAT_LEFT, cv2.CC_STAT_HEIGHT, cv2.CC_STAT_WIDTH)].astype(np.intp)
     boxes[:, 2:] += boxes[:, :2]
@@ -150,11 +150,11 @@ def _boxes_of(stats: Any) -> Boxes:
     return boxes
 
 
-def _depths(inside: Bool2D) -> Depths | None:
+def _measure_depths(inside: Bool2D) -> Depths | None:
     return cv2.distanceTransform(inside.view(np.uint8), cv2.DIST_L2, 3) if _may_be_thick(inside) else None
 
 
-def _radii(depths: Depths | None, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
+def _radii_by_hole(depths: Depths | None, labels: NDArray[np.int32], count: int) -> NDArray[np.float32]:
     radii = np.zeros(count + 1, np.float32)
     if depths is not None:
         thick = depths > THIN_RADIUS

@@ -41,21 +41,23 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
     filled = int(np.count_nonzero(mask))
     if filled == 0:
         raise InvalidOption(
-            f"with mask_mode={mode} the mask selects no pixel to fill; {_explain(mode, look)}", code="mask_empty"
+            f"with mask_mode={mode} the mask selects no pixel to fill; {_unusable_mask_advice(mode, look)}",
+            code="mask_empty",
         )
     if filled == mask.size:
         raise InvalidOption(
             f"with mask_mode={mode} the mask selects every pixel, which leaves nothing to fill from; "
-            f"{_explain(mode, look)}",
+            f"{_unusable_mask_advice(mode, look)}",
             code="mask_full",
         )
     return filled / mask.size
 
 
-def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> str:
+def _unusable_mask_advice(mode: MaskMode, look: Callable[[], Brightness]) -> str:
     """What to do about a mask that selects nothing or everything.
 
-    A mask whose values are all dark, such as 0 and 1, must be scaled: it is empty as `white` and full as `black`.
+    A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
+    client must scale it to 0 and 255.
     """
     if mode != "alpha":
         seen = look()

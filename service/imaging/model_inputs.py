@@ -15,17 +15,17 @@ def request_format(manifest: Manifest) -> Takes:
     fields = OPTIONS[manifest.task].model_fields
     return Takes(
         endpoint=f"/v1/{manifest.task}",
-        parts=list(_parts(manifest)),
+        parts=list(_file_parts(manifest)),
         fields=[
             Taken(name=name, required=False, description=field.description or "")
             for name, field in fields.items()
-            if manifest.diverse or name not in _OF_DIVERSE_MODELS
+            if manifest.has_latent or name not in _OF_DIVERSE_MODELS
         ],
-        refused=refusal(manifest),
+        refused=why_not_servable(manifest),
     )
 
 
-def refusal(manifest: Manifest) -> str | None:
+def why_not_servable(manifest: Manifest) -> str | None:
     """Why the model cannot be served; None if it can.
 
     Pictures are grey or RGB. Two output channels are accepted only as the a and b that belong to the lightness of the
@@ -44,10 +44,10 @@ def refusal(manifest: Manifest) -> str | None:
     )
 
 
-def _parts(manifest: Manifest) -> Iterator[Taken]:
+def _file_parts(manifest: Manifest) -> Iterator[Taken]:
     image, label = manifest.input("image"), manifest.input("label")
     if image is not None:
-        yield Taken(name="image", required=True, description=_picture(image))
+        yield Taken(name="image", required=True, description=_describe_picture(image))
     if label is not None:
         classes = f"class ids 0 to {label.classes - 1}" if label.classes else "class ids 0 to 255"
         yield Taken(name="image", required=True, description=f"{classes}: a grey or palette PNG")
@@ -57,10 +57,10 @@ def _parts(manifest: Manifest) -> Iterator[Taken]:
         description = "instance ids: a grey PNG of 8 or 16 bits, of the image's size"
         yield Taken(name="instance", required=True, description=description)
     if (reference := manifest.input("reference")) is not None:
-        description = f"the picture whose look is taken, of the image's size: {_picture(reference)}"
+        description = f"the picture whose look is taken, of the image's size: {_describe_picture(reference)}"
         yield Taken(name="reference", required=True, description=description)
 
 
-def _picture(image: TensorSpec) -> str:
+def _describe_picture(image: TensorSpec) -> str:
     kind = "RGB" if image.shape[1] == 3 else "taken as grey"
     return f"JPEG, PNG or WebP, {kind}"

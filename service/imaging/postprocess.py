@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
+from service.core.batch_rows import Crop
 from service.core.pictures import Bool2D, Box, Picture, Pixels, Size
-from service.core.samples import Crop
 from service.imaging.files.pixels import to_8_bits, to_channels
 
 FEATHER = 4
@@ -56,13 +56,13 @@ def paste_area(mask: Bool2D, crop: Crop) -> PasteArea | None:
     if not width:
         return None
     width_of_seam = min(MAX_FEATHER, round(FEATHER * max(1.0, box.size.width / crop.scaled.width)))
-    part = _grown(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
+    part = _grow_box(Box(box.top + y, box.left + x, box.top + y + height, box.left + x + width), box, width_of_seam + 1)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
-    seam = _seam(mask[part.top : part.bottom, part.left : part.right], width_of_seam)
+    seam = _find_seam(mask[part.top : part.bottom, part.left : part.right], width_of_seam)
     return PasteArea(part, hole[within], *seam)
 
 
-def paste(
+def paste_fills(
     picture: Picture,
     mask: Bool2D,
     crops: Sequence[Crop],
@@ -84,21 +84,21 @@ def paste(
     pixels: Any = picture.pixels.copy()
     for crop, tile, where in zip(crops, tiles, places or [paste_area(mask, crop) for crop in crops], strict=True):
         if where is not None:
-            _paste_one(pixels, picture.pixels, crop, tile, where)
-    return Picture(pixels, _alpha(picture, mask), picture.icc)
+            _paste_crop(pixels, picture.pixels, crop, tile, where)
+    return Picture(pixels, _filled_alpha(picture, mask), picture.icc)
 
 
-def translated(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: Manifest) -> Picture:
+def translated_picture(picture: Picture, crop: Crop, tile: NDArray[np.uint8], manifest: Manifest) -> Picture:
     """The model's picture scaled to the size of the upload, with 8 bits and the model's channels.
 
     Alpha is kept, as 8 bits. The colour profile is dropped, because the model's colours are sRGB.
     """
     region = to_channels(tile[: crop.scaled.height, : crop.scaled.width], 1 if manifest.output_channels == 1 else 3)
     alpha = None if picture.alpha is None else to_8_bits(picture.alpha)
-    return Picture(_scaled_back(region, picture.size), alpha, None)
+    return Picture(_scale_to_size(region, picture.size), alpha, None)
 
 
-def _paste_one(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: PasteArea) -> None:
+def _paste_crop(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint8], where: PasteArea) -> None:
     """Paste one crop's fill into `pixels`; over the seam it is blended with the nearest colour outside the mask.
 
     Uses few calls on whole arrays, which release the interpreter's lock.
@@ -107,17 +107,17 @@ def _paste_one(pixels: Pixels, source: Pixels, crop: Crop, tile: NDArray[np.uint
     rows, columns = slice(part.top, part.bottom), slice(part.left, part.right)
     within = slice(part.top - box.top, part.bottom - box.top), slice(part.left - box.left, part.right - box.left)
     region = tile[crop.below :, crop.right_of :][: crop.scaled.height, : crop.scaled.width]
-    fill = _as_source(_scaled_back(region, box.size)[within], source)
+    fill = _like_source(_scale_to_size(region, box.size)[within], source)
     if where.seam.size:
-        nearest = _rows_of(source[rows, columns]).take(where.nearest, axis=0)
-        filled = _rows_of(fill)
+        nearest = _as_pixel_rows(source[rows, columns]).take(where.nearest, axis=0)
+        filled = _as_pixel_rows(fill)
         own = np.multiply(where.weight, filled.take(where.seam, axis=0), dtype=np.float32)
         own += np.multiply(1 - where.weight, nearest, dtype=np.float32)
         filled[where.seam] = np.rint(own, out=own)
-    _put(pixels[rows, columns], fill, where.hole)
+    _copy_where(pixels[rows, columns], fill, where.hole)
 
 
-def _seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
+def _find_seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.floating[Any]]]:
     """The seam, `width` pixels wide, of a mask: its pixels, for each the nearest pixel outside, and the weights."""
     inside = np.ascontiguousarray(mask).view(np.uint8)
     outside = np.flatnonzero(inside == 0)
@@ -131,22 +131,22 @@ def _seam(mask: Bool2D, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64
     return seam, nearest, (distance.take(seam) / (width + 1))[:, None]
 
 
-def _rows_of(pixels: Any) -> Any:
+def _as_pixel_rows(pixels: Any) -> Any:
     """Reshape H×W×C to (H·W)×C; copies if the pixels are not contiguous."""
     return pixels.reshape(-1, pixels.shape[2])
 
 
-def _put(target: Pixels, source: Any, where: Bool2D) -> None:
+def _copy_where(target: Pixels, source: Any, where: Bool2D) -> None:
     """Overwrite `target`, which may be a view of a picture, with `source` where the mask is True; in place."""
     cv2.copyTo(source, np.ascontiguousarray(where).view(np.uint8), target)
 
 
-def _as_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
+def _like_source(fill: NDArray[np.uint8], source: Pixels) -> Pixels:
     converted = to_channels(fill.copy(), source.shape[2])
     return converted if source.dtype == np.uint8 else converted.astype(np.uint16) * np.uint16(257)
 
 
-def _scaled_back(region: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+def _scale_to_size(region: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
     if Size(*region.shape[:2]) == size:
         return region
     shrinks = region.shape[0] >= size.height and region.shape[1] >= size.width
@@ -155,7 +155,7 @@ def _scaled_back(region: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
     return np.asarray(scaled, np.uint8).reshape(*size, -1)
 
 
-def _alpha(picture: Picture, mask: Bool2D) -> Pixels | None:
+def _filled_alpha(picture: Picture, mask: Bool2D) -> Pixels | None:
     if picture.alpha is None or picture.alpha[mask].any():
         return picture.alpha
     opaque: Any = np.where(mask, np.iinfo(picture.alpha.dtype).max, picture.alpha)
@@ -163,7 +163,7 @@ def _alpha(picture: Picture, mask: Bool2D) -> Pixels | None:
     return alpha
 
 
-def _grown(box: Box, limit: Box, margin: int) -> Box:
+def _grow_box(box: Box, limit: Box, margin: int) -> Box:
     return Box(
         max(limit.top, box.top - margin),
         max(limit.left, box.left - margin),

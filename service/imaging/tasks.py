@@ -17,23 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest, Task
+from service.core.batch_rows import Crop, Sample
 from service.core.call import Timings
 from service.core.errors import InvalidOption, InvalidRequest, SizesDiffer
 from service.core.order import Order
 from service.core.pictures import Bool2D, Picture, Size
-from service.core.samples import Crop, Sample
 from service.core.schemas import InpaintOptions
 from service.imaging import colours, crops, masks, postprocess, preprocess
 from service.imaging.files import codec, decode_cost, label_maps
 from service.imaging.files.header import Header, read_header
-from service.imaging.pool.parallel_steps import SideBySide, in_turn
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 from service.telemetry.profiler_ranges import stage_range
 
 Tile = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRequest:
     """A decoded request: the engine's rows and the function that finishes their tiles.
 
     rows: the samples for the engine, still without latents.
@@ -49,7 +49,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _MaskPlan:
     """The plan for a mask: the pixels to fill (H×W, True), their share, the crops, and the positions of their tiles."""
 
     hole: Bool2D
@@ -58,7 +58,7 @@ class _Plan:
     places: list[postprocess.PasteArea | None]
 
 
-class Weight(NamedTuple):
+class DecodingCost(NamedTuple):
     """The decoding cost of a request's files: that of the slowest, in pixels of a plain JPEG, and the memory of all."""
 
     effort: int = 0
@@ -80,12 +80,14 @@ def read_headers(files: Mapping[str, bytes], max_pixels: int) -> dict[str, Heade
     return {part: read_header(data, max_pixels=max_pixels) for part, data in sorted(files.items())}
 
 
-def weigh(files: Mapping[str, bytes], headers: Headers) -> Weight:
+def estimate_cost(files: Mapping[str, bytes], headers: Headers) -> DecodingCost:
     """Estimate the time and memory that decoding the files takes, from their headers alone."""
     sized = [(header, len(files[part])) for part, header in headers.items()]
     effort = max((decode_cost.decode_effort(header, file_bytes) for header, file_bytes in sized), default=0)
     decoded_bytes = sum(decode_cost.decoded_bytes(header, file_bytes) for header, file_bytes in sized)
-    return Weight(effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in sized))
+    return DecodingCost(
+        effort, decoded_bytes, any(decode_cost.is_large(header, file_bytes) for header, file_bytes in sized)
+    )
 
 
 def prepare_inpaint(
@@ -94,8 +96,8 @@ def prepare_inpaint(
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
-    side_by_side: SideBySide = in_turn,
-) -> Prepared:
+    side_by_side: StepRunner = run_one_by_one,
+) -> PreparedRequest:
     """Prepare an inpainting order: crops around the holes of a picture.
 
     The plan needs only the mask, so it is made in parallel with decoding the picture, and counts as decoding.
@@ -104,16 +106,16 @@ def prepare_inpaint(
         UnsupportedType, TooLarge, InvalidImage, SizesDiffer, InvalidOption: the image or the mask cannot be used.
     """
     codec.check_encodable(headers["image"].size, order.format)  # fail before the engine computes it
-    with timed(timings, "decode"):
+    with timed_stage(timings, "decode"):
         pieces: list[Callable[[], Any]] = [
             partial(codec.decode, order.files["image"], max_pixels=max_pixels, header=headers["image"]),
-            partial(_plan, order, headers, max_pixels, manifest),
+            partial(_plan_mask, order, headers, max_pixels, manifest),
         ]
         picture, plan = side_by_side(pieces)
-    with timed(timings, "preprocess"):
+    with timed_stage(timings, "preprocess"):
         rows = [preprocess.inpaint_sample(picture, plan.hole, crop, manifest) for crop in plan.crops]
-    finish = partial(postprocess.paste, picture, plan.hole, plan.crops, places=plan.places)
-    return Prepared(rows, picture.size, plan.coverage, finish)
+    finish = partial(postprocess.paste_fills, picture, plan.hole, plan.crops, places=plan.places)
+    return PreparedRequest(rows, picture.size, plan.coverage, finish)
 
 
 def prepare_translate(
@@ -122,8 +124,8 @@ def prepare_translate(
     max_pixels: int,
     manifest: Manifest,
     timings: Timings,
-    _: SideBySide = in_turn,
-) -> Prepared:
+    _: StepRunner = run_one_by_one,
+) -> PreparedRequest:
     """Prepare a translation: a whole picture or label map, with instance map and reference if the model accepts them.
 
     Raises:
@@ -131,7 +133,7 @@ def prepare_translate(
         InvalidRequest: the model needs an instance map or a reference and there is none.
     """
     files = order.files
-    with timed(timings, "decode"):
+    with timed_stage(timings, "decode"):
         label = manifest.input("label")
         if label is None:
             picture = codec.decode(files["image"], max_pixels=max_pixels, header=headers["image"])
@@ -140,13 +142,13 @@ def prepare_translate(
         codec.check_encodable(picture.size, order.format)  # fail before the engine computes it
         instance = _decode_instance(files.get("instance"), picture.size, max_pixels, manifest)
         reference = _decode_reference(files.get("reference"), picture.size, max_pixels, manifest)
-    with timed(timings, "preprocess"):
+    with timed_stage(timings, "preprocess"):
         crop = crops.plan_whole(picture.size, manifest.size)
         arrays = _translate_arrays(picture, instance, crop, manifest)
         if reference is not None:
             arrays["reference"] = preprocess.reference_array(reference, crop, manifest)
         row = Sample(crop.tile, arrays)
-    return Prepared([row], picture.size, None, partial(_translated, picture, crop, manifest))
+    return PreparedRequest([row], picture.size, None, partial(_finish_translated, picture, crop, manifest))
 
 
 def prepare_generate(
@@ -155,19 +157,19 @@ def prepare_generate(
     _max_pixels: int,
     manifest: Manifest,
     _timings: Timings,
-    _: SideBySide = in_turn,
-) -> Prepared:
+    _: StepRunner = run_one_by_one,
+) -> PreparedRequest:
     """Prepare a generation: one tile of the model's smallest size, from the latent alone.
 
     Raises:
         InvalidOption: the format cannot hold a picture of that size.
     """
-    size = Size(*next(manifest.size.buckets()))
+    size = Size(*next(manifest.size.tile_sizes()))
     codec.check_encodable(size, order.format)
-    return Prepared([Sample(size, {})], size, None, _generated)
+    return PreparedRequest([Sample(size, {})], size, None, _finish_generated)
 
 
-Prepare = Callable[[Order, Headers, int, Manifest, Timings, SideBySide], Prepared]
+Prepare = Callable[[Order, Headers, int, Manifest, Timings, StepRunner], PreparedRequest]
 PREPARE: Mapping[Task, Prepare] = MappingProxyType(
     {"inpaint": prepare_inpaint, "translate": prepare_translate, "generate": prepare_generate}
 )
@@ -175,7 +177,7 @@ PREPARE: Mapping[Task, Prepare] = MappingProxyType(
 
 
 @contextmanager
-def timed(timings: Timings, stage: str) -> Iterator[None]:
+def timed_stage(timings: Timings, stage: str) -> Iterator[None]:
     """Add the seconds that the block takes to `timings`, and mark the block for a profiler."""
     started = perf_counter()
     with stage_range(stage):
@@ -183,17 +185,17 @@ def timed(timings: Timings, stage: str) -> Iterator[None]:
     timings.ended(stage, perf_counter() - started)
 
 
-def _plan(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _Plan:
+def _plan_mask(order: Order, headers: Headers, max_pixels: int, manifest: Manifest) -> _MaskPlan:
     data, header, options = order.files["mask"], headers["mask"], order.options_as(InpaintOptions)
     hole = codec.decode_mask(data, options.mask_mode, max_pixels=max_pixels, header=header)
     hole = masks.fit_mask(hole, headers["image"].size, options.mask_resize)
     look = partial(codec.measure_brightness, data, max_pixels=max_pixels, header=header)
     coverage = masks.measure_coverage(hole, options.mask_mode, look)
-    planned = crops.plan(hole, manifest.size, options.strategy)
-    return _Plan(hole, coverage, planned, [postprocess.paste_area(hole, crop) for crop in planned])
+    planned = crops.plan_crops(hole, manifest.size, options.strategy)
+    return _MaskPlan(hole, coverage, planned, [postprocess.paste_area(hole, crop) for crop in planned])
 
 
-def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:
+def _optional_file(data: bytes | None, part: str, what: str, manifest: Manifest) -> bytes | None:
     """Return the file of a part that only some models accept; None if neither the model nor the request has it.
 
     Raises:
@@ -208,7 +210,7 @@ def _wanted(data: bytes | None, part: str, what: str, manifest: Manifest) -> byt
 
 
 def _decode_instance(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> label_maps.Ids | None:
-    data = _wanted(data, "instance", "instance ids (a grey PNG of 8 or 16 bits)", manifest)
+    data = _optional_file(data, "instance", "instance ids (a grey PNG of 8 or 16 bits)", manifest)
     if data is None:
         return None
     instance = label_maps.decode_ids(data, "instance", max_pixels=max_pixels)
@@ -217,7 +219,7 @@ def _decode_instance(data: bytes | None, size: Size, max_pixels: int, manifest: 
 
 
 def _decode_reference(data: bytes | None, size: Size, max_pixels: int, manifest: Manifest) -> Picture | None:
-    data = _wanted(data, "reference", "a picture whose look is taken", manifest)
+    data = _optional_file(data, "reference", "a picture whose look is taken", manifest)
     if data is None:
         return None
     reference = codec.decode(data, max_pixels=max_pixels)
@@ -236,18 +238,18 @@ def _translate_arrays(
     arrays: dict[str, NDArray[Any]]
     image = manifest.input("image")
     if image is None:
-        arrays = {"label": label_maps.fitted(picture.pixels[:, :, 0], crop).astype(np.uint8)}
+        arrays = {"label": label_maps.fit_ids_to_tile(picture.pixels[:, :, 0], crop).astype(np.uint8)}
     else:
         seen = colours.lightness(picture) if image.colours == "lightness" else picture
         arrays = dict(preprocess.translate_sample(seen, crop, manifest).arrays)
-    return arrays if instance is None else {**arrays, "instance": label_maps.fitted(instance, crop)}
+    return arrays if instance is None else {**arrays, "instance": label_maps.fit_ids_to_tile(instance, crop)}
 
 
-def _translated(picture: Picture, crop: Crop, manifest: Manifest, tiles: Sequence[Tile]) -> Picture:
+def _finish_translated(picture: Picture, crop: Crop, manifest: Manifest, tiles: Sequence[Tile]) -> Picture:
     if manifest.output.colours == "ab":
-        return colours.coloured(picture, tiles[0][: crop.scaled.height, : crop.scaled.width])
-    return postprocess.translated(picture, crop, tiles[0], manifest)
+        return colours.apply_colours(picture, tiles[0][: crop.scaled.height, : crop.scaled.width])
+    return postprocess.translated_picture(picture, crop, tiles[0], manifest)
 
 
-def _generated(tiles: Sequence[Tile]) -> Picture:
+def _finish_generated(tiles: Sequence[Tile]) -> Picture:
     return Picture(tiles[0])

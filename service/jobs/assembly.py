@@ -18,15 +18,15 @@ from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
 from service.jobs.jobs import KEPT_S, JobLimits, JobParts, Jobs
-from service.jobs.name_lookup import Names
+from service.jobs.name_lookup import NameLookup
 from service.jobs.request_files import KeptOrders
 from service.jobs.webhook_sender import Deliverer
 from service.jobs.webhook_signing import read_secrets
 from service.jobs.webhook_targets import Destinations
 from service.ledger.database import Database
-from service.lifecycle.background import running
+from service.lifecycle.background import run_in_background
 from service.pipeline import Pipeline
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
@@ -42,14 +42,14 @@ async def open_jobs(
     pipeline: Pipeline,
     run: Callable[[Order, Call], Awaitable[Reply]],
     ledger: Database,
-    owner: Owner,
+    owner: SpoolOwner,
     loaded: asyncio.Event,
-    names: Names,
+    names: NameLookup,
 ) -> AsyncIterator[Jobs]:
     """Open the jobs of this process; those of dead processes are run again once the models are `loaded`."""
     settings = pipeline.settings
 
-    deliverer = _deliverer(pipeline, ledger, names)
+    deliverer = _make_deliverer(pipeline, ledger, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
         reply = await run(order, call)
@@ -65,18 +65,18 @@ async def open_jobs(
         clock=pipeline.clock,
         now=time.time,
         new_id=pipeline.new_id,
-        **({"on_finished": deliverer.announce} if deliverer else {}),
+        **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [_look_after(jobs, pipeline.admission, loaded)]
+    loops = [_maintain_jobs(jobs, pipeline.admission, loaded)]
     if deliverer:
-        loops.append(_deliver(deliverer))
-    async with running(*loops):
+        loops.append(_deliver_webhooks(deliverer))
+    async with run_in_background(*loops):
         yield jobs
     await jobs.close()
 
 
-async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+async def _maintain_jobs(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
     await loaded.wait()
     for look in count():
         try:
@@ -91,7 +91,7 @@ async def _look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def destinations_of(settings: Settings) -> Destinations | None:
+def webhook_destinations(settings: Settings) -> Destinations | None:
     """Return the allowed targets of webhooks; None if webhooks are off."""
     if not settings.webhook_secret_file:
         return None
@@ -99,15 +99,15 @@ def destinations_of(settings: Settings) -> Destinations | None:
     return Destinations(hosts, settings.webhook_private)
 
 
-def _deliverer(pipeline: Pipeline, ledger: Database, names: Names) -> Deliverer | None:
-    settings, destinations = pipeline.settings, destinations_of(pipeline.settings)
+def _make_deliverer(pipeline: Pipeline, ledger: Database, names: NameLookup) -> Deliverer | None:
+    settings, destinations = pipeline.settings, webhook_destinations(pipeline.settings)
     if destinations is None:
         return None
     secrets = read_secrets(Path(settings.webhook_secret_file))
     return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, names)
 
 
-async def _deliver(deliverer: Deliverer) -> None:
+async def _deliver_webhooks(deliverer: Deliverer) -> None:
     while True:
         try:
             tried = await deliverer.deliver_due()

@@ -18,18 +18,18 @@ from typing import Any
 import structlog
 
 from service.admission.admission import Admission, AdmissionRequest
-from service.admission.deadline import answer
+from service.admission.deadline import await_with_deadline
 from service.core.call import Call
 from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import JobStatus
-from service.jobs import table
+from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
 from service.jobs.request_files import KeptOrders
-from service.jobs.table import Job
 from service.ledger.database import Database
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 
 log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
@@ -56,7 +56,7 @@ class JobParts:
     ledger: Database
     kept: KeptOrders
     disk: DiskState
-    owner: Owner
+    owner: SpoolOwner
     admission: Admission
     run: Callable[[Order, Call], Awaitable[list[str]]]
     """Runs an order and returns the URL paths of its results."""
@@ -95,9 +95,9 @@ class Jobs:
             NotReady: code `storage_unavailable`, `ledger_unavailable`: the disk or the ledger rejects writes now.
         """
         parts = self._parts
-        if job_id is not None and (known := await self.known(job_id)) is not None:
+        if job_id is not None and (known := await self.find_job(job_id)) is not None:
             return known
-        parts.disk.refuse()
+        parts.disk.refuse_if_failing()
         job_id = job_id or parts.new_id()
         facts = {
             **facts,
@@ -110,26 +110,26 @@ class Jobs:
         try:
             await asyncio.to_thread(parts.kept.keep, job_id, order)
             entered = await parts.ledger.write(
-                partial(table.insert, job=job, max_unfinished=self._limits.max_unfinished)
+                partial(jobs_table.insert, job=job, max_unfinished=self._limits.max_unfinished)
             )
         except OSError as error:
-            raise parts.disk.failed(error, sum(map(len, order.files.values()))) from error
+            raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
         except BaseException:
-            await self._drop(job_id)
+            await self._drop_order(job_id)
             raise
         if entered is not job and (entered is None or entered.finished_at is not None):
-            await self._drop(job_id)
+            await self._drop_order(job_id)
         if entered is None:
             raise Overloaded(
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
         if entered is job:
-            self._launch(job, self._run(job, order, admitted.pop_all(), call.on_large))
+            self._launch(job, self._run_job(job, order, admitted.pop_all(), call.on_large))
         return entered
 
-    async def known(self, job_id: str) -> Job | None:
+    async def find_job(self, job_id: str) -> Job | None:
         """Return the job of that id, however long ago it finished; None if none was accepted."""
-        return await self._parts.ledger.read(partial(table.find, job_id=job_id))
+        return await self._parts.ledger.read(partial(jobs_table.find, job_id=job_id))
 
     async def get(self, job_id: str) -> Job:
         """Return the job of that id, whichever process runs it.
@@ -138,7 +138,7 @@ class Jobs:
             NotFound: no such job, or it finished longer than `ttl_s` ago.
         """
         oldest = self._parts.now() - self._limits.ttl_s
-        job = await self._parts.ledger.read(partial(table.find, job_id=job_id, finished_after=oldest))
+        job = await self._parts.ledger.read(partial(jobs_table.find, job_id=job_id, finished_after=oldest))
         if job is None:
             raise NotFound(f"no job {job_id[:80]!r}; finished jobs are kept for {self._limits.ttl_s:.0f} s")
         return job
@@ -151,27 +151,27 @@ class Jobs:
         """
         job = await self.get(job_id)
         if job.finished_at is None:
-            await self._finish(job, "cancelled")
+            await self._record_end(job, "cancelled")
             self._stop(job_id)
         return await self.get(job_id)
 
     async def inherit(self) -> None:
         """Run the unfinished jobs of dead processes; called once the models are loaded."""
         parts = self._parts
-        for owner_id in await parts.ledger.read(table.owners):
-            if not await asyncio.to_thread(parts.owner.lives, owner_id):
-                await self._take_up(owner_id)
+        for owner_id in await parts.ledger.read(jobs_table.owners):
+            if not await asyncio.to_thread(parts.owner.is_alive, owner_id):
+                await self._run_jobs_of_dead_process(owner_id)
 
     async def stop_cancelled(self) -> None:
         """Stop jobs that were cancelled through another process."""
         if self._running:
-            for job_id in await self._parts.ledger.read(partial(table.ended, job_ids=list(self._running))):
+            for job_id in await self._parts.ledger.read(partial(jobs_table.ended_among, job_ids=list(self._running))):
                 self._stop(job_id)
 
     async def forget(self) -> None:
         """Remove jobs that finished longer than `ttl_s` ago."""
         oldest = self._parts.now() - self._limits.ttl_s
-        await self._parts.ledger.write(partial(table.forget, finished_before=oldest))
+        await self._parts.ledger.write(partial(jobs_table.forget, finished_before=oldest))
 
     async def drop_orphans(self) -> None:
         """Remove stored requests without an unfinished job in the ledger, which killed processes left.
@@ -183,11 +183,11 @@ class Jobs:
         old = await asyncio.to_thread(parts.kept.older_than, parts.now() - _ORPHANED_AFTER_S)
         if not old:
             return
-        unfinished = await parts.ledger.read(table.unfinished)
+        unfinished = await parts.ledger.read(jobs_table.unfinished)
         for job_id in old:
             if job_id not in unfinished:
                 log.info("request of no unfinished job removed", job=job_id)
-                await self._drop(job_id)
+                await self._drop_order(job_id)
 
     async def close(self) -> None:
         """Stop the jobs of this process and leave unfinished ones to another process."""
@@ -196,8 +196,8 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take_up(self, dead: str) -> None:
-        jobs = await self._parts.ledger.write(partial(table.inherit, dead=dead, heir=self._parts.owner.id))
+    async def _run_jobs_of_dead_process(self, dead: str) -> None:
+        jobs = await self._parts.ledger.write(partial(jobs_table.inherit, dead=dead, heir=self._parts.owner.id))
         for job in jobs:
             log.info("job of a dead process taken up", job=job.id, attempts=job.attempts)
             self._launch(job, self._run_again(job))
@@ -208,7 +208,7 @@ class Jobs:
                 f"the server died {self._limits.max_attempts} times while this job was unfinished; it is given up",
                 code="job_crashed",
             )
-            await self._fail(job, error)
+            await self._record_failure(job, error)
             return
         with ExitStack() as admitted:
             try:
@@ -216,77 +216,77 @@ class Jobs:
                 # read only after admission, as there may be many such jobs
                 order = await asyncio.to_thread(self._parts.kept.find, job.id)
             except ShuttingDown:
-                await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
+                await self._parts.ledger.write_until_done(partial(jobs_table.requeue, job_id=job.id))
                 return
             except ServiceError as error:
-                await self._fail(job, error)
+                await self._record_failure(job, error)
                 return
-            await self._run(job, order, admitted.pop_all(), on_large)
+            await self._run_job(job, order, admitted.pop_all(), on_large)
 
     async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
         admission = self._parts.admission
         while True:
-            allowed_s, flow = max(0.0, self._left_s(job)), Flow(*job.facts["flow"])
+            allowed_s, flow = max(0.0, self._seconds_left(job)), Flow(*job.facts["flow"])
             ask = AdmissionRequest(allowed_s, flow=flow, request_id=job.facts["request_id"])
             try:
                 place = admitted.enter_context(admission.admit(ask))
                 admission.count_in_flight(place)
             except Overloaded as error:
                 admitted.close()
-                if self._left_s(job) <= 0:
+                if self._seconds_left(job) <= 0:
                     return None  # the run reports the missed deadline
                 await asyncio.sleep(error.retry_after_s or 1.0)
             else:
                 return partial(admission.mark_large, place)
 
-    async def _run(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[[], None] | None) -> None:
+    async def _run_job(self, job: Job, order: Order, admitted: ExitStack, on_large: Callable[[], None] | None) -> None:
         parts, now = self._parts, self._parts.clock()
-        left_s = self._left_s(job)
+        left_s = self._seconds_left(job)
         call = Call(
-            *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._begun, job.id)),
+            *(job.facts["request_id"], now, now + left_s, Flow(*job.facts["flow"]), partial(self._mark_begun, job.id)),
             traceparent=job.facts.get("traceparent", ""),
             on_large=on_large,
         )
         with admitted:
             try:
-                urls = await answer(parts.run(order, call), left_s)
+                urls = await await_with_deadline(parts.run(order, call), left_s)
             except ShuttingDown:
-                await self._parts.ledger.write_at_last(partial(table.requeue, job_id=job.id))
+                await self._parts.ledger.write_until_done(partial(jobs_table.requeue, job_id=job.id))
             except ServiceError as error:
-                await self._fail(job, error)
+                await self._record_failure(job, error)
             except Exception:  # a bug of the server must still end the job
                 log.exception("job failed", job=job.id)
-                await self._fail(job, ServiceError("the job failed for a reason of the server's own"))
+                await self._record_failure(job, ServiceError("the job failed for a reason of the server's own"))
             else:
-                await self._finish(job, "succeeded", result_urls=urls)
+                await self._record_end(job, "succeeded", result_urls=urls)
 
-    async def _fail(self, job: Job, error: ServiceError) -> None:
+    async def _record_failure(self, job: Job, error: ServiceError) -> None:
         problem = error.problem(job.facts["request_id"], f"/v1/jobs/{job.id}")
-        await self._finish(job, "failed", problem=problem)
+        await self._record_end(job, "failed", problem=problem)
 
-    async def _finish(self, job: Job, status: JobStatus, **ending: Any) -> None:
+    async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> None:
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
         def finish(ledger: sqlite3.Connection) -> bool:
-            first = table.finish(ledger, finished)
+            first = jobs_table.finish(ledger, finished)
             if first:
                 self._parts.on_finished(ledger, finished)
             return first
 
-        if await self._parts.ledger.write_at_last(finish):
+        if await self._parts.ledger.write_until_done(finish):
             code = finished.problem["code"] if finished.problem else None
             log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
-        await self._drop(job.id)
+        await self._drop_order(job.id)
 
-    async def _drop(self, job_id: str) -> None:
+    async def _drop_order(self, job_id: str) -> None:
         await asyncio.to_thread(self._parts.kept.drop, job_id)
 
-    def _begun(self, job_id: str) -> None:
-        written = self._parts.ledger.write(partial(table.begin, job_id=job_id))
+    def _mark_begun(self, job_id: str) -> None:
+        written = self._parts.ledger.write(partial(jobs_table.begin, job_id=job_id))
         written.add_done_callback(lambda done: done.exception())  # only informs pollers, so a failure does not matter
 
-    def _left_s(self, job: Job) -> float:
+    def _seconds_left(self, job: Job) -> float:
         left_s: float = job.facts["deadline_at"] - self._parts.now()
         return left_s
 

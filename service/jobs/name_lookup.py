@@ -22,7 +22,7 @@ class TooManyLookups(OSError):
     """The maximum number of look-ups is already running."""
 
 
-class Names:
+class NameLookup:
     """Resolver of host names with the interface of `loop.getaddrinfo`; called on the event loop."""
 
     def __init__(self, lookup: Lookup | None = None, most_at_once: int = _MOST_AT_ONCE) -> None:

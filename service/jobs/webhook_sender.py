@@ -15,8 +15,8 @@ import structlog
 
 from service.core.errors import InvalidOption
 from service.core.schemas import WebhookReply
-from service.jobs import table, webhook_signing, webhook_table
-from service.jobs.table import Job
+from service.jobs import webhook_signing, webhook_table
+from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery
 from service.jobs.webhook_targets import AddressRefused, CheckedResolver, Destinations, Resolve
@@ -40,8 +40,13 @@ _STATES: dict[Outcome, Literal["delivered", "pending", "failed"]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of one attempt. status: 0 without a response; `reason` says why. refused: the target is forbidden."""
+class AttemptResult:
+    """The result of one attempt to deliver.
+
+    status: of the response; 0 without one.
+    reason: why it does not count as delivered; None if it does.
+    refused: whether the target is forbidden.
+    """
 
     status: int
     reason: str | None = None
@@ -67,44 +72,46 @@ class Deliverer:
     resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
 
-    def announce(self, ledger: sqlite3.Connection, job: Job) -> None:
+    def enqueue_job_ended(self, ledger: sqlite3.Connection, job: Job) -> None:
         """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
         url = job.facts.get("webhook")
         if url is not None and job.status in job.facts["webhook_events"]:
-            message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.payload(job), self.now())
+            message = Delivery(f"{_ID_PREFIX}{job.id}", url, webhook_signing.event_payload(job), self.now())
             webhook_table.add(ledger, message)
 
     async def deliver_due(self) -> int:
         """Attempt all due messages once; returns their number."""
         if not await self.ledger.read(partial(webhook_table.is_due, now=self.now())):
             return 0
-        take = partial(webhook_table.take, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
+        take = partial(webhook_table.claim_due, now=self.now(), again_at=self.now() + _LEASE_S, most=_AT_ONCE)
         due = await self.ledger.write(take)
         connector = aiohttp.TCPConnector(resolver=CheckedResolver(self.destinations, self.resolve), force_close=True)
         async with aiohttp.ClientSession(
             connector=connector, timeout=_TIMEOUT, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            await asyncio.gather(*(self._try(session, one) for one in due))
+            await asyncio.gather(*(self._attempt_delivery(session, one) for one in due))
         return len(due)
 
-    async def _try(self, session: aiohttp.ClientSession, message: Delivery) -> None:
-        answer = await self._post(session, message)
-        outcome = self._outcome(answer, message)
-        await self.ledger.write(partial(self._settle, message=message, outcome=outcome, reason=answer.reason))
+    async def _attempt_delivery(self, session: aiohttp.ClientSession, message: Delivery) -> None:
+        answer = await self._post_message(session, message)
+        outcome = self._delivery_outcome(answer, message)
+        await self.ledger.write(partial(self._record_attempt, message=message, outcome=outcome, reason=answer.reason))
         level = _log.debug if outcome == "delivered" else _log.warning
         host = urlsplit(message.url).hostname  # the rest of the URL may contain secrets
         facts = {"outcome": outcome, "tries": message.tries, "status": answer.status, "reason": answer.reason}
         level("webhook", id=message.id, host=host, **facts)
         self.observer.webhook_attempted(outcome)
 
-    def _outcome(self, answer: Answer, message: Delivery) -> Outcome:
+    def _delivery_outcome(self, answer: AttemptResult, message: Delivery) -> Outcome:
         if 200 <= answer.status < 300:
             return "delivered"
         if answer.refused or answer.status == _GONE or message.tries > len(self.retry_after_s):
             return "given_up"
         return "failed"
 
-    def _settle(self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None) -> None:
+    def _record_attempt(
+        self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None
+    ) -> None:
         """Record the result of an attempt, for the next one and for clients that poll the job."""
         if outcome == "failed":
             next_at = self.now() + self.retry_after_s[message.tries - 1]
@@ -112,35 +119,37 @@ class Deliverer:
         else:
             webhook_table.remove(ledger, message.id)
         told = WebhookReply(state=_STATES[outcome], tries=message.tries, reason=reason)
-        table.tell_webhook(ledger, message.id.removeprefix(_ID_PREFIX), told)
+        webhook_table.set_state(ledger, message.id.removeprefix(_ID_PREFIX), told)
 
-    async def _post(self, session: aiohttp.ClientSession, message: Delivery) -> Answer:
+    async def _post_message(self, session: aiohttp.ClientSession, message: Delivery) -> AttemptResult:
         try:
             self.destinations.check(message.url)
-            headers = webhook_signing.headers(self.secrets, message.id, int(self.now()), message.body)
+            headers = webhook_signing.signature_headers(self.secrets, message.id, int(self.now()), message.body)
             async with session.post(
                 message.url, data=message.body.encode(), headers=headers, allow_redirects=False
             ) as response:
-                return Answer(response.status, _why_not(response.status))
+                return AttemptResult(response.status, _why_not_delivered(response.status))
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError, InvalidOption, ValueError) as error:
-            return _unanswered(error)
+            return _attempt_without_response(error)
 
 
-def _why_not(status: int) -> str | None:
+def _why_not_delivered(status: int) -> str | None:
     """Return why a response does not count as delivered; None if it does."""
     if 200 <= status < 300:
         return None
     return f"answered {status}, and redirects are not followed" if 300 <= status < 400 else f"answered {status}"
 
 
-def _unanswered(error: Exception) -> Answer:
+def _attempt_without_response(error: Exception) -> AttemptResult:
     """Explain why there was no response, in words that reveal nothing about the server's network."""
     if isinstance(error, InvalidOption) or isinstance(error.__cause__, AddressRefused):
-        return Answer(0, "goes where this server sends no webhooks", refused=True)
+        return AttemptResult(0, "goes where this server sends no webhooks", refused=True)
     reasons: dict[type[Exception], str] = {  # the first match
         aiohttp.ClientConnectorDNSError: "its name cannot be resolved",
         aiohttp.ClientSSLError: "its certificate or its TLS is not accepted",
         asyncio.TimeoutError: "no answer in time",
         aiohttp.ClientConnectorError: "it cannot be connected to",
     }
-    return Answer(0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke"))
+    return AttemptResult(
+        0, next((said for kind, said in reasons.items() if isinstance(error, kind)), "the connection broke")
+    )

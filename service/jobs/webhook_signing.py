@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from service.core.settings import SettingsInvalid
-from service.jobs.table import Job
+from service.jobs.jobs_table import Job
 
 _PREFIX = "whsec_"
 _SHORTEST_SECRET = 24
@@ -51,14 +51,14 @@ def read_secrets(path: Path) -> Secrets:
     return Secrets(keys)
 
 
-def payload(job: Job) -> str:
+def event_payload(job: Job) -> str:
     """Return the JSON body of the event that a job has ended."""
     ended = datetime.fromtimestamp(job.finished_at or 0.0, timezone.utc).isoformat()
     data = job.reply().model_dump(mode="json", exclude={"webhook"})  # the delivery of this event is not known yet
     return json.dumps({"type": f"job.{job.status}", "timestamp": ended, "data": data})
 
 
-def headers(secrets: Secrets, message_id: str, timestamp: int, body: str) -> dict[str, str]:
+def signature_headers(secrets: Secrets, message_id: str, timestamp: int, body: str) -> dict[str, str]:
     """Return the headers of one attempt to deliver; all attempts have the same id, so that receivers detect repeats."""
     signed = f"{message_id}.{timestamp}.{body}".encode()
     digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in secrets.keys]

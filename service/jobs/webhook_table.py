@@ -1,9 +1,14 @@
-"""Ledger table of undelivered webhooks. Times are seconds since the epoch."""
+"""Ledger tables of webhooks: undelivered messages, and how the delivery of each job's message stands.
+
+Times are seconds since the epoch.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+
+from service.core.schemas import WebhookReply
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS deliveries (
@@ -14,6 +19,12 @@ CREATE TABLE IF NOT EXISTS deliveries (
     next_at REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (next_at);
+CREATE TABLE IF NOT EXISTS webhook_states (
+    job_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    tries INTEGER NOT NULL,
+    reason TEXT
+) WITHOUT ROWID;
 """
 
 
@@ -41,7 +52,7 @@ def is_due(ledger: sqlite3.Connection, now: float) -> bool:
     return ledger.execute("SELECT 1 FROM deliveries WHERE next_at <= ? LIMIT 1", (now,)).fetchone() is not None
 
 
-def take(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> list[Delivery]:
+def claim_due(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> list[Delivery]:
     """Claim due messages for this process until `again_at`, when other processes may claim them."""
     rows = ledger.execute(
         "UPDATE deliveries SET next_at = ?, tries = tries + 1 "
@@ -59,3 +70,18 @@ def postpone(ledger: sqlite3.Connection, delivery_id: str, next_at: float) -> No
 def remove(ledger: sqlite3.Connection, delivery_id: str) -> None:
     """Remove a message that was delivered or given up."""
     ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))
+
+
+def set_state(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply) -> None:
+    """Record how the delivery of a job's webhook stands, if the job still exists."""
+    ledger.execute(
+        "INSERT OR REPLACE INTO webhook_states (job_id, state, tries, reason) "
+        "SELECT id, ?, ?, ? FROM jobs WHERE id = ?",
+        (webhook.state, webhook.tries, webhook.reason, job_id),
+    )
+
+
+def find_state(ledger: sqlite3.Connection, job_id: str) -> WebhookReply | None:
+    """Return how the delivery of a job's webhook stands; None before the first attempt."""
+    row = ledger.execute("SELECT state, tries, reason FROM webhook_states WHERE job_id = ?", (job_id,)).fetchone()
+    return None if row is None else WebhookReply(state=row["state"], tries=row["tries"], reason=row["reason"])

@@ -71,20 +71,20 @@ class Destinations:
         return self.private or _is_public(address)
 
     def _refusal(self, url: str) -> str | None:
-        parts = _parsed(url)
+        parts = _parse_url(url)
         if parts is None or not (host := parts.hostname):
             return "is no URL"
         if parts.scheme not in (("https", "http") if self.private else ("https",)):
             return "must be an https:// URL"
         if parts.username is not None or parts.password is not None:
             return "must not carry a user name or password"
-        if self.hosts and not any(_matches(host, pattern) for pattern in self.hosts):
+        if self.hosts and not any(_host_matches(host, pattern) for pattern in self.hosts):
             return f"goes to {host[:80]}, which this server does not send to"
-        if self._is_inside(host):
+        if self._is_known_private(host):
             return _NOT_PUBLIC
         return None
 
-    def _is_inside(self, host: str) -> bool:
+    def _is_known_private(self, host: str) -> bool:
         """Return whether the host is known, unresolved, not to be public, as every `localhost` is (RFC 6761)."""
         is_local = f".{host.rstrip('.')}".endswith(".localhost")
         return (is_local and not self.private) or (_is_address(host) and not self.allows_address(host))
@@ -125,7 +125,7 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: there are no resources to release."""
 
 
-def _parsed(url: str) -> SplitResult | None:
+def _parse_url(url: str) -> SplitResult | None:
     if len(url) > _LONGEST_URL or not url.isascii() or not url.isprintable() or " " in url:
         return None
     try:
@@ -136,7 +136,7 @@ def _parsed(url: str) -> SplitResult | None:
     return None if port == 0 else parts
 
 
-def _matches(host: str, pattern: str) -> bool:
+def _host_matches(host: str, pattern: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 

@@ -52,7 +52,9 @@ class Database:
                 self._writing.executescript(schema)
             self._reading = self._connect()
         except sqlite3.Error as error:
-            raise SettingsInvalid(f"the ledger {self._path} cannot be used ({error}); {_way_out(error)}") from error
+            raise SettingsInvalid(
+                f"the ledger {self._path} cannot be used ({error}); {_advice_for_open_failure(error)}"
+            ) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,7 +71,7 @@ class Database:
         """
         return asyncio.get_running_loop().run_in_executor(self._writer, self._transact, work)
 
-    async def write_at_last(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def write_until_done(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Like `write`, but retry until it succeeds, for changes that must not be lost."""
         while True:
             try:
@@ -80,7 +82,7 @@ class Database:
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `work`, which only reads. Raises the errors of `write`."""
-        return asyncio.get_running_loop().run_in_executor(self._reader, self._look, work)
+        return asyncio.get_running_loop().run_in_executor(self._reader, self._run_read, work)
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
@@ -89,14 +91,14 @@ class Database:
                 return work(ledger)
         except sqlite3.Error as error:
             self._on_failed()
-            raise _unavailable(error) from error
+            raise _unavailable_error(error) from error
 
-    def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._reading)
         except sqlite3.Error as error:
             self._on_failed()
-            raise _unavailable(error) from error
+            raise _unavailable_error(error) from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -109,12 +111,12 @@ class Database:
         return connection
 
 
-def _way_out(error: sqlite3.Error) -> str:
+def _advice_for_open_failure(error: sqlite3.Error) -> str:
     """What to do about a ledger that cannot be opened, because of the disk or of its content."""
     if any(words in str(error) for words in _OF_THE_DISK):
         return "make room on that disk, or mend it, and start again"
     return "move it away to start with an empty one"
 
 
-def _unavailable(error: sqlite3.Error) -> NotReady:
+def _unavailable_error(error: sqlite3.Error) -> NotReady:
     return NotReady(f"the ledger cannot be used now ({error}); try again later", code="ledger_unavailable")

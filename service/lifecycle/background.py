@@ -12,39 +12,39 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 
-async def cancelled(task: asyncio.Task[None]) -> None:
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task and wait for its end."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def first_of(*events: asyncio.Event) -> None:
+async def wait_for_any(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
-    waits = [asyncio.create_task(_set(event)) for event in events]
+    waits = [asyncio.create_task(_wait_until_set(event)) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
-            await cancelled(wait)
+            await cancel_and_wait(wait)
 
 
-async def _set(event: asyncio.Event) -> None:
+async def _wait_until_set(event: asyncio.Event) -> None:
     await event.wait()
 
 
 @asynccontextmanager
-async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_in_background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run coroutines beside the block, and cancel them at its end. One that fails is logged; the others go on."""
-    tasks = [asyncio.create_task(_logged(loop)) for loop in loops]
+    tasks = [asyncio.create_task(_log_failure(loop)) for loop in loops]
     try:
         yield
     finally:
         for task in tasks:
-            await cancelled(task)
+            await cancel_and_wait(task)
 
 
-async def _logged(loop: Coroutine[Any, Any, None]) -> None:
+async def _log_failure(loop: Coroutine[Any, Any, None]) -> None:
     try:
         await loop
     except Exception:  # nothing awaits the task before the end

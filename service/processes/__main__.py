@@ -26,10 +26,10 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(assignment.settings)
     structlog.contextvars.bind_contextvars(process=f"{assignment.role}-{assignment.index}")
-    return _front_end(assignment) if assignment.role == "front_end" else _engine(assignment)
+    return _run_front_end(assignment) if assignment.role == "front_end" else _run_engine_process(assignment)
 
 
-def _front_end(assignment: Assignment) -> int:
+def _run_front_end(assignment: Assignment) -> int:
     from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415 -- each role loads its own
     from service.web.server import run  # noqa: PLC0415
 
@@ -37,17 +37,17 @@ def _front_end(assignment: Assignment) -> int:
     return run(assignment.settings, partial(open_remote_backend, assignment), listener)
 
 
-def _engine(assignment: Assignment) -> int:
+def _run_engine_process(assignment: Assignment) -> int:
     from service.processes.engine.server import serve  # noqa: PLC0415 -- as above
 
     try:
-        return _run(serve(assignment))
+        return _run_coroutine(serve(assignment))
     finally:
         if os.getppid() != assignment.launcher:  # the launcher was killed and could not remove it
             shutil.rmtree(Path(assignment.sockets[0]).parent, ignore_errors=True)
 
 
-def _run(work: Coroutine[Any, Any, int]) -> int:
+def _run_coroutine(work: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine, on uvloop if it is installed, as uvicorn does for front ends."""
     try:
         import uvloop  # noqa: PLC0415 -- not everywhere

@@ -3,7 +3,7 @@
     app.py       the deployment that `serve deploy` starts
     proxy.py     middleware in Ray's HTTP proxy: repeats a request on another replica when one is lost
     replica.py   the ASGI application of each replica, without sockets and signals
-    tries.py     the header with the job's id, which is the same in all tries of a request
+    repeat_header.py     the header with the job's id, which is the same in all tries of a request
 
 See docs/operations.md and ADR 15.
 """

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
 from service.core.errors import NotReady, UploadTimeout
-from service.ray.tries import JOB_ID
+from service.ray.repeat_header import JOB_ID
 from service.web.request_headers import acceptable_request_id
 from service.web.responses import problem_response
 
@@ -41,7 +41,7 @@ def middlewares() -> list[Middleware]:
 
 
 class RepeatOnLoss:
-    """ASGI middleware around Ray's proxy that repeats requests."""
+    """ASGI middleware around Ray's proxy that repeats a request when its replica is lost before the reply."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,20 +50,22 @@ class RepeatOnLoss:
         if scope["type"] != "http" or scope["path"].startswith(_RAY_PREFIX):
             await self._app(scope, receive, send)
             return
-        request_id = _with_ids(scope)
-        body = _Body(receive)
+        request_id = _set_ids(scope)
+        body = _RepeatableBody(receive)
         for tries in range(1, _TRIES + 1):
-            reply = _Reply(send, request_id, body)
+            reply = _DelayedReply(send, request_id, body)
             await self._app({**scope, "headers": list(scope["headers"])}, body.reader(), reply.send)
             if reply.began or body.client_left:
                 return
             await asyncio.sleep(tries * _PAUSE_S)
         error = NotReady("the replica was lost over this request, again and again; try again", code="worker_lost")
         error.retry_after_s = _RETRY_AFTER_S
-        await problem_response(error, request_id, scope["path"])(scope, receive, _Reply(send, request_id, body).send)
+        await problem_response(error, request_id, scope["path"])(
+            scope, receive, _DelayedReply(send, request_id, body).send
+        )
 
 
-def _with_ids(scope: Scope) -> str:
+def _set_ids(scope: Scope) -> str:
     """Set a request id and a job id, which are the same in every try, and return the request id."""
     headers = MutableHeaders(scope=scope)
     headers[JOB_ID] = uuid.uuid4().hex  # instead of what a client sent
@@ -72,7 +74,7 @@ def _with_ids(scope: Scope) -> str:
     return request_id
 
 
-class _Body:
+class _RepeatableBody:
     """A request's body that can be read again from its beginning until `forget` is called."""
 
     def __init__(self, receive: Receive) -> None:
@@ -108,14 +110,14 @@ class _Body:
         self._keeps = False
 
 
-class _Reply:
+class _DelayedReply:
     """Forwards a reply once its body begins; until then the request can be repeated on another replica.
 
     A 408 from a replica is dropped if the client has sent the whole body. Ray may itself repeat a request whose replica
     was lost early, and the new replica then waits in vain for the part of the body that was already read.
     """
 
-    def __init__(self, send: Send, request_id: str, body: _Body) -> None:
+    def __init__(self, send: Send, request_id: str, body: _RepeatableBody) -> None:
         self._send = send
         self._request_id = request_id
         self._body = body

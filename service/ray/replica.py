@@ -12,9 +12,9 @@ from service.app import Service
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
-from service.lifecycle.background import first_of
-from service.preflight import prepare
-from service.ray.tries import job_id_of
+from service.lifecycle.background import wait_for_any
+from service.preflight import run_preflight
+from service.ray.repeat_header import job_id_of
 from service.web.application import App
 
 _LOOK_EVERY_S = 0.05
@@ -37,7 +37,7 @@ class Replica:
     """
 
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
-        prepare(settings)
+        run_preflight(settings)
         self._settings = settings
         self._app = App(settings, open_backend, version("retouch"))
         self._state: dict[str, Any] = {}
@@ -45,7 +45,7 @@ class Replica:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             self._state = scope["state"]
-            await self._app(scope, self._after_drain(receive), self._once_loaded(send))
+            await self._app(scope, self._delay_shutdown_until_drained(receive), self._delay_startup_until_loaded(send))
             return
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope["state"] = {**self._state, "gone": gone, "job_id": job_id_of(scope)}
@@ -67,7 +67,7 @@ class Replica:
         if service is not None and service.backend.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
-    def _after_drain(self, receive: Receive) -> Receive:
+    def _delay_shutdown_until_drained(self, receive: Receive) -> Receive:
         """Delay the shutdown message until jobs are finished, too; Ray waits only for requests."""
 
         async def received() -> Message:
@@ -79,13 +79,13 @@ class Replica:
 
         return received
 
-    def _once_loaded(self, send: Send) -> Send:
+    def _delay_startup_until_loaded(self, send: Send) -> Send:
         """Delay the end of start-up until the models are loaded, because Ray sends requests right after it."""
 
         async def sent(message: Message) -> None:
             service = self._app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
-                await first_of(service.backend.loaded, service.backend.lost)
+                await wait_for_any(service.backend.loaded, service.backend.lost)
             await send(message)
 
         return sent
@@ -95,4 +95,4 @@ class Replica:
         while service.admission.in_flight and service.drain.waited_s < self._settings.drain_timeout_s:  # noqa: ASYNC110 -- as uvicorn's tick
             await asyncio.sleep(_LOOK_EVERY_S)
         if service.admission.in_flight:
-            service.cut_short()
+            service.fail_waiting_requests()

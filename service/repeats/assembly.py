@@ -12,11 +12,11 @@ import structlog
 from service.core.errors import ServiceError
 from service.core.settings import Settings
 from service.ledger.database import Database
-from service.lifecycle.background import running
+from service.lifecycle.background import run_in_background
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import KeptResponses
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 
 _log = structlog.get_logger(__name__)
 _FORGET_EVERY_S = 60.0
@@ -28,20 +28,20 @@ _LONGEST_WAIT_S = 30.0
 
 @asynccontextmanager
 async def open_idempotency(
-    settings: Settings, ledger: Database, owner: Owner, disk: DiskState
+    settings: Settings, ledger: Database, owner: SpoolOwner, disk: DiskState
 ) -> AsyncIterator[Idempotency]:
     """Open the idempotency keys of all processes that share the results folder."""
     kept = KeptResponses(settings.results_dir)
     idempotency = Idempotency(ledger, kept, disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S)
-    async with running(_forget(idempotency)):
+    async with run_in_background(_delete_expired_keys(idempotency)):
         yield idempotency
     await idempotency.close()
 
 
-async def _forget(idempotency: Idempotency) -> None:
+async def _delete_expired_keys(idempotency: Idempotency) -> None:
     while True:
         try:
-            await idempotency.forget()
+            await idempotency.delete_expired()
         except (ServiceError, OSError) as error:
             _log.warning("expired idempotency keys are still there; it is tried again", error=str(error))
         await asyncio.sleep(_FORGET_EVERY_S)

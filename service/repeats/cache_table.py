@@ -20,22 +20,22 @@ def find(ledger: sqlite3.Connection, fingerprint: str) -> str | None:
     return None if row is None else row["about"]
 
 
-def remember(ledger: sqlite3.Connection, fingerprint: str, about: str, now: float) -> None:
+def insert_result(ledger: sqlite3.Connection, fingerprint: str, about: str, now: float) -> None:
     """Insert a finished result."""
     ledger.execute("INSERT OR REPLACE INTO known_results VALUES (?, ?, ?)", (fingerprint, about, now))
 
 
-def use(ledger: sqlite3.Connection, fingerprint: str, now: float) -> None:
+def record_hit(ledger: sqlite3.Connection, fingerprint: str, now: float) -> None:
     """Record a cache hit."""
     ledger.execute("UPDATE known_results SET used_at = ? WHERE fingerprint = ?", (now, fingerprint))
 
 
-def forget(ledger: sqlite3.Connection, fingerprint: str) -> None:
+def delete_result(ledger: sqlite3.Connection, fingerprint: str) -> None:
     """Remove a result that no longer exists."""
     ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
 
 
-def trim(ledger: sqlite3.Connection, most: int) -> None:
+def keep_most_recent(ledger: sqlite3.Connection, most: int) -> None:
     """Keep only the `most` most recently used results."""
     ledger.execute(
         "DELETE FROM known_results WHERE fingerprint IN "

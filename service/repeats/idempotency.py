@@ -25,7 +25,7 @@ from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
 from service.repeats.response_files import KeptResponse, KeptResponses
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 
 REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
@@ -40,7 +40,7 @@ class Idempotency:
     ledger: Database
     kept: KeptResponses
     disk: DiskState
-    owner: Owner
+    owner: SpoolOwner
     now: Callable[[], float]
     """Wall clock, in seconds since the epoch."""
     ttl_s: float
@@ -48,7 +48,7 @@ class Idempotency:
     """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
     _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
+    async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         """Return the stored answer to the key, or run `work` and store its answer.
 
         Raises:
@@ -61,11 +61,11 @@ class Idempotency:
         while True:
             held = await self.ledger.read(partial(idempotency_table.find, name=name, now=self.now()))
             if held is None or await self._is_orphan(held):
-                self.disk.refuse()
+                self.disk.refuse_if_failing()
                 mine = Claim(name, fingerprint, self.owner.id, self.now() + self.ttl_s)
                 dead = held.owner if held else None
-                if await self._claimed(mine, dead):
-                    return await self._first(mine, work)
+                if await self._try_to_claim(mine, dead):
+                    return await self._answer_first_request(mine, work)
                 continue
             if held.fingerprint != fingerprint:
                 raise InvalidOption(
@@ -76,7 +76,7 @@ class Idempotency:
                     return replace(again, headers=(*again.headers, (REPLAYED, "true")))
                 await self.ledger.write(partial(idempotency_table.release, claimed=held))  # the file was deleted
                 continue
-            self.disk.refuse()
+            self.disk.refuse_if_failing()
             if self.now() - started > self.wait_s:
                 raise Conflict(
                     "an earlier request with this Idempotency-Key is still being answered; come back later",
@@ -86,9 +86,9 @@ class Idempotency:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def forget(self) -> None:
+    async def delete_expired(self) -> None:
         """Remove expired keys and their answers."""
-        for name in await self.ledger.write(partial(idempotency_table.forget, now=self.now())):
+        for name in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
             await asyncio.to_thread(self.kept.drop, name)
 
     async def close(self) -> None:
@@ -99,44 +99,44 @@ class Idempotency:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _is_orphan(self, held: Claim) -> bool:
-        return not held.done and not await asyncio.to_thread(self.owner.lives, held.owner)
+        return not held.done and not await asyncio.to_thread(self.owner.is_alive, held.owner)
 
-    async def _claimed(self, mine: Claim, instead_of: str | None) -> bool:
+    async def _try_to_claim(self, mine: Claim, instead_of: str | None) -> bool:
         """Try to claim the key; returns whether it succeeded. A cancelled call leaves the key free."""
         claim = partial(idempotency_table.claim, wanted=mine, now=self.now(), instead_of=instead_of)
         claiming = self.ledger.write(claim)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:  # the ledger may still write the claim
-            self._later(self._give_up(claiming, mine))
+            self._release_in_background(self._release_after_failure(claiming, mine))
             raise
 
-    async def _give_up(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
+    async def _release_after_failure(self, claiming: asyncio.Future[bool], mine: Claim) -> None:
         with suppress(NotReady):  # the claim was not written
             if await claiming:
-                await self.ledger.write_at_last(partial(self._release, mine))
+                await self.ledger.write_until_done(partial(self._release_claim, mine))
 
-    async def _first(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
+    async def _answer_first_request(self, mine: Claim, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
         settled = False
         try:
             response = await work()
             try:
                 await asyncio.to_thread(self.kept.keep, mine.name, response)
             except OSError as error:
-                raise self.disk.failed(error, len(response.body)) from error
-            await self.ledger.write(partial(idempotency_table.settle, claimed=mine))
+                raise self.disk.record_failure(error, len(response.body)) from error
+            await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
             settled = True
             return response
         finally:
             if not settled:  # not awaited, as this task may be being cancelled
-                self._later(self.ledger.write_at_last(partial(self._release, mine)))
+                self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
 
-    def _later(self, giving_back: Coroutine[Any, Any, None]) -> None:
+    def _release_in_background(self, giving_back: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(giving_back)
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    def _release(self, mine: Claim, ledger: sqlite3.Connection) -> None:
+    def _release_claim(self, mine: Claim, ledger: sqlite3.Connection) -> None:
         idempotency_table.release(ledger, mine)
         with suppress(OSError):  # a stored answer without a key is never sent
             self.kept.drop(mine.name)

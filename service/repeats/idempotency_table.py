@@ -51,7 +51,7 @@ def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str
     return entered.rowcount == 1
 
 
-def settle(ledger: sqlite3.Connection, claimed: Claim) -> None:
+def mark_answered(ledger: sqlite3.Connection, claimed: Claim) -> None:
     """Mark the claim as answered: its response is stored."""
     ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
 
@@ -61,7 +61,7 @@ def release(ledger: sqlite3.Connection, claimed: Claim) -> None:
     ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
 
 
-def forget(ledger: sqlite3.Connection, now: float) -> list[str]:
+def delete_expired(ledger: sqlite3.Connection, now: float) -> list[str]:
     """Remove expired claims and return their names."""
     rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING name", (now,)).fetchall()
     return [row["name"] for row in rows]

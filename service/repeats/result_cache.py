@@ -28,7 +28,7 @@ from service.ledger.database import Database
 from service.pipeline import Pipeline
 from service.repeats import cache_table
 from service.repeats.idempotency import fingerprint_of
-from service.repeats.single_flight import Flights
+from service.repeats.single_flight import SingleFlight
 from service.saving.reader import ResultReader
 
 _log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class ResultCache:
     entries: int
     now: Callable[[], float]
     """Wall clock, in seconds since the epoch."""
-    _flights: Flights[Reply] = field(default_factory=Flights)
+    _flights: SingleFlight[Reply] = field(default_factory=SingleFlight)
     _unwritten: dict[str, Reply] = field(default_factory=dict)
     """Finished results that are not in the ledger yet, by key."""
     _remembered: int = 0
@@ -67,26 +67,26 @@ class ResultCache:
 
     async def run(self, order: Order, call: Call) -> Reply:
         """Return the finished pictures of an order. Raises as `Pipeline.run`."""
-        manifest = self._manifest(order)
-        if manifest is None or (manifest.diverse and order.options.seed is None):
+        manifest = self._current_manifest(order)
+        if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)
         saved = order.is_saved(self.pipeline.settings.save)
         wishes = (manifest.key, manifest.onnx_sha256, str(saved))
         key = await asyncio.to_thread(fingerprint_of, order, *wishes)
         while True:
             if (just_now := self._unwritten.get(key)) is not None:
-                return self._told(just_now, "hit")
+                return self._count_outcome(just_now, "hit")
             leads = key not in self._flights
             try:
                 work = partial(self._found_or_computed, order, call, key, manifest, saved)
-                reply = await self._flights.join(key, work)
-                return self._told(reply, reply.cache or ("miss" if leads else "coalesced"))
+                reply = await self._flights.run_or_join(key, work)
+                return self._count_outcome(reply, reply.cache or ("miss" if leads else "coalesced"))
             except DeadlineExceeded:
                 if leads:
                     raise
                 # the deadline of the request that started it; this request's own is enforced by its caller
 
-    def _manifest(self, order: Order) -> Manifest | None:
+    def _current_manifest(self, order: Order) -> Manifest | None:
         """Return the manifest of the model that would be used now; None if there is none: the pipeline reports it."""
         name, _, version = self.pipeline.model_of(order).partition("/")
         ready = [one for one in self.pipeline.models.statuses() if one.name == name and one.state == "ready"]
@@ -95,34 +95,34 @@ class ResultCache:
 
     async def _found_or_computed(self, order: Order, call: Call, key: str, manifest: Manifest, saved: bool) -> Reply:
         """Look the result up or compute it, in one flight: a look-up before it could miss a flight that just ended."""
-        if saved and (found := await self._find(key)) is not None:
+        if saved and (found := await self._look_up(key)) is not None:
             return replace(found, cache="hit")
         reply = await self.pipeline.run(order, call)
         if reply.model == manifest.key and all(picture.result_id for picture in reply.pictures):
-            remember = partial(cache_table.remember, fingerprint=key, about=_about(reply), now=self.now())
+            remember = partial(cache_table.insert_result, fingerprint=key, about=_facts_as_json(reply), now=self.now())
             self._unwritten[key] = reply
-            self._write(remember).add_done_callback(lambda _: self._unwritten.pop(key, None))
+            self._write_in_background(remember).add_done_callback(lambda _: self._unwritten.pop(key, None))
             self._remembered += 1
             if self._remembered % _TRIM_EVERY == 0:
-                self._write(partial(cache_table.trim, most=self.entries))
+                self._write_in_background(partial(cache_table.keep_most_recent, most=self.entries))
         return reply
 
-    async def _find(self, key: str) -> Reply | None:
+    async def _look_up(self, key: str) -> Reply | None:
         try:
             about = await self.ledger.read(partial(cache_table.find, fingerprint=key))
             if about is None:
                 return None
-            reply = await self._loaded(json.loads(about))
+            reply = await self._load_reply(json.loads(about))
         except ServiceError as error:  # an unreadable cache only costs time
             _log.warning("the result cache cannot be read", error=str(error))
             return None
         if reply is None:  # the result was removed by retention
-            self._write(partial(cache_table.forget, fingerprint=key))
+            self._write_in_background(partial(cache_table.delete_result, fingerprint=key))
         else:
-            self._write(partial(cache_table.use, fingerprint=key, now=self.now()))
+            self._write_in_background(partial(cache_table.record_hit, fingerprint=key, now=self.now()))
         return reply
 
-    async def _loaded(self, about: dict[str, object]) -> Reply | None:
+    async def _load_reply(self, about: dict[str, object]) -> Reply | None:
         pictures: list[Encoded] = []
         ids = about.pop("result_ids")
         for result_id in ids if isinstance(ids, list) else []:
@@ -130,19 +130,19 @@ class ResultCache:
             if found is None:
                 return None
             pictures.append(Encoded(found[0], result_id))
-        return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_about` wrote it
+        return Reply(pictures=tuple(pictures), timings=Timings(), **{**about, "size": Size(*about["size"])})  # type: ignore[arg-type,misc] # as `_facts_as_json` wrote it
 
-    def _told(self, reply: Reply, outcome: CacheOutcome) -> Reply:
+    def _count_outcome(self, reply: Reply, outcome: CacheOutcome) -> Reply:
         self.observer.cache_looked_up(outcome)
         return replace(reply, cache=outcome)
 
-    def _write(self, work: Callable[..., None]) -> asyncio.Future[None]:
+    def _write_in_background(self, work: Callable[..., None]) -> asyncio.Future[None]:
         """Write to the ledger in the background; a failed write only costs the next request its hit."""
         written = self.ledger.write(work)
         written.add_done_callback(lambda done: done.exception())
         return written
 
 
-def _about(reply: Reply) -> str:
+def _facts_as_json(reply: Reply) -> str:
     facts = {name: getattr(reply, name) for name in _FACTS}
     return json.dumps({**facts, "result_ids": [picture.result_id for picture in reply.pictures]})

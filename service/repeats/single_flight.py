@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Flight(Generic[T]):
+class _SharedComputation(Generic[T]):
     task: asyncio.Task[T]
     waiting: int = 0
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Computations in flight, by key. Used on the event loop."""
 
     def __init__(self) -> None:
-        self._flights: dict[str, _Flight[T]] = {}
+        self._flights: dict[str, _SharedComputation[T]] = {}
 
     def __contains__(self, key: str) -> bool:
         return key in self._flights
@@ -30,15 +30,15 @@ class Flights(Generic[T]):
         """The number of waiting callers, over all keys."""
         return sum(flight.waiting for flight in self._flights.values())
 
-    async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run_or_join(self, key: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the work in flight for the key; starts `work` if there is none.
 
         A cancelled caller, even the one that started the work, leaves it running; it is cancelled when all callers are.
         """
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.get_running_loop().create_task(work()))
-            flight.task.add_done_callback(lambda task: self._land(key, task))
+            flight = self._flights[key] = _SharedComputation(asyncio.get_running_loop().create_task(work()))
+            flight.task.add_done_callback(lambda task: self._remove_finished(key, task))
         flight.waiting += 1
         try:
             return await asyncio.shield(flight.task)
@@ -48,7 +48,7 @@ class Flights(Generic[T]):
                 flight.task.cancel()
                 self._flights.pop(key, None)  # the next caller starts anew
 
-    def _land(self, key: str, task: asyncio.Task[T]) -> None:
+    def _remove_finished(self, key: str, task: asyncio.Task[T]) -> None:
         flight = self._flights.get(key)
         if flight is not None and flight.task is task:
             del self._flights[key]

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 import structlog
 
 from service.core.settings import Settings
-from service.lifecycle.background import running
+from service.lifecycle.background import run_in_background
 from service.lifecycle.drain import Drain
 from service.saving.results import SaveObserver
 from service.saving.retention import Retention, RetentionLimits
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.contract import Storage
 from service.saving.storage.disk import ResultFiles
 from service.saving.storage.s3 import ObjectLocation, open_object_storage
@@ -39,7 +39,7 @@ _INHERIT_EVERY_S = 2.0
 
 @asynccontextmanager
 async def open_store(
-    settings: Settings, observer: SaveObserver, drain: Drain, owner: Owner
+    settings: Settings, observer: SaveObserver, drain: Drain, owner: SpoolOwner
 ) -> AsyncIterator[ResultStore]:
     """Open the result store that the settings choose, and flush it at the end, within the rest of the drain.
 
@@ -53,10 +53,14 @@ async def open_store(
     store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
-        async with running(_look(store), _inherit(store), _sweep(settings, storage, spool_files)):
+        async with run_in_background(
+            _probe_disk_periodically(store),
+            _inherit_from_dead_processes(store),
+            _delete_old_results(settings, storage, spool_files),
+        ):
             yield store
     finally:
-        await _flush(store, drain)
+        await _flush_and_close_store(store, drain)
 
 
 def open_storage(settings: Settings) -> Storage:
@@ -74,33 +78,33 @@ def open_storage(settings: Settings) -> Storage:
     )
 
 
-async def _look(store: ResultStore) -> None:
+async def _probe_disk_periodically(store: ResultStore) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
-        await asyncio.to_thread(store.look)
+        await asyncio.to_thread(store.probe_disk)
 
 
-async def _inherit(store: ResultStore) -> None:
+async def _inherit_from_dead_processes(store: ResultStore) -> None:
     while True:
         await asyncio.sleep(_INHERIT_EVERY_S)
         await asyncio.to_thread(store.inherit)
 
 
-async def _sweep(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
+async def _delete_old_results(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
     limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
     retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time, spool_files.ids)
-    while limits.any:
+    while limits.is_limited:
         try:
-            await asyncio.to_thread(retention.sweep)
+            await asyncio.to_thread(retention.delete_excess)
         except OSError as error:
             _log.warning("old results cannot be deleted; it is tried again", error=str(error))
         await asyncio.sleep(_SWEEP_EVERY_S)
 
 
-async def _flush(store: ResultStore, drain: Drain) -> None:
+async def _flush_and_close_store(store: ResultStore, drain: Drain) -> None:
     flush_s = drain.flush_s
     await asyncio.to_thread(store.flush, flush_s)
-    left = await asyncio.to_thread(store.left)
+    left = await asyncio.to_thread(store.count_unsaved)
     await asyncio.to_thread(store.close)
     if left.spooled or left.unsure:
         _log.error(

@@ -42,8 +42,8 @@ class Backlog:
             self._spool.reserve(bytes_estimate, self._clock.now())
         return Reservation(bytes_estimate, self._release)
 
-    def use(self, reservation: Reservation, result_id: str) -> None:
-        """Use a reservation for that result; `accept` or `give_back` must follow.
+    def use_reservation(self, reservation: Reservation, result_id: str) -> None:
+        """Use a reservation for that result; `enqueue_spooled` or `free_used_reservation` must follow.
 
         Raises:
             ValueError: the reservation was already used, or the id is not new.
@@ -55,37 +55,37 @@ class Backlog:
                 raise ValueError(f"the reservation for result {result_id} is used up or the id is not new")
             reservation.open = False
 
-    def give_back(self, reservation: Reservation) -> None:
+    def free_used_reservation(self, reservation: Reservation) -> None:
         """Free the space of a used reservation after its result was rejected."""
         reservation.open = True
         reservation.release()
 
-    def accept(self, reservation: Reservation, result: StoredResult) -> None:
+    def enqueue_spooled(self, reservation: Reservation, result: StoredResult) -> None:
         """Queue a result that was just spooled in the space of that used reservation."""
         size = len(result.body)
         with self._changed:
             self._spool.fill(reservation.estimate, size)
-            self._append(UnsavedResult(result.id, size, self._clock.now(), on_saved=result.on_saved))
+            self._enqueue(UnsavedResult(result.id, size, self._clock.now(), on_saved=result.on_saved))
 
     def inherit(self, result_id: str, size: int) -> None:
         """Queue a result of `size` bytes that a dead process left in the spool."""
         with self._changed:
             self._spool.inherit(size)
-            self._append(UnsavedResult(result_id, size, self._clock.now()))
+            self._enqueue(UnsavedResult(result_id, size, self._clock.now()))
 
     def next_group(self) -> list[UnsavedResult]:
         """Wait for the results to write next and take them; returns none once the backlog is closed."""
         with self._changed:
             while not self._closed:
-                pause_s = self._ripe_in_s() if self._queue else None
+                pause_s = self._next_group_due_in_s() if self._queue else None
                 if pause_s == 0 or not self._queued.wait(pause_s):  # the oldest has waited long enough
-                    group = self._queue.take()
+                    group = self._queue.take_group()
                     self._queued.notify(min(1, len(self._queue)))  # another writer waits for the remaining results
                     if group:
                         return group
             return []
 
-    def saved(self, group: list[UnsavedResult], lost: int) -> float:
+    def remove_saved(self, group: list[UnsavedResult], lost: int) -> float:
         """Remove results that are durable, or (`lost` of them) gone; returns the time, on the monotonic clock."""
         with self._changed:
             self._lost += lost
@@ -121,7 +121,7 @@ class Backlog:
                 pause.first_s if flushing else pause.pause_s(failures),
             )
 
-    def recovered(self) -> None:
+    def end_pauses(self) -> None:
         """Cut every pause short, as the disk works again."""
         with self._changed:
             self._recoveries += 1
@@ -150,7 +150,7 @@ class Backlog:
         return self._recoveries
 
     @property
-    def lost(self) -> int:
+    def lost_results(self) -> int:
         """The number of accepted results that were found neither in the spool nor in the storage."""
         return self._lost
 
@@ -173,7 +173,7 @@ class Backlog:
             oldest = next(iter(self.waiting.values()), None)
             return self._clock.now() - oldest.since if oldest else 0.0
 
-    def everyone(self) -> list[UnsavedResult]:
+    def all_unsaved(self) -> list[UnsavedResult]:
         """Return all accepted results that are not durable yet, oldest first."""
         with self._changed:
             return list(self.waiting.values())
@@ -189,15 +189,15 @@ class Backlog:
                 self._spool.release(reservation.estimate)
                 self._wake_a_writer()
 
-    def _append(self, waiting: UnsavedResult) -> None:
+    def _enqueue(self, waiting: UnsavedResult) -> None:
         self.waiting[waiting.id] = waiting
         self._queue.append(waiting)
         self._wake_a_writer()
 
     def _wake_a_writer(self) -> None:
         """Wake one writer for the first result, to gather others, or for a group that should be written now."""
-        if len(self._queue) == 1 or (self._queue and not self._ripe_in_s()):
+        if len(self._queue) == 1 or (self._queue and not self._next_group_due_in_s()):
             self._queued.notify()
 
-    def _ripe_in_s(self) -> float:
-        return 0.0 if self._flushing else self._queue.ripe_in_s(self._clock.now(), self._spool.reserved_items)
+    def _next_group_due_in_s(self) -> float:
+        return 0.0 if self._flushing else self._queue.next_group_due_in_s(self._clock.now(), self._spool.reserved_items)

@@ -1,7 +1,7 @@
 """Retention: deletes stored results beyond the limits of age and size, oldest first, image and sidecar together.
 
 Only results are deleted, never other objects in the same bucket or folder, nor results that are still in the spool.
-`plan` decides; `Retention` deletes.
+`plan_deletions` decides; `Retention` deletes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class RetentionLimits:
     max_bytes: int = 0
 
     @property
-    def any(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether any limit is set."""
         return bool(self.max_age_s or self.max_bytes)
 
 
 @dataclass(slots=True)
-class _Result:
+class _StoredResultObjects:
     names: list[str] = field(default_factory=list)
     size: int = 0
     modified_at: float = 0.0
@@ -45,7 +45,7 @@ class _Result:
         self.modified_at = max(self.modified_at, stored.modified_at)
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return len(self.names) > 1
 
     def deletion_order(self) -> list[str]:
@@ -53,7 +53,7 @@ class _Result:
         return sorted(self.names, key=lambda name: not name.endswith(".json"))
 
 
-def plan(
+def plan_deletions(
     entries: Iterable[StoredObject], limits: RetentionLimits, now: float, spooled: Collection[str] = frozenset()
 ) -> list[str]:
     """The names of the objects to delete, in the order of deletion.
@@ -64,15 +64,15 @@ def plan(
         now: seconds since the epoch.
         spooled: ids that were in the spool before the storage was listed, which may be being written now.
     """
-    results: dict[str, _Result] = {}
+    results: dict[str, _StoredResultObjects] = {}
     for stored in entries:
         if stored.is_ours and stored.result_id not in spooled:
-            results.setdefault(stored.result_id, _Result()).add(stored)
-    left = sum(result.size for result in results.values() if result.whole)
+            results.setdefault(stored.result_id, _StoredResultObjects()).add(stored)
+    left = sum(result.size for result in results.values() if result.is_complete)
     deleted: list[str] = []
     for result in sorted(results.values(), key=lambda one: one.modified_at):
         age_s = now - result.modified_at
-        if not result.whole:
+        if not result.is_complete:
             deleted += result.names if age_s > _INCOMPLETE_AGE_S else []
         elif 0 < limits.max_age_s < age_s or 0 < limits.max_bytes < left:
             deleted += result.deletion_order()
@@ -82,7 +82,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Deletes the objects that `plan` names, in one process at a time. Blocks."""
+    """Deletes the objects that `plan_deletions` names, in one process at a time. Blocks."""
 
     storage: Storage
     lock: Path
@@ -91,7 +91,7 @@ class Retention:
     spooled: Callable[[], Collection[str]]
     """Ids of all results that are in the spool."""
 
-    def sweep(self) -> int:
+    def delete_excess(self) -> int:
         """Delete once, and return the number of deleted objects.
 
         Raises:
@@ -103,7 +103,7 @@ class Retention:
             except BlockingIOError:  # another process is deleting
                 return 0
             spooled = self.spooled()  # before the storage is listed
-            deleted = plan(self.storage.entries(), self.limits, self.now(), spooled)
+            deleted = plan_deletions(self.storage.entries(), self.limits, self.now(), spooled)
             for name in deleted:
                 self.storage.delete(name)
         if deleted:

@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 
 from service.saving.backlog import Backlog
-from service.saving.finding import ResultFinder
 from service.saving.local_disk.disk_state import DiskState
+from service.saving.result_finder import ResultFinder
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
+from service.saving.spool_safeguard import SpoolSafeguard, UnsavedCounts
 from service.saving.storage.contract import Storage
-from service.saving.trust import SpoolTrust, UnsavedCounts
 from service.saving.writers import Writers
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ class ResultStore:
         self._clock = clock or Clock()
         self._backlog = Backlog(limits, storage.max_group_size, self._clock)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage)
-        self._trust = SpoolTrust(spool_files, storage, self.disk)
+        self._trust = SpoolSafeguard(spool_files, storage, self.disk)
         self._writers = Writers(
             threads,
             self._backlog,
@@ -82,7 +82,7 @@ class ResultStore:
             NotReady: code `storage_unavailable`: the disk rejects writes now.
             ShuttingDown: the store is closed.
         """
-        self.disk.refuse()
+        self.disk.refuse_if_failing()
         return self._backlog.reserve(bytes_estimate)
 
     def put(self, reservation: Reservation, result: StoredResult) -> None:
@@ -97,13 +97,13 @@ class ResultStore:
             ShuttingDown: the store is closed.
         """
         sidecar = result.sidecar_without_digest(self._clock.wall())
-        self._backlog.use(reservation, result.id)
+        self._backlog.use_reservation(reservation, result.id)
         try:
             self._spooled.write(result.id, result.body, sidecar)
         except OSError as error:
-            self._backlog.give_back(reservation)
-            raise self.disk.failed(error, len(result.body)) from error
-        self._backlog.accept(reservation, result)
+            self._backlog.free_used_reservation(reservation)
+            raise self.disk.record_failure(error, len(result.body)) from error
+        self._backlog.enqueue_spooled(reservation, result)
 
     def inherit(self) -> int:
         """Queue the results of dead processes; returns how many. If the disk fails, the next call tries again."""
@@ -126,13 +126,13 @@ class ResultStore:
         """Return the sidecar of a result, durable or not; None if there is none. Raises as `get`."""
         return self._finder.sidecar(result_id)
 
-    def look(self) -> None:
+    def probe_disk(self) -> None:
         """Probe a disk that failed; once it works again, waiting results are saved without a pause."""
-        self._writers.look()
+        self._writers.probe_disk()
 
-    def left(self) -> UnsavedCounts:
+    def count_unsaved(self) -> UnsavedCounts:
         """Count the accepted results by their state if the process ended now, including those already lost."""
-        return self._trust.left(self._backlog.everyone(), self._backlog.lost)
+        return self._trust.count_unsaved(self._backlog.all_unsaved(), self._backlog.lost_results)
 
     @property
     def pending(self) -> int:

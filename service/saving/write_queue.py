@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.saving.spool.segment import Spooled
+from service.saving.spool.segment import SpooledResult
 
 MOST_BYTES = 64 * 2**20
 """The most bytes that are written at once, and so held in memory at once."""
@@ -26,8 +26,8 @@ class UnsavedResult:
     size: int
     """Bytes of its image."""
     since: float
-    in_memory: Spooled | None = None
-    """The result itself, where the spool cannot be trusted (trust.py)."""
+    in_memory: SpooledResult | None = None
+    """The result itself, where the spool cannot be trusted (spool_safeguard.py)."""
     on_saved: Callable[[float], None] | None = None
     failed: bool = False
     """Saving it, or a group with it, has failed: it is saved by itself from now on and delays no other."""
@@ -47,18 +47,18 @@ class WriteQueue:
         """Add a result at the end."""
         self._queue.append(waiting)
 
-    def ripe_in_s(self, now: float, coming: int) -> float:
+    def next_group_due_in_s(self, now: float, coming: int) -> float:
         """Seconds until the next group should be written; 0 if it is full or no result is expected to join it.
 
         Args:
-            now: in seconds, of the clock that `Waiting.since` was read from.
+            now: in seconds, of the clock that `UnsavedResult.since` was read from.
             coming: reservations whose results have not arrived yet.
         """
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._max_group_size:
             return 0.0
         return max(0.0, self._queue[0].since + GATHER_S - now)
 
-    def take(self) -> list[UnsavedResult]:
+    def take_group(self) -> list[UnsavedResult]:
         """Take the results that are saved together next; none if the queue is empty."""
         group: list[UnsavedResult] = []
         size = 0

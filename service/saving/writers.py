@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from service.saving.backlog import Backlog
-from service.saving.finding import ResultFinder
 from service.saving.local_disk.disk_state import DiskState
+from service.saving.result_finder import ResultFinder
 from service.saving.results import SaveObserver
 from service.saving.spool.capacity import Backoff
-from service.saving.trust import SpoolTrust
+from service.saving.spool_safeguard import SpoolSafeguard
 from service.saving.write_queue import UnsavedResult
 from service.telemetry.profiler_ranges import stage_range
 
@@ -29,7 +29,7 @@ class Writers:
     count: int
     backlog: Backlog
     finder: ResultFinder
-    trust: SpoolTrust
+    trust: SpoolSafeguard
     disk: DiskState
     observer: SaveObserver
     backoff: Backoff
@@ -53,49 +53,49 @@ class Writers:
             if thread.ident is not None:
                 thread.join(timeout_s)
 
-    def look(self) -> None:
+    def probe_disk(self) -> None:
         """Try a disk that failed; once it takes results again, those that wait are saved without a pause."""
-        if self.disk.look():
-            self.backlog.recovered()
+        if self.disk.probe_if_doubtful():
+            self.backlog.end_pauses()
 
     def _save_until_closed(self) -> None:
         while group := self.backlog.next_group():
-            self._save(group)
+            self._save_group(group)
 
-    def _save(self, group: list[UnsavedResult]) -> None:
+    def _save_group(self, group: list[UnsavedResult]) -> None:
         try:
             with stage_range("save", group[0].id):
-                found, lost = self.finder.to_save(group)
+                found, lost = self.finder.spooled_and_lost(group)
                 self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
                 for waiting in group:
                     self.finder.spool_files.remove(waiting.id)
         except Exception as error:  # whatever the error, the thread continues and the results are kept
-            self._keep(group, error)
+            self._keep_after_failure(group, error)
         else:
-            self._forget(group, lost)
+            self._remove_saved(group, lost)
 
-    def _forget(self, group: list[UnsavedResult], lost: list[str]) -> None:
+    def _remove_saved(self, group: list[UnsavedResult], lost: list[str]) -> None:
         if lost:
             _log.error("results are lost: somebody deleted them from the spool", results=lost)
         with self._counting:
             failures, self._failures = self._failures, 0
-        now = self.backlog.saved(group, len(lost))
+        now = self.backlog.remove_saved(group, len(lost))
         if failures:
             _log.info("saving works again", failures=failures)
         for waiting in group:
             for tell in filter(None, (self.observer.saved, waiting.on_saved)):
                 tell(now - waiting.since)
 
-    def _keep(self, group: list[UnsavedResult], error: Exception) -> None:
+    def _keep_after_failure(self, group: list[UnsavedResult], error: Exception) -> None:
         with self._counting:
             self._failures += 1
             failures = self._failures
-        everyone, recoveries = self.backlog.everyone(), self.backlog.recoveries
+        everyone, recoveries = self.backlog.all_unsaved(), self.backlog.recoveries
         self.observer.save_failed()
         if failures == 1:  # one line per streak, as a full disk fails thousands of times
             _log.error("saving failed; the spool keeps results to try again", error=str(error), pending=len(everyone))
-        self.trust.secure(group, everyone)
+        self.trust.secure_copies(group, everyone)
         if self.finder.storage.shares_spool_disk and isinstance(error, OSError):
-            self.disk.suspect(max(waiting.size for waiting in group))
-        self.look()
+            self.disk.suspect_failure(max(waiting.size for waiting in group))
+        self.probe_disk()
         self.backlog.retry(group, self.backoff, failures, recoveries)

@@ -29,21 +29,21 @@ class Exporter(OTLPSpanExporter):
         client: Any = getattr(self, "_client", None)
         if client is None or self._shutdown:
             return super().export(spans)
-        sent = client.export(encoded(spans).SerializeToString())
+        sent = client.export(encode_spans_fast(spans).SerializeToString())
         return SpanExportResult.SUCCESS if sent.success else SpanExportResult.FAILURE
 
 
-def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+def encode_spans_fast(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     """Encode spans (at least one) with the same resource and scope, and without events."""
     request = encode_spans(spans[:1])
     into = request.resource_spans[0].scope_spans[0].spans
     del into[:]
     for span in spans:
-        _fill(into, span)
+        _add_span(into, span)
     return request
 
 
-def _fill(into: Any, span: ReadableSpan) -> None:
+def _add_span(into: Any, span: ReadableSpan) -> None:
     context: Any = span.get_span_context()  # the SDK's type lets it be None
     parent, status = span.parent, span.status
     one = into.add(
@@ -53,7 +53,7 @@ def _fill(into: Any, span: ReadableSpan) -> None:
         kind=span.kind.value + 1,  # as the specification numbers them; 0 is none
         start_time_unix_nano=span.start_time,
         end_time_unix_nano=span.end_time,
-        flags=_flags(parent),
+        flags=_parent_flags(parent),
     )
     if context.trace_state:
         one.trace_state = context.trace_state.to_header()
@@ -63,14 +63,14 @@ def _fill(into: Any, span: ReadableSpan) -> None:
     for link in span.links:
         ids = link.context
         one.links.add(
-            trace_id=ids.trace_id.to_bytes(16, "big"), span_id=ids.span_id.to_bytes(8, "big"), flags=_flags(ids)
+            trace_id=ids.trace_id.to_bytes(16, "big"), span_id=ids.span_id.to_bytes(8, "big"), flags=_parent_flags(ids)
         )
     one.status.SetInParent()
     if not status.is_unset:
         one.status.code = status.status_code.value
 
 
-def _flags(context: SpanContext | None) -> int:
+def _parent_flags(context: SpanContext | None) -> int:
     return _REMOTE if context is not None and context.is_remote else _KNOWN
 
 

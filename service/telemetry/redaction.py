@@ -25,12 +25,12 @@ def without_folders(message: str) -> str:
     `..` or `~`.
     """
     message = _SOURCE.sub("", message)
-    message = _QUOTED.sub(lambda found: f"{found[1]}{_shortened(found[2])}{found[1]}", message)
+    message = _QUOTED.sub(lambda found: f"{found[1]}{_last_path_part(found[2])}{found[1]}", message)
     message = _ABSOLUTE.sub("", message)
-    return _SLASHED.sub(lambda found: _shortened(found[0]), message)
+    return _SLASHED.sub(lambda found: _last_path_part(found[0]), message)
 
 
-def _shortened(text: str) -> str:
+def _last_path_part(text: str) -> str:
     if "://" in text or "/" not in text:
         return text
     parts = text.rstrip("/").split("/")

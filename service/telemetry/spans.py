@@ -23,7 +23,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _FAILED = Status(StatusCode.ERROR)
 
 
-class Spans:
+class SpanSender:
     """Creates and sends spans that have ended, from any thread.
 
     Args:
@@ -44,23 +44,23 @@ class Spans:
             return SpanContext(self._bits(128) or 1, self._bits(64) or 1, False, _SAMPLED)
         return SpanContext(parent.trace_id, self._bits(64) or 1, False, _SAMPLED, parent.trace_state)
 
-    def caller(self, headers: Mapping[str, str]) -> SpanContext | None:
-        """The span that the caller names; None where what it sends is none."""
+    def remote_parent(self, headers: Mapping[str, str]) -> SpanContext | None:
+        """The client's span, from the headers `traceparent` and `tracestate`; None if they are missing or invalid."""
         sent = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
         context = get_current_span(self._propagator.extract(sent)).get_span_context()
         return context if context.is_valid else None
 
-    def request(self, ids: SpanContext, parent: SpanContext | None, name: str, times: Times, facts: Facts) -> None:
+    def send_request(self, ids: SpanContext, parent: SpanContext | None, name: str, times: Times, facts: Facts) -> None:
         """Send the span of a whole request; a status of 500 or more marks it as failed."""
         status = {"status": _FAILED} if int(facts["http.response.status_code"]) >= 500 else {}
         span = partial(self._span, name, ids, parent, kind=SpanKind.SERVER, attributes=facts, **status)
         self._send(span(start_time=times[0], end_time=times[1]))
 
-    def stage(self, parent: SpanContext, name: str, times: Times) -> None:
+    def send_stage(self, parent: SpanContext, name: str, times: Times) -> None:
         """Send the span of a stage of a request."""
         self._send(self._span(name, self.new_ids(parent), parent, start_time=times[0], end_time=times[1]))
 
-    def infer(self, parent: SpanContext, times: Times, batch_size: int, batch: str) -> None:
+    def send_infer(self, parent: SpanContext, times: Times, batch_size: int, batch: str) -> None:
         """Send the span of a computed sample, linked to its batch's `traceparent`, which is empty without a span."""
         self._send(
             self._span(
@@ -68,20 +68,20 @@ class Spans:
                 self.new_ids(parent),
                 parent,
                 attributes={"retouch.batch_size": batch_size},
-                links=(Link(ids_of(batch)),) if batch else (),
+                links=(Link(ids_of_traceparent(batch)),) if batch else (),
                 start_time=times[0],
                 end_time=times[1],
             )
         )
 
-    def batch(self, times: Times, facts: Facts) -> SpanContext:
+    def send_batch(self, times: Times, facts: Facts) -> SpanContext:
         """Send the span of a batch, in a trace of its own, and return its ids."""
         ids = self.new_ids()
         self._send(self._span("batch", ids, attributes=facts, start_time=times[0], end_time=times[1]))
         return ids
 
 
-def ids_of(traceparent: str) -> SpanContext:
+def ids_of_traceparent(traceparent: str) -> SpanContext:
     """The ids in the `traceparent` of a span that this server made, here or in another process."""
     _, trace_id, span_id, flags = traceparent.split("-")
     return SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)))

@@ -17,14 +17,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from service.core.samples import Computed
+from service.core.batch_rows import ComputedSample
 from service.core.settings import Settings, SettingsInvalid
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Tracer
     from opentelemetry.trace import SpanContext
 
-    from service.telemetry.spans import Spans
+    from service.telemetry.spans import SpanSender
 
 _EXPORT_TIMEOUT_S = 5.0
 """Timeout of one export, so that a collector that hangs cannot delay the process's end for longer."""
@@ -53,34 +53,34 @@ class RequestTracer:
     """
 
     def __init__(self, tracer: Tracer, ratio: float, bits: Callable[[int], int] = random.getrandbits) -> None:
-        from service.telemetry.spans import Spans  # noqa: PLC0415 -- see the module's text
+        from service.telemetry.spans import SpanSender  # noqa: PLC0415 -- see the module's text
 
-        self._spans = Spans(tracer, bits)
+        self._spans = SpanSender(tracer, bits)
         self._sampling_threshold = round((1.0 - ratio) * 2**_SAMPLING_BITS)
         self._bits = bits
 
-    def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
-        """The root span of a request; a child of its caller's where it names one."""
-        caller = self._spans.caller(headers) if "traceparent" in headers else None
+    def begin_trace(self, method: str, path: str, headers: Mapping[str, str]) -> RequestTrace:
+        """Start the trace of a request, as a child of the client's span if it sends one."""
+        caller = self._spans.remote_parent(headers) if "traceparent" in headers else None
         recorded = caller.trace_flags.sampled if caller else self._bits(_SAMPLING_BITS) >= self._sampling_threshold
         if recorded:
-            root = _Root(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
+            root = _RootSpan(self._spans, self._spans.new_ids(caller), caller, method, path, time.time_ns())
             return RequestTrace(root.ids.trace_id, root.ids.span_id, root)
         trace_id = caller.trace_id if caller else self._bits(128) or 1
         return RequestTrace(trace_id, self._bits(64) or 1)
 
-    def follow(self, traceparent: str) -> StageTrace:
+    def resume(self, traceparent: str) -> StageTrace:
         """Continue the trace of a request that was started here, in another process, or before a restart."""
-        from service.telemetry.spans import ids_of  # noqa: PLC0415
+        from service.telemetry.spans import ids_of_traceparent  # noqa: PLC0415
 
-        return StageTrace(self._spans, ids_of(traceparent))
+        return StageTrace(self._spans, ids_of_traceparent(traceparent))
 
 
 @dataclass(frozen=True, slots=True)
-class _Root:
+class _RootSpan:
     """The root span of a recorded request while it runs."""
 
-    spans: Spans
+    spans: SpanSender
     ids: SpanContext
     caller: SpanContext | None
     method: str
@@ -91,7 +91,7 @@ class _Root:
 class RequestTrace:
     """The trace of one request, which may not be recorded."""
 
-    def __init__(self, trace_id: int, span_id: int, root: _Root | None = None) -> None:
+    def __init__(self, trace_id: int, span_id: int, root: _RootSpan | None = None) -> None:
         self._root = root
         self.recorded = root is not None
         self.ids = {"trace_id": f"{trace_id:032x}", "span_id": f"{span_id:016x}"}
@@ -105,42 +105,44 @@ class RequestTrace:
         about = {"http.request.method": root.method, "url.path": root.path, "http.route": route}
         times = root.started_ns, time.time_ns()
         name = f"{root.method} {route}"
-        root.spans.request(root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts})
+        root.spans.send_request(
+            root.ids, root.caller, name, times, {**about, "http.response.status_code": status, **facts}
+        )
 
 
 class StageTrace:
     """Sends the spans of a request's stages when they end, from any thread; named as in Server-Timing."""
 
-    def __init__(self, spans: Spans, parent: SpanContext) -> None:
+    def __init__(self, spans: SpanSender, parent: SpanContext) -> None:
         self._spans = spans
         self._parent = parent
 
     def stage_ended(self, stage: str, seconds: float) -> None:
         """Send the span of a stage that ended just now."""
         now = time.time_ns()
-        self._spans.stage(self._parent, stage, (now - _ns(seconds), now))
+        self._spans.send_stage(self._parent, stage, (now - _nanoseconds(seconds), now))
 
-    def computed(self, done: Computed) -> None:
+    def sample_computed(self, done: ComputedSample) -> None:
         """Send the spans `queue` and `infer` of a sample that was returned just now."""
         now = time.time_ns()
-        began = now - _ns(done.infer_s)
-        self._spans.stage(self._parent, "queue", (began - _ns(done.queue_s), began))
-        self._spans.infer(self._parent, (began, now), done.batch_size, done.batch)
+        began = now - _nanoseconds(done.infer_s)
+        self._spans.send_stage(self._parent, "queue", (began - _nanoseconds(done.queue_s), began))
+        self._spans.send_infer(self._parent, (began, now), done.batch_size, done.batch)
 
 
 class BatchTracer:
     """Sends the spans of batches, in the process that computes them."""
 
     def __init__(self, tracer: Tracer) -> None:
-        from service.telemetry.spans import Spans  # noqa: PLC0415
+        from service.telemetry.spans import SpanSender  # noqa: PLC0415
 
-        self._spans = Spans(tracer)
+        self._spans = SpanSender(tracer)
 
     def batch_ended(self, model: str, device: str, size: int, infer_s: float) -> str:
         """Send the span of a batch that ended just now, and return its `traceparent`; on the device worker's thread."""
         now = time.time_ns()
         facts: dict[str, str | int] = {"retouch.model": model, "retouch.device": device, "retouch.batch_size": size}
-        ids = self._spans.batch((now - _ns(infer_s), now), facts)
+        ids = self._spans.send_batch((now - _nanoseconds(infer_s), now), facts)
         return _traceparent(ids.trace_id, ids.span_id, ids.trace_flags)
 
 
@@ -187,5 +189,5 @@ def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
 
 
-def _ns(seconds: float) -> int:
+def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)

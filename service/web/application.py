@@ -63,13 +63,13 @@ class App:
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
-        self._fastapi = _fastapi(self._lifespan, version)
+        self._fastapi = _make_fastapi(self._lifespan, version)
         self._settings, self._open_backend = settings, open_backend
-        app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
+        app: ASGIApp = Authorisation(DirectRouting(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
             origins = [origin.strip() for origin in settings.cors_origins.split(",")]
             app = CORSMiddleware(app, allow_origins=origins, **_CORS)
-        self._outermost = access_log.Access(app)
+        self._outermost = access_log.AccessLog(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -86,7 +86,7 @@ class App:
             yield {"service": service}
 
 
-class Direct:
+class DirectRouting:
     """ASGI middleware that routes image calls past FastAPI, which saves over 100 us of CPU time a request.
 
     They remain FastAPI's routes, too, for the OpenAPI document. They read their requests themselves, so they need
@@ -112,7 +112,7 @@ class Direct:
         await response(scope, receive, send)
 
 
-def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
+def _make_fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
     app = FastAPI(
         title="Retouch",
         version=version,
@@ -164,13 +164,13 @@ class LimitedHttp(FramedHttp):
         """Start the header timer for a new connection."""
         super().connection_made(transport)
         self._gone = self.loop.create_future()
-        self._await_header()
+        self._start_header_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers and signal the disconnect."""
-        self._header_came()
-        self._written()
-        self._ignored()
+        self._stop_header_timer()
+        self._stop_write_timer()
+        self._stop_ignored_body_timer()
         self._gone.set_result(None)
         super().connection_lost(exc)
 
@@ -185,7 +185,7 @@ class LimitedHttp(FramedHttp):
         """Reset the counters and start the header timer for a new request."""
         super().on_message_begin()
         self._parsed_bytes = self._ignored_bytes = 0
-        self._await_header()
+        self._start_header_timer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a complete header line; a header over the limit makes the request invalid (400)."""
@@ -198,7 +198,7 @@ class LimitedHttp(FramedHttp):
     def on_headers_complete(self) -> None:
         """Stop the header timer; the body follows."""
         self._unparsed_bytes = 0
-        self._header_came()
+        self._stop_header_timer()
         self.scope["state"]["gone"] = self._gone
         super().on_headers_complete()
 
@@ -215,7 +215,7 @@ class LimitedHttp(FramedHttp):
 
     def on_message_complete(self) -> None:
         """Stop the timer for an ignored body, as the request is complete."""
-        self._ignored()
+        self._stop_ignored_body_timer()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -232,24 +232,24 @@ class LimitedHttp(FramedHttp):
 
     def resume_writing(self) -> None:
         """Stop the write timer, as the client has read most of the response."""
-        self._written()
+        self._stop_write_timer()
         super().resume_writing()
 
-    def _await_header(self) -> None:
+    def _start_header_timer(self) -> None:
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
 
-    def _header_came(self) -> None:
+    def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
-    def _ignored(self) -> None:
+    def _stop_ignored_body_timer(self) -> None:
         if self._ignored_timer is not None:
             self._ignored_timer.cancel()
             self._ignored_timer = None
 
-    def _written(self) -> None:
+    def _stop_write_timer(self) -> None:
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None

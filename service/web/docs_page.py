@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from service.app import Service
 from service.web.example_models import example_models
-from service.web.openapi import completed
+from service.web.openapi import complete_document
 
 _ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 DOCS_PATHS = ("/docs", "/openapi.json", "/docs/start.js", *(f"/docs/{name}" for name in _ASSETS))
@@ -41,20 +41,20 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/docs")
-async def docs() -> Response:
+async def swagger_page() -> Response:
     """The page; its URLs are relative, so that it works behind a path prefix of a proxy."""
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _CSP})
 
 
 @router.get("/docs/start.js")
-async def start() -> Response:
+async def swagger_script() -> Response:
     """The script that starts Swagger UI; a file, because the CSP forbids inline scripts."""
     return Response(_START, media_type="text/javascript")
 
 
 @router.get("/docs/swagger-ui-bundle.js")
 @router.get("/docs/swagger-ui.css")
-async def asset(request: Request) -> Response:
+async def swagger_asset(request: Request) -> Response:
     """Files of Swagger UI from the package fastapi-offline."""
     name = Path(request.url.path).name
     path = Path(str(files("fastapi_offline"))) / "static" / name
@@ -62,8 +62,8 @@ async def asset(request: Request) -> Response:
 
 
 @router.get("/openapi.json")
-async def openapi(request: Request) -> Response:
+async def openapi_document(request: Request) -> Response:
     """The OpenAPI document."""
     service: Service = request.state.service
     models = example_models(service.settings, service.models.statuses())
-    return JSONResponse(completed(request.app.openapi(), ("/livez", "/readyz"), models))
+    return JSONResponse(complete_document(request.app.openapi(), ("/livez", "/readyz"), models))

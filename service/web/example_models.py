@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from engines.manifest import Task
 from engines.repository.versions import ModelStatus
 from service.core.settings import Settings
-from service.imaging.model_inputs import refusal
+from service.imaging.model_inputs import why_not_servable
 
 
 def example_models(settings: Settings, statuses: Iterable[ModelStatus]) -> dict[Task, str]:
@@ -19,7 +19,7 @@ def example_models(settings: Settings, statuses: Iterable[ModelStatus]) -> dict[
     }
     ready: dict[str, list[str]] = {task: [] for task in defaults}
     for status in statuses:
-        if status.state == "ready" and status.manifest is not None and refusal(status.manifest) is None:
+        if status.state == "ready" and status.manifest is not None and why_not_servable(status.manifest) is None:
             ready[status.manifest.task].append(status.name)
     return {
         task: default if default in ready[task] or not ready[task] else ready[task][0]

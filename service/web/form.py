@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from engines.validation import faults
+from engines.validation import validation_message
 from service.core.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
 from service.web.multipart import Part, PartsReader
 
@@ -53,7 +53,9 @@ class Form:
         try:
             return model.model_validate({name: text for name, text in self.fields.items() if text or name not in known})
         except ValidationError as error:
-            raise InvalidOption(f"{faults(error, 'field', known)} (fields are {', '.join(known)})") from error
+            raise InvalidOption(
+                f"{validation_message(error, 'field', known)} (fields are {', '.join(known)})"
+            ) from error
 
 
 def refuse_query(query_string: bytes) -> None:
@@ -96,13 +98,13 @@ async def read_form(
         raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
     reader = PartsReader(content_type)
     try:
-        async for chunk in _limited(request, max_body_bytes):
+        async for chunk in _read_up_to_limit(request, max_body_bytes):
             if chunk:
                 count_bytes(len(chunk))
                 reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
-    return _sort(reader.finish(), files)
+    return _sort_parts(reader.finish(), files)
 
 
 def _check_encoding(announced: str) -> None:
@@ -124,30 +126,30 @@ async def _is_empty(request: Request) -> bool:
     return True
 
 
-async def _limited(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
+async def _read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_body_bytes:
-        raise _too_large(max_body_bytes)
+        raise _too_large_error(max_body_bytes)
     received = 0
     async for chunk in request.stream():
         received += len(chunk)
         if received > max_body_bytes:
-            raise _too_large(max_body_bytes)
+            raise _too_large_error(max_body_bytes)
         yield chunk
 
 
-def _too_large(max_body_bytes: int) -> TooLarge:
+def _too_large_error(max_body_bytes: int) -> TooLarge:
     return TooLarge(f"the body is larger than {max_body_bytes / 2**20:.0f} MiB; send a smaller image")
 
 
-def _sort(parts: list[Part], files: Collection[str]) -> Form:
+def _sort_parts(parts: list[Part], files: Collection[str]) -> Form:
     form = Form({}, {})
     for part in parts:
-        _put(form, part, files)
+        _add_part(form, part, files)
     return form
 
 
-def _put(form: Form, part: Part, files: Collection[str]) -> None:
+def _add_part(form: Form, part: Part, files: Collection[str]) -> None:
     name = part.name
     if name in form.files or name in form.fields:
         raise InvalidRequest(f"the part {name[:80]!r} is sent twice; send it once", code="repeated_part")

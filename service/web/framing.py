@@ -90,18 +90,18 @@ class FramedHttp(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         rest: bytes | memoryview = data
         while rest:
-            rest = self._fed(rest)
+            rest = self._feed_up_to_upgrade(rest)
 
-    def _fed(self, data: bytes | memoryview) -> bytes | memoryview:
+    def _feed_up_to_upgrade(self, data: bytes | memoryview) -> bytes | memoryview:
         """Feed the parser, and return the data after a header that had to be read again."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as reached:
-            self._begin_again()
+            self._parse_again_without_upgrade()
             return memoryview(data)[reached.args[0] :]
         return b""
 
-    def _begin_again(self) -> None:
+    def _parse_again_without_upgrade(self) -> None:
         """Parse the header again without `Upgrade`, after which the parser would not read a body."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         head = head_without_upgrade(version, method, self.url, self.headers)
@@ -132,17 +132,17 @@ class FramedHttp(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Pass on a piece of the body."""
-        self._body_comes()
+        self._restore_keep_alive()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End the request, unless its header must be parsed again."""
         if not self.parser.should_upgrade():
-            self._body_comes()
+            self._restore_keep_alive()
             self._in_body = False
             super().on_message_complete()
 
-    def _body_comes(self) -> None:
+    def _restore_keep_alive(self) -> None:
         if self._kept_alive is not None:
             if not self.cycle.response_started:
                 self.cycle.keep_alive = self._kept_alive

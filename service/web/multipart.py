@@ -40,7 +40,7 @@ class Part:
         Raises:
             InvalidRequest: the charset is not a text encoding.
         """
-        return _decoded(self.data, self.charset)
+        return _decode_text(self.data, self.charset)
 
 
 class PartsReader:
@@ -64,7 +64,7 @@ class PartsReader:
             self._first = b"--" + boundary.encode("latin-1")
             self._parser = PushMultipartParser(self._first[2:], header_charset="latin-1")
         except (MultipartError, UnicodeError) as error:
-            raise _malformed(error) from error
+            raise _malformed_error(error) from error
 
     def feed(self, data: bytes) -> None:
         """Parse the next piece; data after the last boundary is ignored.
@@ -73,15 +73,15 @@ class PartsReader:
             InvalidRequest: the body is malformed, or has too many or too large parts.
         """
         if self._beginning is not None:
-            data = self._begun(data)
+            data = self._check_beginning(data)
         try:
             for event in self._parser.parse(data) if data else ():
                 if isinstance(event, MultipartSegment):
-                    self._begin(event)
+                    self._begin_part(event)
                 elif event is not None:
-                    self._extend(self.parts[-1], event)
+                    self._append_data(self.parts[-1], event)
         except MultipartError as error:
-            raise _malformed(error) from error
+            raise _malformed_error(error) from error
 
     def finish(self) -> list[Part]:
         """The parts, after the whole body was fed.
@@ -95,7 +95,7 @@ class PartsReader:
             raise InvalidRequest("the multipart body ends before its last boundary; send it whole") from error
         return self.parts
 
-    def _begun(self, data: bytes) -> bytes:
+    def _check_beginning(self, data: bytes) -> bytes:
         """Check that the body begins with its boundary; returns the data to parse, empty while too little has come.
 
         RFC 2046 allows text before the boundary, but no client sends it, and the parser's reaction would depend on how
@@ -110,24 +110,24 @@ class PartsReader:
         self._beginning = None
         return data
 
-    def _begin(self, segment: MultipartSegment) -> None:
+    def _begin_part(self, segment: MultipartSegment) -> None:
         if not segment.name:
             raise InvalidRequest('malformed multipart body: a part has no name; send Content-Disposition with "name"')
-        name = _decoded(segment.name.encode("latin-1"), self._charset)
+        name = _decode_text(segment.name.encode("latin-1"), self._charset)
         part = Part(name, segment.filename is not None, segment.filename or "", charset=self._charset)
         self.parts.append(part)
         if sum(other.is_file == part.is_file for other in self.parts) > MAX_PARTS:
             raise InvalidRequest(f"the body has more than {MAX_PARTS} files, or fields; send fewer")
 
     @staticmethod
-    def _extend(part: Part, data: bytes) -> None:
+    def _append_data(part: Part, data: bytes) -> None:
         part.size += len(data)
         if part.size > MAX_FIELD_BYTES and not part.is_file:
             raise InvalidRequest(f"the field {part.name[:80]!r} is over {MAX_FIELD_BYTES} bytes; is it a file part?")
         part.slices.append(data)
 
 
-def _malformed(error: Exception) -> InvalidRequest:
+def _malformed_error(error: Exception) -> InvalidRequest:
     return InvalidRequest(f"malformed multipart body: {error}")
 
 
@@ -138,7 +138,7 @@ def _charset(announced: str) -> str:
         return "latin-1"
 
 
-def _decoded(data: bytes, charset: str) -> str:
+def _decode_text(data: bytes, charset: str) -> str:
     try:
         return data.decode(charset)
     except UnicodeDecodeError:

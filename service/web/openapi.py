@@ -102,9 +102,9 @@ _SECURITY_SCHEMES = {
 }
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Responses for these statuses as RFC 9457 problems, each with all its possible `code`s."""
-    content = {PROBLEM_TYPE: {"schema": _ref(Problem)}}
+    content = {PROBLEM_TYPE: {"schema": _schema_reference(Problem)}}
     return {
         status: {
             "description": _problem_description(status),
@@ -121,7 +121,9 @@ def _problem_description(status: int) -> str:
     return f"{' / '.join(titles)}. `code`: {codes}"
 
 
-def completed(document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]) -> dict[str, Any]:
+def complete_document(
+    document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]
+) -> dict[str, Any]:
     """Complete the document with what holds for every call: keys, common errors and headers, and missing schemas.
 
     Args:
@@ -133,7 +135,7 @@ def completed(document: Mapping[str, Any], public: Collection[str], models: Mapp
     for path, calls in whole["paths"].items():
         for call in calls.values():
             statuses = (405, 500) if path in public else (401, 403, 405, 429, 500)
-            call["responses"] |= {str(status): answer for status, answer in problems(*statuses).items()}
+            call["responses"] |= {str(status): answer for status, answer in problem_responses(*statuses).items()}
             for response in call["responses"].values():
                 response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
             if path not in public:  # `{}` means that a server may also be configured without keys
@@ -149,7 +151,7 @@ def completed(document: Mapping[str, Any], public: Collection[str], models: Mapp
     return whole
 
 
-def image_call(
+def image_route(
     options: type[BaseModel], files: tuple[str, ...], optional: tuple[str, ...] = (), *, several: str | None = None
 ) -> dict[str, Any]:
     """Keyword arguments of a route that takes multipart/form-data and returns images.
@@ -175,7 +177,7 @@ def image_call(
         "responses": {
             200: {"description": "The picture, or the pictures", **found},
             202: {"description": "Accepted as a job", "model": JobReply, "headers": _headers(_JOB_HEADERS)},
-            **problems(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
+            **problem_responses(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,
@@ -187,11 +189,14 @@ def image_call(
 def _image_content(several: str | None) -> dict[str, Any]:
     """Media types of a reply; `several` results come as JSON or multipart/mixed."""
     as_json: list[type[BaseModel]] = [ImageReply, ImagesReply] if several else [ImageReply]
-    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"anyOf": [*map(_ref, as_json)]}}}
+    content = {
+        **dict.fromkeys(_IMAGE_TYPES, _IMAGE),
+        "application/json": {"schema": {"anyOf": [*map(_schema_reference, as_json)]}},
+    }
     return {**content, "multipart/mixed": _IMAGE} if several else content
 
 
-def stored_result() -> dict[str, Any]:
+def result_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns a stored result."""
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
     known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
@@ -204,18 +209,18 @@ def stored_result() -> dict[str, Any]:
                 "headers": _headers(_RESULT_HEADERS),
             },
             304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
-            **problems(404, 422, 503),
+            **problem_responses(404, 422, 503),
         },
         "openapi_extra": {"parameters": [known]},
     }
 
 
-def series() -> dict[str, Any]:
+def metrics_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns the Prometheus metrics."""
     content = {"text/plain": {"schema": {"type": "string"}}}
     return {
         "response_class": Response,
-        "responses": {200: {"description": "Prometheus series", "content": content}, **problems(404)},
+        "responses": {200: {"description": "Prometheus series", "content": content}, **problem_responses(404)},
     }
 
 
@@ -231,5 +236,5 @@ def _headers(texts: dict[str, str]) -> dict[str, Any]:
     return {name: {"description": text, "schema": {"type": "string"}} for name, text in texts.items()}
 
 
-def _ref(model: type[BaseModel]) -> dict[str, str]:
+def _schema_reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}

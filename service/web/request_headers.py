@@ -54,12 +54,12 @@ def wanted_format(accept: str) -> ImageFormat:
     return next((_FORMAT_OF[name] for name in preferred_types(accept) if name in _FORMAT_OF), "png")
 
 
-def joined(headers: Headers, name: str) -> str:
+def joined_lines(headers: Headers, name: str) -> str:
     """All lines of a header as one list (RFC 9110 §5.3)."""
     return ",".join(headers.getlist(name))
 
 
-def single(headers: Headers, name: str) -> str | None:
+def single_value(headers: Headers, name: str) -> str | None:
     """The value of a header that may occur only once; None without it.
 
     Raises:
@@ -71,7 +71,7 @@ def single(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-def matches(if_none_match: str, etag: str) -> bool:
+def etag_matches(if_none_match: str, etag: str) -> bool:
     """Whether an If-None-Match header matches the entity tag, compared weakly (RFC 9110 §13.1.2); `*` matches any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]

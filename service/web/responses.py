@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from service.core.errors import ServiceError
 from service.core.reply import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
-from service.jobs.table import Job
+from service.jobs.jobs_table import Job
 from service.repeats.response_files import KeptResponse
 from service.web.request_headers import wants_json, wants_multipart
 
@@ -95,12 +95,12 @@ def job_response(job: Job, *, accepted: bool = False) -> Response:
     return JSONResponse(job.reply().model_dump(), status_code=202 if accepted else 200, headers=headers)
 
 
-def to_kept(response: Response) -> KeptResponse:
+def to_stored_response(response: Response) -> KeptResponse:
     """Convert a response to the form that is stored for repeated requests."""
     return KeptResponse(response.status_code, tuple(response.headers.items()), bytes(response.body))
 
 
-def from_kept(kept: KeptResponse) -> Response:
+def from_stored_response(kept: KeptResponse) -> Response:
     """Convert a stored response to an HTTP response."""
     return Response(kept.body, kept.status, dict(kept.headers))
 

@@ -25,7 +25,7 @@ from service.imaging.model_inputs import request_format
 from service.telemetry.redaction import without_folders
 from service.web import openapi
 from service.web.image_call import Endpoint, image_call
-from service.web.request_headers import joined, matches, wants_json
+from service.web.request_headers import etag_matches, joined_lines, wants_json
 from service.web.responses import job_response
 
 router = APIRouter()
@@ -35,20 +35,20 @@ _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra
 
 
 @router.post(
-    "/v1/inpaint", tags=["pictures"], **openapi.image_call(InpaintOptions, ("image", "mask"), several="samples")
+    "/v1/inpaint", tags=["pictures"], **openapi.image_route(InpaintOptions, ("image", "mask"), several="samples")
 )
 async def inpaint(request: Request) -> Response:
     """Fill the masked part of an image; pixels outside the mask come back bit-identical (PNG)."""
     return await image_call(request, Endpoint("inpaint", ("image", "mask")))
 
 
-@router.post("/v1/translate", tags=["pictures"], **openapi.image_call(TranslateOptions, ("image",), _OF_SOME_MODELS))
+@router.post("/v1/translate", tags=["pictures"], **openapi.image_route(TranslateOptions, ("image",), _OF_SOME_MODELS))
 async def translate(request: Request) -> Response:
     """Translate an image into the model's other domain, or a label map into a picture."""
     return await image_call(request, Endpoint("translate", ("image",), _OF_SOME_MODELS))
 
 
-@router.post("/v1/generate", tags=["pictures"], **openapi.image_call(GenerateOptions, (), several="count"))
+@router.post("/v1/generate", tags=["pictures"], **openapi.image_route(GenerateOptions, (), several="count"))
 async def generate(request: Request) -> Response:
     """Make pictures from random numbers alone; the body may be empty."""
     return await image_call(request, Endpoint("generate", ()))
@@ -60,28 +60,32 @@ def image_calls() -> list[APIRoute]:
     return [route for route in router.routes if isinstance(route, APIRoute) and route.endpoint in work]
 
 
-@router.get("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+@router.get(
+    "/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problem_responses(404, 422, 503)
+)
 async def get_job(request: Request, job_id: _Id) -> Response:
     """The state of an asynchronous request."""
     service: Service = request.state.service
     return job_response(await service.jobs.get(job_id))
 
 
-@router.delete("/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problems(404, 422, 503))
+@router.delete(
+    "/v1/jobs/{job_id}", tags=["jobs"], response_model=JobReply, responses=openapi.problem_responses(404, 422, 503)
+)
 async def cancel_job(request: Request, job_id: _Id) -> Response:
-    """Cancel an asynchronous request; what has not begun is not computed."""
+    """Cancel an asynchronous request; samples whose computation has not begun are not computed."""
     service: Service = request.state.service
     return job_response(await service.jobs.cancel(job_id))
 
 
-@router.get("/v1/results/{result_id}", tags=["results"], **openapi.stored_result())
+@router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
 async def get_result(request: Request, result_id: _Id) -> Response:
     """A stored image; its JSON sidecar with `Accept: application/json`."""
     service: Service = request.state.service
-    as_json = wants_json(joined(request.headers, "accept"))
+    as_json = wants_json(joined_lines(request.headers, "accept"))
     etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id identifies its bytes
     headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept", "ETag": etag}
-    unchanged = matches(joined(request.headers, "if-none-match"), etag)
+    unchanged = etag_matches(joined_lines(request.headers, "if-none-match"), etag)
     if as_json or unchanged:
         if (sidecar := await service.results.sidecar(result_id)) is not None:
             return Response(status_code=304, headers=headers) if unchanged else JSONResponse(sidecar, headers=headers)
@@ -93,7 +97,7 @@ async def get_result(request: Request, result_id: _Id) -> Response:
 
 @router.get("/v1/models", tags=["models"], response_model=ModelsReply)
 async def list_models(request: Request) -> ModelsReply:
-    """Every model version of the repository, with its manifest and what it takes."""
+    """Every model version of the repository, with its manifest and the parts and fields of its requests."""
     service: Service = request.state.service
     return ModelsReply(
         models=[
@@ -126,7 +130,7 @@ async def readyz(request: Request) -> Response:
     return JSONResponse(body.model_dump(), 503 if reasons else 200)
 
 
-@router.get("/metrics", tags=["operations"], **openapi.series())
+@router.get("/metrics", tags=["operations"], **openapi.metrics_route())
 async def metrics(request: Request) -> Response:
     """Prometheus series; not here when they have a port of their own."""
     service: Service = request.state.service

@@ -20,8 +20,8 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.lifecycle.drain import EXIT_DEVICE_LOST
-from service.lifecycle.hangup import handling_hangups, is_hangup
-from service.preflight import prepare
+from service.lifecycle.sighup import handling_hangups, is_hangup
+from service.preflight import run_preflight
 from service.telemetry.metrics import Metrics
 from service.web.application import App, LimitedHttp
 
@@ -49,9 +49,9 @@ def run(
         restarted, else 1.
 
     Raises:
-        SettingsInvalid, KeysInvalid: raised by `prepare`.
+        SettingsInvalid, KeysInvalid: raised by `run_preflight`.
     """
-    prepare(settings)
+    run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
     server = DrainingServer(settings, open_backend)
     server.run(None if listener is None else [listener])
@@ -67,7 +67,7 @@ class DrainingServer(uvicorn.Server):
 
     Work is still accepted for `drain_delay_s` after /readyz has changed; `drain_timeout_s` begins after that.
 
-    A second signal ends the server at once; SIGHUP drains, but does not count as a signal (hangup.py).
+    A second signal ends the server at once; SIGHUP drains, but does not count as a signal (sighup.py).
     """
 
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
@@ -114,7 +114,7 @@ class DrainingServer(uvicorn.Server):
     def _drain(self, service: Service, name: str) -> None:
         """Begin the drain; on the event loop, as a signal handler may interrupt the holder of a log lock."""
         log.info("draining", signal=name, in_flight=service.admission.in_flight)
-        service.announce_end()
+        service.announce_shutdown()
         if self._settings.drain_delay_s and self._loop is not None:
             self._loop.call_later(self._settings.drain_delay_s, service.begin_draining)
         else:
@@ -122,9 +122,9 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Leave the main loop when all requests in flight are answered, or the drain timed out."""
-        return await super().on_tick(counter) or self._drained()
+        return await super().on_tick(counter) or self._is_drained()
 
-    def _drained(self) -> bool:
+    def _is_drained(self) -> bool:
         service = self.app.service
         if service is None or not service.admission.draining.is_set():
             return False
@@ -132,7 +132,7 @@ class DrainingServer(uvicorn.Server):
             return True
         waited_s = service.drain.waited_s
         if self._cut_at_s is None and waited_s >= self._settings.drain_timeout_s:
-            service.cut_short()
+            service.fail_waiting_requests()
             self._cut_at_s = waited_s
         return self._cut_at_s is not None and waited_s >= self._cut_at_s + _REPLY_GRACE_S
 

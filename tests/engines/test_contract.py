@@ -13,9 +13,9 @@ from engines.base import BatchShape, Engine, Feed
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import Cuda
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.fake import FakeEngine
-from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.trt.build import BuildOptions

@@ -53,8 +53,8 @@ def test_channels_are_those_of_image_and_output(make_manifest):
 
 
 def test_buckets_are_every_pair_of_sides_or_the_one_size(make_manifest):
-    assert list(make_manifest().size.buckets()) == [(16, 16), (16, 32), (32, 16), (32, 32)]
-    assert list(make_manifest(size={"kind": "fixed", "height": 8, "width": 9}).size.buckets()) == [(8, 9)]
+    assert list(make_manifest().size.tile_sizes()) == [(16, 16), (16, 32), (32, 16), (32, 32)]
+    assert list(make_manifest(size={"kind": "fixed", "height": 8, "width": 9}).size.tile_sizes()) == [(8, 9)]
 
 
 def test_sides_ascend(make_manifest):
@@ -66,9 +66,9 @@ def test_samples_go_in_and_come_out_or_neither(make_manifest):
     together = {"name": "latent", "dtype": "float32", "shape": ["batch", "samples", 8]}
     output = {"name": "output", "dtype": "float32", "shape": ["batch", "samples", 3, "height", "width"]}
     manifest = make_manifest("generate", inputs=[together], output=output)
-    assert (manifest.diverse, manifest.samples_together, manifest.output_channels) == (True, True, 3)
-    assert (make_manifest("generate").diverse, make_manifest("generate").samples_together) == (True, False)
-    assert not make_manifest().diverse
+    assert (manifest.has_latent, manifest.samples_together, manifest.output_channels) == (True, True, 3)
+    assert (make_manifest("generate").has_latent, make_manifest("generate").samples_together) == (True, False)
+    assert not make_manifest().has_latent
     with pytest.raises(ValidationError, match="samples"):
         make_manifest("generate", inputs=[together])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from engines.validation import faults, unknown_name
+from engines.validation import unknown_name, validation_message
 
 
 class Inner(BaseModel):
@@ -24,7 +24,7 @@ class Outer(BaseModel):
 def told(**values: object) -> str:
     with pytest.raises(ValidationError) as error:
         Outer.model_validate(values)
-    return faults(error.value, "field", Outer.model_fields)
+    return validation_message(error.value, "field", Outer.model_fields)
 
 
 @pytest.mark.parametrize(

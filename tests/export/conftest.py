@@ -16,7 +16,7 @@ from torch import nn
 
 from engines.errors import EngineUnavailable
 from engines.manifest import MOST_SAMPLES, Manifest, MultipleSize
-from engines.trt.build import BuildOptions, ComputeCapability, build_plan, parse_network, profiles
+from engines.trt.build import BuildOptions, ComputeCapability, build_plan, make_profiles, parse_network
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
 from export.checkpoint import StateDict, load_strictly, read_checkpoint, sha256_of
 from export.generators.family import Family, GeneratorOptions, Interface
@@ -254,8 +254,8 @@ def check_plan(rtx: TensorRt, tmp_path: Path, write_half: Callable[..., Manifest
         plan = build_plan(rtx, tmp_path, manifest, BuildOptions(max_batch=4, targets=(ComputeCapability(8, 9),)))
         assert len(plan.data) > 1000
         assert rtx.take_errors() == []
-        made = profiles(manifest, 4)
-        assert {profile.most[1:3] for profile in made} == set(manifest.size.buckets())
+        made = make_profiles(manifest, 4)
+        assert {profile.most[1:3] for profile in made} == set(manifest.size.tile_sizes())
         assert max(profile.most.samples for profile in made) == (MOST_SAMPLES if manifest.samples_together else 1)
 
     return check

@@ -6,13 +6,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from service.auth.keys import KeyRecord, digest, new_key, read_keys, write_keys
+from service.auth.keys import KeyRecord, key_digest, new_key, read_keys, write_keys
 
 CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def record_of(key: str, key_id: str, **fields: Any) -> KeyRecord:
-    values = {"id": key_id, "name": "tester", "sha256": digest(key), "scopes": ["inference"], "created_at": CREATED}
+    values = {"id": key_id, "name": "tester", "sha256": key_digest(key), "scopes": ["inference"], "created_at": CREATED}
     return KeyRecord.model_validate({**values, **fields})
 
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from tests.serving.waiting import wait_until
 from training.config import AnyConfig, load_config
 from training.errors import CheckpointMismatch, TrainingDiverged
-from training.fit import Outcome, fit
-from training.loop.runtime import started
+from training.fit import FitOutcome, fit
+from training.loop.runtime import start_runtime
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +37,10 @@ Make = Callable[..., dict[str, Any]]
 Write = Callable[[dict[str, Any], Path], Path]
 
 
-def run(config: AnyConfig, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> Outcome:
-    with started(config, "cpu") as runtime:
+def run(
+    config: AnyConfig, stop_after_s: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> FitOutcome:
+    with start_runtime(config, "cpu") as runtime:
         return fit(config, runtime, stop_after_s, clock)
 
 

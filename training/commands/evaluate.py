@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 
 if TYPE_CHECKING:
     from training.evaluate.cases import Case
@@ -50,7 +50,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions  # noqa: PLC0415
     from engines.terminal.tables import print_table  # noqa: PLC0415
     from training.evaluate.cases import Protocol  # noqa: PLC0415 -- loads OpenCV
     from training.evaluate.holes import Band  # noqa: PLC0415
@@ -60,7 +60,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     protocol = Protocol(
         data=data,
         masks=None if masks == _GENERATED else Path(masks),
-        coverage=Band(*_coverage(coverage)),
+        coverage=Band(*_parse_coverage(coverage)),
         pairs=pairs,
         size=None if width else size,
         width=width or size,
@@ -70,7 +70,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     request = Request(
         model=model,
         protocol=protocol,
-        baselines=() if pairs else _baselines(baselines),
+        baselines=() if pairs else _parse_baselines(baselines),
         lpips_features=lpips_features,
         fid_features=fid_features,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
@@ -78,14 +78,14 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         sheet=sheet,
         sheet_rows=sheet_rows,
     )
-    report = run(request, _progress)
+    report = run(request, _progress_bar)
     console = Console()
     print_table(table(report), console)
     for line in gain_lines(report):
         console.print(line, markup=False, highlight=False)
 
 
-def _coverage(text: str) -> tuple[float, float]:
+def _parse_coverage(text: str) -> tuple[float, float]:
     low, _, high = text.partition("-")
     try:
         found = float(low), float(high)
@@ -96,7 +96,7 @@ def _coverage(text: str) -> tuple[float, float]:
     return found
 
 
-def _baselines(text: str) -> tuple[Baseline, ...]:
+def _parse_baselines(text: str) -> tuple[Baseline, ...]:
     from training.evaluate.painters import BASELINES  # noqa: PLC0415
 
     if text in ("both", "nothing"):
@@ -108,7 +108,7 @@ def _baselines(text: str) -> tuple[Baseline, ...]:
     return tuple(name for name in BASELINES if name in wanted)
 
 
-def _progress(cases: Sequence[Case]) -> Iterator[Case]:
+def _progress_bar(cases: Sequence[Case]) -> Iterator[Case]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import track  # noqa: PLC0415
 

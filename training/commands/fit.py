@@ -29,11 +29,11 @@ def fit(
     """
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import fit as train  # noqa: PLC0415
-    from training.loop.runtime import started  # noqa: PLC0415
+    from training.loop.runtime import start_runtime  # noqa: PLC0415
 
     loaded = load_config(config, override or ())
-    with started(loaded, device) as runtime:
+    with start_runtime(loaded, device) as runtime:
         outcome = train(loaded, runtime, stop_after_seconds)
-    if runtime.leads:
+    if runtime.is_leader:
         what = "finished" if outcome.finished else "stopped; the same command goes on"
         typer.echo(f"step {outcome.step} of {outcome.total}: {what}; weights in {outcome.generator}")

@@ -24,10 +24,10 @@ def gather(
     from training.gather.gathering import gather as run  # noqa: PLC0415 -- loads OpenCV
     from training.gather.recipe import read_recipe  # noqa: PLC0415
 
-    manifest = run(read_recipe(recipe), Path(os.path.abspath(root)), output, held_out or [], _report)  # noqa: PTH100
+    manifest = run(read_recipe(recipe), Path(os.path.abspath(root)), output, held_out or [], _print_source_counts)  # noqa: PTH100
     size_mib = sum(manifest["shards"].values()) / 2**20
     typer.echo(f"{manifest['pictures']} pictures, {len(manifest['shards'])} shards, {size_mib:.0f} MiB in {output}")
 
 
-def _report(name: str, counts: Counter[str]) -> None:
+def _print_source_counts(name: str, counts: Counter[str]) -> None:
     typer.echo(f"{name}: " + ", ".join(f"{count} {what}" for what, count in counts.items()), err=True)

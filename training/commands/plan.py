@@ -19,12 +19,12 @@ def plan(
     """Measure a few steps of each phase here and print the flags that make `fit` take so long; compiles on the way."""
     from training.config import load_config  # noqa: PLC0415 (loads torch)
     from training.fit import make_trainee  # noqa: PLC0415
-    from training.loop.planning import planned  # noqa: PLC0415
-    from training.loop.runtime import started  # noqa: PLC0415
+    from training.loop.planning import measure_and_plan  # noqa: PLC0415
+    from training.loop.runtime import start_runtime  # noqa: PLC0415
 
     loaded = load_config(config, override or ())
-    with started(loaded, device) as runtime:
-        found = planned(loaded, runtime, make_trainee, seconds)
+    with start_runtime(loaded, device) as runtime:
+        found = measure_and_plan(loaded, runtime, make_trainee, seconds)
     for index, speed in enumerate(found.images_per_s):
         typer.echo(f"phase {index}: {speed:.0f} images/s", err=True)
     typer.echo(" ".join(f"--set phase.{index}.steps={steps}" for index, steps in enumerate(found.steps)))

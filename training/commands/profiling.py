@@ -32,20 +32,20 @@ def profile(  # noqa: PLR0913, PLR0917 -- each is a flag
 
     from engines.terminal.tables import print_table  # noqa: PLC0415
     from training.config import load_config  # noqa: PLC0415
-    from training.profiling.session import Request, operators_table, run, steps_table  # noqa: PLC0415 -- loads torch
+    from training.profiling.session import ProfileRequest, operators_table, run_profile, steps_table  # noqa: PLC0415 -- loads torch
 
     loaded = load_config(config, override or ())
     if phase >= len(loaded.phase):
         raise typer.BadParameter(f"{phase}: the config has {len(loaded.phase)} phases", param_hint="--phase")
-    request = Request(loaded, output, _precisions(precisions), steps, phase, compiled, device)
-    found = run(request, lambda step: typer.echo(step, err=True))
+    request = ProfileRequest(loaded, output, _parse_precisions(precisions), steps, phase, compiled, device)
+    found = run_profile(request, lambda step: typer.echo(step, err=True))
     console = Console()
     for figures in found.figures:
         print_table(operators_table(figures), console)
     print_table(steps_table(found.report), console)
 
 
-def _precisions(text: str) -> tuple[Precision, ...]:
+def _parse_precisions(text: str) -> tuple[Precision, ...]:
     from training.config import Precision  # noqa: PLC0415
 
     known: tuple[Precision, ...] = get_args(Precision)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from engines.choice import EngineChoice
+from engines.engine_names import EngineChoice
 from training.errors import DataMissing
 
 
@@ -38,14 +38,14 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     """Export weights, measure the exported graph, and publish it with data, run, figures and failures on its card."""
     from rich.console import Console  # noqa: PLC0415 -- what follows loads torch, OpenCV and engines
 
-    from engines.load import EngineOptions  # noqa: PLC0415
+    from engines.engine_choice import EngineOptions  # noqa: PLC0415
     from engines.terminal.tables import print_table  # noqa: PLC0415
     from export.pipeline import ExportRequest  # noqa: PLC0415
     from training.evaluate.cases import Protocol  # noqa: PLC0415
     from training.evaluate.report import gain_lines, table  # noqa: PLC0415
     from training.evaluate.session import Request as Evaluation  # noqa: PLC0415
     from training.shipping.card import ModelFacts  # noqa: PLC0415
-    from training.shipping.session import Request  # noqa: PLC0415
+    from training.shipping.session import ShipRequest  # noqa: PLC0415
     from training.shipping.session import ship as run_all  # noqa: PLC0415
 
     evaluation = Evaluation(
@@ -54,7 +54,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         lpips_features=lpips_features,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
     )
-    request = Request(
+    request = ShipRequest(
         ExportRequest((checkpoint,), name, images, precision=precision, output=output),
         ModelFacts(trained_on, _read_sources(sources), run, failures, licence),
         evaluation,

@@ -20,13 +20,13 @@ def unfold(
     """Write the weights of an exported model, its batch norms measured anew on the config's pictures."""
     from training.config import PConvConfig, load_config  # noqa: PLC0415
     from training.loop.checkpoints import save_generator  # noqa: PLC0415 -- loads torch
-    from training.nets.partial_conv import public_state  # noqa: PLC0415
+    from training.nets.partial_conv import checkpoint_state  # noqa: PLC0415
     from training.weights.unfolding import unfold as run  # noqa: PLC0415
 
     loaded = load_config(config, override or ())
     if not isinstance(loaded, PConvConfig):
         raise typer.BadParameter("only partial-convolution nets are unfolded", param_hint="CONFIG")
-    state = public_state(run(model, loaded, crops))
+    state = checkpoint_state(run(model, loaded, crops))
     output.parent.mkdir(parents=True, exist_ok=True)
     written = save_generator(output.parent, output.stem, state, half=False)
     typer.echo(f"wrote {written}")

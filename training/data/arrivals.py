@@ -16,7 +16,7 @@ from training.run_config import DataConfig
 _LOOKS_EVERY_S = 1.0
 
 
-class Arrivals:
+class ShardWatcher:
     """Watches `data.path` for new tar shards; each must appear complete, by a rename.
 
     The first shards fill the cache; at least one must arrive within `patience_s` seconds.
@@ -30,7 +30,7 @@ class Arrivals:
         self._failure: DataMissing | None = None
         self._over = threading.Event()
         deadline = time.monotonic() + patience_s
-        while not (first := self._new()):
+        while not (first := self._new_shards()):
             if time.monotonic() > deadline:
                 raise DataMissing(f"{data.path}: no shard came within {patience_s:g} s; is data.path right?")
             time.sleep(0.2)
@@ -38,21 +38,25 @@ class Arrivals:
 
     def cache(self, device: torch.device, room_bytes: float) -> PictureCache:
         """Return a cache of the pictures of the first shards; those of later ones are added to it."""
-        cache = PictureCache(self._read(self._first), device, room_bytes)
-        threading.Thread(target=self._watch, args=(cache,), name="arrivals", daemon=True).start()
+        cache = PictureCache(self._read_shards(self._first), device, room_bytes)
+        threading.Thread(target=self._watch_folder, args=(cache,), name="arrivals", daemon=True).start()
         return cache
 
-    def look(self, cache: PictureCache) -> None:
+    def add_arrived_shards(self, cache: PictureCache) -> None:
         """Add the pictures of shards that have arrived.
 
         Raises:
             DataMissing: a shard cannot be read or does not fit the cache.
         """
-        for shard in self._new():
-            cache.append(self._read([shard]))
+        for shard in self._new_shards():
+            cache.append(self._read_shards([shard]))
 
-    def check(self) -> None:
-        """Raises: DataMissing: a shard that came could not be read, or did not fit."""
+    def raise_failure(self) -> None:
+        """Raise the failure of the thread that watches, if any.
+
+        Raises:
+            DataMissing: a shard that came could not be read, or did not fit.
+        """
         if self._failure:
             raise self._failure
 
@@ -60,17 +64,17 @@ class Arrivals:
         """Stop watching."""
         self._over.set()
 
-    def _watch(self, cache: PictureCache) -> None:
+    def _watch_folder(self, cache: PictureCache) -> None:
         try:
             while not self._over.wait(_LOOKS_EVERY_S):
-                self.look(cache)
+                self.add_arrived_shards(cache)
         except DataMissing as error:
             self._failure = error
 
-    def _new(self) -> list[Path]:
+    def _new_shards(self) -> list[Path]:
         found = sorted(set(self._data.path.glob("*.tar")) - self._seen)
         self._seen |= set(found)
         return found
 
-    def _read(self, shards: list[Path]) -> list[Picture]:
+    def _read_shards(self, shards: list[Path]) -> list[Picture]:
         return [picture for shard in shards for picture in load_pictures(self._data.model_copy(update={"path": shard}))]

@@ -12,7 +12,7 @@ from training.seeds import Purpose, generator_for
 
 
 @dataclass(frozen=True)
-class Cuts:
+class CropPositions:
     """The pictures and crop positions of a batch, one entry per sample, on the device."""
 
     picture: Tensor
@@ -24,10 +24,10 @@ class Cuts:
     span: Tensor | None
     """How many pixels of the picture one pixel of the cut spans; None: one, and nothing is interpolated."""
 
-    def part(self, first: int, last: int) -> Cuts:
+    def samples_between(self, first: int, last: int) -> CropPositions:
         """Return samples first … last - 1, the part of one of several processes."""
         span = None if self.span is None else self.span[first:last]
-        return Cuts(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
+        return CropPositions(self.picture[first:last], self.place[first:last], self.mirrored[first:last], span)
 
 
 def picture_numbers(count: int, samples_before: int, batch: int, seed: int, device: torch.device) -> Tensor:
@@ -41,18 +41,18 @@ def picture_numbers(count: int, samples_before: int, batch: int, seed: int, devi
     return torch.cat(rounds)[begin : begin + batch]
 
 
-def draw_cuts(data: DataConfig, picture: Tensor, generator: torch.Generator) -> Cuts:
+def draw_crops(data: DataConfig, picture: Tensor, generator: torch.Generator) -> CropPositions:
     """Draw random crops of the pictures with these numbers."""
     count, device = len(picture), picture.device
     place = torch.rand(count, 2, generator=generator, device=device)
     coin, stretch = torch.rand(2, count, generator=generator, device=device)
     low, high = data.scale
     span = None if low == high == 1 else low + (high - low) * stretch
-    return Cuts(picture, place, (coin < 0.5) & data.flip, span)
+    return CropPositions(picture, place, (coin < 0.5) & data.flip, span)
 
 
-def central_cuts(first: int, last: int, device: torch.device) -> Cuts:
+def centre_crops(first: int, last: int, device: torch.device) -> CropPositions:
     """Return the centre crops of pictures first … last - 1."""
     picture = torch.arange(first, last, device=device)
     place = torch.full((last - first, 2), 0.5, device=device)
-    return Cuts(picture, place, torch.zeros(last - first, dtype=torch.bool, device=device), None)
+    return CropPositions(picture, place, torch.zeros(last - first, dtype=torch.bool, device=device), None)

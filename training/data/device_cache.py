@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from training.data.cuts import Cuts
+from training.data.cuts import CropPositions
 from training.data.pictures import Picture
 from training.errors import DataMissing
 
@@ -34,7 +34,7 @@ class PictureCache:
     Args:
         pictures: at least one.
         device: where they are kept.
-        room_bytes: how much all pictures may take that ever come; left out: these alone.
+        room_bytes: size of the memory for all pictures, those added later too; by default for these alone.
 
     Raises:
         DataMissing: the pictures exceed the device's memory or the reserved space.
@@ -83,7 +83,7 @@ class PictureCache:
         """The bytes of pictures on the device."""
         return self._index.end * self._pixels.shape[1]
 
-    def crops(self, cuts: Cuts, side: int) -> Tensor:
+    def crops(self, cuts: CropPositions, side: int) -> Tensor:
         """Return N×C×side×side in [0, 1], FP32, channels-last; bilinear where the crops are scaled."""
         index = self._index
         sizes, starts = index.sizes[cuts.picture], index.starts[cuts.picture]
@@ -95,10 +95,10 @@ class PictureCache:
         else:
             span = cuts.span.minimum((sizes.amin(1) - 1) / (side - 1))[:, None]
             begin = cuts.place * (sizes - 1 - span * (side - 1))
-            values = self._between(starts, sizes, begin[:, :1] + span * steps, begin[:, 1:] + span * across)
+            values = self._interpolate(starts, sizes, begin[:, :1] + span * steps, begin[:, 1:] + span * across)
         return (values / 255).permute(0, 3, 1, 2)
 
-    def _between(self, starts: Tensor, sizes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def _interpolate(self, starts: Tensor, sizes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         top, left = rows.long(), columns.long()
         down, right = (rows - top)[:, :, None, None], (columns - left)[:, None, :, None]
         corners = [self._pixels_at(starts, sizes, top + y, left + x).float() for y in (0, 1) for x in (0, 1)]

@@ -22,7 +22,7 @@ _GRID = 4
 
 
 @dataclass(frozen=True)
-class Shapes:
+class HoleShapes:
     """The shapes of N samples in units of the picture's side; a `size` far below 0 means that the shape is absent."""
 
     joints: Tensor
@@ -40,12 +40,12 @@ class Shapes:
     coverage: Tensor
     """N: the part to cover."""
 
-    def part(self, first: int, last: int) -> Shapes:
+    def samples_between(self, first: int, last: int) -> HoleShapes:
         """Return samples first … last - 1, the part of one of several processes."""
-        return Shapes(*(tensor[first:last] for tensor in vars(self).values()))
+        return HoleShapes(*(tensor[first:last] for tensor in vars(self).values()))
 
 
-def draw_shapes(count: int, coverage: tuple[float, float], generator: torch.Generator) -> Shapes:
+def draw_shapes(count: int, coverage: tuple[float, float], generator: torch.Generator) -> HoleShapes:
     """Draw random shapes on the generator's device: half of the samples have strokes only, the rest also others."""
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -56,25 +56,25 @@ def draw_shapes(count: int, coverage: tuple[float, float], generator: torch.Gene
     strokes_wanted = uniform(high=STROKES) * (kind < 0.8) + 1.0 * (kind < 0.8)
     blobs_wanted = uniform(high=BLOBS) * ((kind > 0.5) & (kind < 0.7)) + (BLOBS - 1) * (kind > 0.9)
     boxes_wanted = uniform(high=BOXES) * ((kind > 0.65) & (kind < 0.9)) + 1.0 * ((kind > 0.8) & (kind < 0.9))
-    return Shapes(
-        joints=_walks(uniform),
-        stroke_size=_present(strokes_wanted, STROKES, uniform(STROKES, low=0.01, high=0.06)),
+    return HoleShapes(
+        joints=_stroke_corners(uniform),
+        stroke_size=_hide_absent(strokes_wanted, STROKES, uniform(STROKES, low=0.01, high=0.06)),
         blobs=torch.cat(
             [uniform(BLOBS, 2), uniform(BLOBS, 2, low=0.04, high=0.25), uniform(BLOBS, 1, high=math.pi)], 2
         ),
-        blob_size=_present(blobs_wanted, BLOBS, torch.zeros_like(uniform(BLOBS))),
+        blob_size=_hide_absent(blobs_wanted, BLOBS, torch.zeros_like(uniform(BLOBS))),
         boxes=torch.cat([uniform(BOXES, 2), uniform(BOXES, 2, low=0.04, high=0.3)], 2),
-        box_size=_present(boxes_wanted, BOXES, torch.zeros_like(uniform(BOXES))),
+        box_size=_hide_absent(boxes_wanted, BOXES, torch.zeros_like(uniform(BOXES))),
         coverage=uniform(low=coverage[0], high=coverage[1]),
     )
 
 
-def _present(wanted: Tensor, most: int, size: Tensor) -> Tensor:
+def _hide_absent(wanted: Tensor, most: int, size: Tensor) -> Tensor:
     index = torch.arange(most, device=size.device)
     return torch.where(index < wanted[:, None], size, -_FAR)
 
 
-def _walks(uniform: Uniform) -> Tensor:
+def _stroke_corners(uniform: Uniform) -> Tensor:
     """Draw the corners of strokes: a random start, then steps that turn by up to 70° either way."""
     heading = uniform(STROKES, 1, high=2 * math.pi) + uniform(STROKES, JOINTS, low=-1.2, high=1.2).cumsum(2)
     length = uniform(STROKES, JOINTS, low=0.05, high=0.25)
@@ -83,21 +83,21 @@ def _walks(uniform: Uniform) -> Tensor:
     return torch.cat([start, start + steps.cumsum(2)], 2)
 
 
-def fill_shapes(shapes: Shapes, side: int) -> Tensor:
+def fill_shapes(shapes: HoleShapes, side: int) -> Tensor:
     """Rasterise the shapes to N×1×side×side FP32, 1 = hole."""
     axis = (torch.arange(side, device=shapes.coverage.device) + 0.5) / side
     y, x = axis[:, None], axis[None, :]
     starts, ends = shapes.joints[:, :, :-1].flatten(1, 2), shapes.joints[:, :, 1:].flatten(1, 2)
     sizes = shapes.stroke_size.repeat_interleave(JOINTS, 1)
-    field = _least(to_segments(y, x, starts, ends), sizes)
-    field = field.minimum(_least(_to_ellipses(y, x, shapes.blobs), shapes.blob_size))
-    field = field.minimum(_least(to_boxes(y, x, shapes.boxes), shapes.box_size))
+    field = _nearest_edge_distance(to_segments(y, x, starts, ends), sizes)
+    field = field.minimum(_nearest_edge_distance(_to_ellipses(y, x, shapes.blobs), shapes.blob_size))
+    field = field.minimum(_nearest_edge_distance(to_boxes(y, x, shapes.boxes), shapes.box_size))
     grid = field[:, _GRID // 2 :: _GRID, _GRID // 2 :: _GRID].flatten(1).sort(1).values
     rank = (shapes.coverage * grid.shape[1]).long().clamp(0, grid.shape[1] - 1)
     return (field < grid.gather(1, rank[:, None])[:, :, None]).float().unsqueeze(1)
 
 
-def _least(distances: Tensor, sizes: Tensor) -> Tensor:
+def _nearest_edge_distance(distances: Tensor, sizes: Tensor) -> Tensor:
     """Reduce N×S×H×W distances and N×S sizes to the distance from the nearest edge, N×H×W."""
     return (distances - sizes[:, :, None, None]).amin(1)
 

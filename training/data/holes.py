@@ -26,7 +26,7 @@ _UNIFORM = _STROKES * (2 + 1 + 1 + 1 + 2 * _JOINTS) + 1 + _BOXES * 4 + 1 + 2 + 2
 _NORMAL = _COARSE**2 + _FINE**2
 
 
-class _Numbers:
+class _RandomColumns:
     """Hands out columns of random numbers."""
 
     def __init__(self, values: Tensor) -> None:
@@ -46,12 +46,16 @@ def draw_numbers(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor
     return uniform, torch.randn(count, _NORMAL, generator=generator, device=device)
 
 
-def carve(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float, float]) -> Tensor:
+def make_holes(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float, float]) -> Tensor:
     """Make N holes from their numbers: N×1×side×side FP32, 1 = hole; `side` must be even."""
-    numbers, half = _Numbers(uniform), side // 2  # half the resolution is enough for a distance field
+    numbers, half = _RandomColumns(uniform), side // 2  # half the resolution is enough for a distance field
     axis = (torch.arange(half, device=uniform.device) + 0.5) / half
     y, x = axis[:, None], axis[None, :]
-    strokes, boxes, blobs = _strokes(numbers, y, x), _boxes(numbers, y, x), _blobs(numbers, normal, y, x)
+    strokes, boxes, blobs = (
+        _stroke_distances(numbers, y, x),
+        _box_distances(numbers, y, x),
+        _blob_distances(numbers, normal, y, x),
+    )
     kind = numbers.take(1, 1)
     field = torch.where(kind < _KINDS[2], blobs, strokes.minimum(boxes))
     field = torch.where(kind < _KINDS[1], boxes, field)
@@ -63,7 +67,7 @@ def carve(uniform: Tensor, normal: Tensor, side: int, coverage: tuple[float, flo
     return (F.interpolate(field, scale_factor=2.0, mode="bilinear", align_corners=False) < 0).float()
 
 
-def _strokes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
+def _stroke_distances(numbers: _RandomColumns, y: Tensor, x: Tensor) -> Tensor:
     """Return the distances to 1 to 5 polylines, each of its own thickness."""
     start = numbers.take(_STROKES, 1, 2)
     turns = numbers.take(_STROKES, _JOINTS, low=-1.3, high=1.3).cumsum(2)
@@ -79,7 +83,7 @@ def _strokes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
     return (distances - size[:, :, None, None]).amin(1)
 
 
-def _boxes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
+def _box_distances(numbers: _RandomColumns, y: Tensor, x: Tensor) -> Tensor:
     """Return the Chebyshev distances to 1 to 3 boxes."""
     boxes = torch.cat([numbers.take(_BOXES, 2), numbers.take(_BOXES, 2, low=0.06, high=0.31)], 2)
     wanted = 1 + (numbers.take(1) * _BOXES).floor().clamp(max=_BOXES - 1)
@@ -87,7 +91,7 @@ def _boxes(numbers: _Numbers, y: Tensor, x: Tensor) -> Tensor:
     return (to_boxes(y, x, boxes) + torch.where(absent, _FAR, 0.0)[:, :, None, None]).amin(1)
 
 
-def _blobs(numbers: _Numbers, normal: Tensor, y: Tensor, x: Tensor) -> Tensor:
+def _blob_distances(numbers: _RandomColumns, normal: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """Return smooth noise that rises with the distance from a point, for blobs with ragged outlines."""
     size = (y.shape[0], x.shape[1])
     coarse, fine = normal[:, : _COARSE**2], normal[:, _COARSE**2 :]

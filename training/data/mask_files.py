@@ -21,7 +21,7 @@ class MaskFiles:
     def __init__(self, folder: Path, side: int, device: torch.device) -> None:
         squares = []
         for path in picture_files(folder):
-            mask = _decoded(path)
+            mask = _decode_mask(path)
             squares.append(cv2.resize(mask, (side, side), interpolation=cv2.INTER_AREA) >= 128)
         if not squares:
             raise DataMissing(f"{folder}: holds no pictures of masks; is masks.folder right?")
@@ -40,12 +40,12 @@ class MaskFiles:
         masks = torch.where((turn // 4 % 2 == 1)[:, None, None], masks.flip(2), masks)
         thicker = F.max_pool2d(masks[:, None], 9, 1, 4)[:, 0]
         masks = torch.where((thick % 2 == 1)[:, None, None], thicker, masks)
-        masks = _rolled(masks, torch.randint(0, side, (2, count), generator=generator, device=device))
+        masks = _shift_cyclically(masks, torch.randint(0, side, (2, count), generator=generator, device=device))
         inverse_fits = (masks.mean((1, 2)) > coverage[1]) & (1 - masks.mean((1, 2)) >= coverage[0])
         return torch.where(inverse_fits[:, None, None], 1 - masks, masks)[:, None]
 
 
-def _decoded(path: Path) -> NDArray[np.uint8]:
+def _decode_mask(path: Path) -> NDArray[np.uint8]:
     """Decode a mask as H×W grey."""
     try:
         encoded = np.fromfile(path, np.uint8)
@@ -57,7 +57,7 @@ def _decoded(path: Path) -> NDArray[np.uint8]:
     return np.asarray(mask, np.uint8)
 
 
-def _rolled(masks: Tensor, by: Tensor) -> Tensor:
+def _shift_cyclically(masks: Tensor, by: Tensor) -> Tensor:
     """Shift each mask cyclically."""
     side = masks.shape[-1]
     steps = torch.arange(side, device=masks.device)

@@ -41,7 +41,7 @@ def load_pictures(data: DataConfig) -> list[Picture]:
             content = read()
         except OSError as error:
             raise DataMissing(f"{name}: cannot be read ({error.strerror}); copy it again, or take it off") from error
-        return prepare(_decoded(content, name), data)
+        return prepare(_decode_picture(content, name), data)
 
     with ThreadPoolExecutor(data.threads or os.cpu_count() or 1) as pool:
         pictures = list(pool.map(decode, files))
@@ -57,10 +57,10 @@ def validation_pictures(data: DataConfig) -> list[Picture]:
     layout = data.layout if data.layout == "pairs" else "folder"
     changed = {"path": data.validation, "layout": layout, "limit": data.validation_limit}
     own = data.model_copy(update=changed | ({"load_side": data.crop} if layout == "pairs" else {}))
-    return [_central(picture, data.crop) for picture in load_pictures(own)]
+    return [_crop_centre(picture, data.crop) for picture in load_pictures(own)]
 
 
-def _central(picture: Picture, side: int) -> Picture:
+def _crop_centre(picture: Picture, side: int) -> Picture:
     top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
     return picture[top : top + side, left : left + side]
 
@@ -87,21 +87,21 @@ def _from_shards(data: DataConfig) -> Iterator[Item]:
     """Yield the members of the shards in order, shards sorted by name; bytes are read here, one after another."""
     shards = [data.path] if data.path.suffix == ".tar" else sorted(data.path.glob("*.tar"))
     for shard in shards:
-        yield from _members(shard)
+        yield from _read_shard_members(shard)
 
 
-def _members(shard: Path) -> Iterator[Item]:
+def _read_shard_members(shard: Path) -> Iterator[Item]:
     try:
         with tarfile.open(shard, "r|") as archive:
             for member in archive:
                 file = archive.extractfile(member)
                 if file is not None and Path(member.name).suffix.lower() in SUFFIXES:
-                    yield f"{shard}:{member.name}", _constant(file.read())
+                    yield f"{shard}:{member.name}", _return_constant(file.read())
     except (OSError, tarfile.TarError) as error:
         raise DataMissing(f"{shard}: not a readable tar ({error}); copy it again") from error
 
 
-def _constant(content: bytes) -> Callable[[], bytes]:
+def _return_constant(content: bytes) -> Callable[[], bytes]:
     return lambda: content
 
 
@@ -137,12 +137,12 @@ _LAYOUTS: dict[str, Callable[[DataConfig], Iterator[Item]]] = {
 }
 
 
-def _decoded(content: bytes, name: str) -> Picture:
+def _decode_picture(content: bytes, name: str) -> Picture:
     encoded = np.frombuffer(content, np.uint8)
     bgr = cv2.imdecode(encoded, cv2.IMREAD_COLOR) if encoded.size else None
     if bgr is None:
         raise DataMissing(f"{name}: not a picture that can be decoded; remove it")
-    return _as_bytes(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+    return _as_uint8(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
 
 
 def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
@@ -153,7 +153,7 @@ def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
     if side == shorter:
         return picture
     size = (max(side, round(width * side / shorter)), max(side, round(height * side / shorter)))
-    return _resized(picture, size, cv2.INTER_AREA if side < shorter else cv2.INTER_CUBIC)
+    return _resize(picture, size, cv2.INTER_AREA if side < shorter else cv2.INTER_CUBIC)
 
 
 def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
@@ -162,19 +162,19 @@ def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
     halves = [picture[:, :middle], picture[:, middle : 2 * middle]]
     if data.direction == "BtoA":
         halves.reverse()
-    return np.concatenate([_squared(half, data.load_side) for half in halves], axis=2)
+    return np.concatenate([_resize_to_square(half, data.load_side) for half in halves], axis=2)
 
 
-def _squared(picture: Picture, side: int) -> Picture:
+def _resize_to_square(picture: Picture, side: int) -> Picture:
     """Resize to a square with Pillow, whose filter widens when shrinking; OpenCV's bicubic would skip pixels."""
     resized = Image.fromarray(np.ascontiguousarray(picture)).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(resized)
 
 
-def _resized(picture: Picture, size: tuple[int, int], method: int) -> Picture:
-    return picture if picture.shape[1::-1] == size else _as_bytes(cv2.resize(picture, size, interpolation=method))
+def _resize(picture: Picture, size: tuple[int, int], method: int) -> Picture:
+    return picture if picture.shape[1::-1] == size else _as_uint8(cv2.resize(picture, size, interpolation=method))
 
 
-def _as_bytes(values: Any) -> Picture:
+def _as_uint8(values: Any) -> Picture:
     picture: Picture = values
     return picture

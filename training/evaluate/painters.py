@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.base import Array, Engine
+from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelNotFound
-from engines.load import EngineOptions, open_engine
 from engines.manifest import Manifest, read_manifest
 from export.checkpoint import load_strictly, read_checkpoint
 from export.generators.family import Interface

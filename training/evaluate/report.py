@@ -30,7 +30,10 @@ class CaseFigures(NamedTuple):
 
 
 def summarise(measured: Sequence[CaseFigures]) -> dict[str, dict[str, dict[str, float]]]:
-    """Average over pictures: painter → band, and `all` → figure; `pictures` is their number."""
+    """Average the figures over pictures: by painter, then by band of coverage, and over all bands under the key `all`.
+
+    Each entry maps the names of figures to their means, and `pictures` to the number of pictures.
+    """
     bands = [OVERALL, *sorted({row.band for row in measured} - {OVERALL})]
     return {
         painter: {band: _means([row for row in measured if band in (OVERALL, row.band)], painter) for band in bands}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engines.load import EngineOptions
+from engines.engine_choice import EngineOptions
 from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
 from training.evaluate.evaluating import Evaluation, MetricNets, evaluate

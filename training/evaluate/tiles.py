@@ -25,7 +25,7 @@ class TilePlacement(NamedTuple):
 
 def lay_out(rule: SizeRule, height: int, width: int) -> TilePlacement:
     """Choose the smallest tile that holds a picture; scales the picture down if none does, or if models resize."""
-    heights, widths = (sorted(sides) for sides in zip(*rule.buckets(), strict=True))
+    heights, widths = (sorted(sides) for sides in zip(*rule.tile_sizes(), strict=True))
     if rule.fit == "resize":
         tile = _first_from(heights, height), _first_from(widths, width)
         return TilePlacement(tile, tile)

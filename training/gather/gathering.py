@@ -15,9 +15,9 @@ import numpy as np
 import simplejpeg
 
 from training.gather.near_duplicates import NearDuplicateSet
-from training.gather.pictures import Encoded, read_pictures
+from training.gather.pictures import EncodedPicture, read_pictures
 from training.gather.recipe import Recipe, Source
-from training.gather.screening import Rejected, Screened, decode, fingerprint, screen, views
+from training.gather.screening import Rejected, ScreenedPicture, crops_for_fingerprints, decode, fingerprint, screen
 from training.gather.shards import ShardWriter
 
 MANIFEST_FILE = "photos.json"
@@ -61,22 +61,22 @@ def gather(
     counts: dict[str, Counter[str]] = {}
     for source in recipe.source:
         counts[source.name] = Counter()
-        kept += _take(source, recipe, root, (unseen, seen), counts[source.name])
+        kept += _kept_pictures(source, recipe, root, (unseen, seen), counts[source.name])
         report(source.name, counts[source.name])
     # mixes the sources, so that each shard is a sample of all
     Random(f"{recipe.seed} order").shuffle(kept)  # noqa: S311 -- not for security
-    shards = _write(kept, recipe, output)
+    shards = _write_shards(kept, recipe, output)
     manifest = _manifest(recipe, counts, shards)
     (output / MANIFEST_FILE).write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n", "utf-8")
     return manifest
 
 
-def _take(
+def _kept_pictures(
     source: Source, recipe: Recipe, root: Path, known: tuple[NearDuplicateSet, NearDuplicateSet], counts: Counter[str]
 ) -> Iterator[KeptPicture]:
     unseen, seen = known
     files = read_pictures(source, root, recipe.seed)
-    for number, screened in enumerate(_screened(files, recipe, source.crops)):
+    for number, screened in enumerate(_screen_files(files, recipe, source.crops)):
         counts["files"] += 1
         if isinstance(screened, str):
             counts[screened] += 1
@@ -91,8 +91,10 @@ def _take(
                 yield KeptPicture(f"{source.name}/{number:05}_{part}.jpg", jpeg)
 
 
-def _screened(files: Iterator[Encoded], recipe: Recipe, crops: int) -> Iterator[list[Screened] | Rejected]:
-    def one(file: Encoded) -> list[Screened] | Rejected:
+def _screen_files(
+    files: Iterator[EncodedPicture], recipe: Recipe, crops: int
+) -> Iterator[list[ScreenedPicture] | Rejected]:
+    def one(file: EncodedPicture) -> list[ScreenedPicture] | Rejected:
         return screen(file.data, recipe, crops)
 
     with ThreadPoolExecutor() as threads:  # decoders release the GIL
@@ -107,12 +109,12 @@ def _fingerprints(folders: Iterable[Path], max_bits: int) -> NearDuplicateSet:
         source = Source(name="held-out", path=folder, licence="")
         for file in read_pictures(source, Path(), seed=0):
             if (pixels := decode(file.data, _FINGERPRINTED)) is not None:
-                for view in views(pixels):
+                for view in crops_for_fingerprints(pixels):
                     known.add(fingerprint(view))
     return known
 
 
-def _write(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
+def _write_shards(kept: list[KeptPicture], recipe: Recipe, output: Path) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     for stale in output.glob("photos-*.tar"):
         stale.unlink()

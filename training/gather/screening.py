@@ -26,24 +26,24 @@ Rejected = Literal["broken", "small", "flat"]
 """Why a file gives no picture; the manifest counts them."""
 
 
-class Screened(NamedTuple):
+class ScreenedPicture(NamedTuple):
     """A picture to write, and its fingerprint."""
 
     pixels: Pixels
     fingerprint: int
 
 
-def screen(data: bytes, recipe: Recipe, crops: int) -> list[Screened] | Rejected:
+def screen(data: bytes, recipe: Recipe, crops: int) -> list[ScreenedPicture] | Rejected:
     """Return the pictures to keep of one file, or why there are none: the whole, shrunk, and up to `crops` tiles."""
     pixels = decode(data, (_TILE_SCALE if crops else 1) * recipe.side)
     if pixels is None:
         return "broken"
     if min(pixels.shape[:2]) < recipe.smallest:
         return "small"
-    whole = resize(_middle(pixels, recipe.longest), recipe.least, recipe.side)
+    whole = resize(_crop_longer_side(pixels, recipe.longest), recipe.least, recipe.side)
     if flatness(whole) < recipe.flattest:
         return "flat"
-    return [Screened(kept, fingerprint(kept)) for kept in (whole, *_tiles(pixels, recipe, crops))]
+    return [ScreenedPicture(kept, fingerprint(kept)) for kept in (whole, *_cut_tiles(pixels, recipe, crops))]
 
 
 def decode(data: bytes, wanted: int) -> Pixels | None:
@@ -88,7 +88,7 @@ def fingerprint(pixels: Pixels) -> int:
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
-def views(pixels: Pixels) -> Iterator[Pixels]:
+def crops_for_fingerprints(pixels: Pixels) -> Iterator[Pixels]:
     """Yield the crops that other data sets may have: whole, five squares along it, without its border; each mirrored.
 
     The whole picture alone would not match a square crop: horse2zebra has such a crop of one of BSDS500's zebras.
@@ -105,7 +105,7 @@ def views(pixels: Pixels) -> Iterator[Pixels]:
         yield cut[:, ::-1]
 
 
-def _middle(pixels: Pixels, longest: float) -> Pixels:
+def _crop_longer_side(pixels: Pixels, longest: float) -> Pixels:
     """Crop the longer side to at most `longest` times the shorter."""
     height, width = pixels.shape[:2]
     most = round(min(height, width) * longest)
@@ -113,7 +113,7 @@ def _middle(pixels: Pixels, longest: float) -> Pixels:
     return pixels[top : top + most, left : left + most]
 
 
-def _tiles(pixels: Pixels, recipe: Recipe, crops: int) -> list[Pixels]:
+def _cut_tiles(pixels: Pixels, recipe: Recipe, crops: int) -> list[Pixels]:
     """Return the most detailed tiles of a grid, without flat ones; empty if the picture is too small."""
     side = recipe.side
     if not crops or min(pixels.shape[:2]) < 2 * side:

@@ -38,13 +38,13 @@ class ShardWriter:
         size = _BLOCK + -(-len(data) // _BLOCK) * _BLOCK
         tar = self._tar
         if tar is None or self._size + size + _END > self._most_bytes:
-            tar = self._next()
+            tar = self._open_next_shard()
         info = tarfile.TarInfo(name)  # owner and time stay zero, so that a second run writes the same bytes
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
         self._size += size
 
-    def _next(self) -> tarfile.TarFile:
+    def _open_next_shard(self) -> tarfile.TarFile:
         if self._tar:
             self._tar.close()
         path = self._directory / f"{self._name}-{len(self.paths):03}.tar"

@@ -18,7 +18,7 @@ _KEPT = 0.7
 _LEAST = 1e-8
 
 
-class Balancer:
+class LossBalancer:
     """Keeps the norm of each loss's gradient; `shares` maps the losses' names to their shares."""
 
     def __init__(self, shares: Mapping[str, float], runtime: Runtime) -> None:
@@ -35,20 +35,20 @@ class Balancer:
             ramp: factor of the loss `adversarial`.
         """
         if number % _MEASURED_EVERY == 0 or number < _YOUNG:
-            self._measure(losses, picture, young=number < _YOUNG)
+            self._measure_gradients(losses, picture, young=number < _YOUNG)
         shares = [share * (ramp if name == "adversarial" else 1.0) for name, share in self._shares.items()]
         weights = torch.tensor(shares).to(self._sizes, non_blocking=True) / (self._sizes + _LEAST)
         total = (torch.stack([losses[name] for name in self._shares]) * weights).sum()
         (gradient,) = torch.autograd.grad(total, picture)
         return gradient / picture.shape[0]
 
-    def _measure(self, losses: Mapping[str, Tensor], picture: Tensor, *, young: bool) -> None:
+    def _measure_gradients(self, losses: Mapping[str, Tensor], picture: Tensor, *, young: bool) -> None:
         found = []
         for name in self._shares:
             (gradient,) = torch.autograd.grad(losses[name], picture, retain_graph=True)
             found.append(gradient.flatten(1).norm(dim=1).mean())
         sizes = torch.stack(found).detach()
-        self._runtime.average([sizes])
+        self._runtime.average_over_processes([sizes])
         self._sizes = sizes if young else self._sizes.lerp(sizes, 1 - _KEPT)
 
     def state(self) -> dict[str, Tensor]:

@@ -37,11 +37,11 @@ _SOMEWHERE = Path("somewhere")
 
 def config_digest(config: FitConfig) -> str:
     """Hash the options that a continued run must keep; of input files only whether they are used, not their paths."""
-    values = _placeless(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
+    values = _without_paths(config).model_dump_json(exclude=cast("IncEx", _FREE_TO_CHANGE))
     return hashlib.sha256(values.encode()).hexdigest()
 
 
-def _placeless(config: FitConfig) -> FitConfig:
+def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}

@@ -20,8 +20,8 @@ class Journal:
     def __init__(self, directory: Path, *, first: int, total: int, writes: bool = True) -> None:
         self._path, self._writes, self._writer = directory / LOG_FILE, writes, None
         if writes:
-            self._path.write_text("".join(_lines_until(self._path, first)), "utf-8")
-            self._writer = _tensorboard(directory / "tensorboard", first)
+            self._path.write_text("".join(_log_lines_until(self._path, first)), "utf-8")
+            self._writer = _open_tensorboard(directory / "tensorboard", first)
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._progress = Progress(TextColumn("{task.description}"), *columns, transient=True, disable=not writes)
         self._task = self._progress.add_task("training", total=total, completed=first)
@@ -51,14 +51,14 @@ class Journal:
         self._progress.console.print(f"{step}: {shown}", highlight=False, soft_wrap=True)
 
 
-def _lines_until(path: Path, step: int) -> list[str]:
+def _log_lines_until(path: Path, step: int) -> list[str]:
     if not path.exists():
         return []
     whole = [line for line in path.read_text("utf-8").splitlines(keepends=True) if line.endswith("}\n")]
     return [line for line in whole if json.loads(line)["step"] <= step]
 
 
-def _tensorboard(directory: Path, first: int) -> Any:
+def _open_tensorboard(directory: Path, first: int) -> Any:
     if importlib.util.find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (slow, and not everywhere)

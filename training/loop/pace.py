@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from training.loop.schedule import Place, place_of, total_steps
+from training.loop.schedule import StepPosition, position_of_step, total_steps
 from training.run_config import PhaseConfig
 
 PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
@@ -21,7 +21,7 @@ class Pace(ABC, Generic[PhaseT]):
         """Number of steps of the whole run; for a timed run they are proportions."""
 
     @abstractmethod
-    def place(self, number: int) -> Place[PhaseT] | None:
+    def place(self, number: int) -> StepPosition[PhaseT] | None:
         """Return the position of a step; called with ascending numbers. Returns None at the end of the run."""
 
     @property
@@ -33,8 +33,8 @@ class Pace(ABC, Generic[PhaseT]):
 class CountedPace(Pace[PhaseT]):
     """Pace of a run that ends after its phases' steps."""
 
-    def place(self, number: int) -> Place[PhaseT] | None:
-        return place_of(number, self._phases) if number < self.total else None
+    def place(self, number: int) -> StepPosition[PhaseT] | None:
+        return position_of_step(number, self._phases) if number < self.total else None
 
     @property
     def spent_s(self) -> float:
@@ -70,13 +70,13 @@ class TimedPace(Pace[PhaseT]):
         self._known_s = spent_s
         self._last = -1
 
-    def place(self, number: int) -> Place[PhaseT] | None:
+    def place(self, number: int) -> StepPosition[PhaseT] | None:
         if self._began is None or number >= self._last + self._asked_every:
             self._began = self._clock() if self._began is None else self._began
             self._last = number
             self._known_s = self._agree(self._before + self._clock() - self._began)
         step = int(self._known_s / self._seconds * self.total)
-        return place_of(step, self._phases) if step < self.total else None
+        return position_of_step(step, self._phases) if step < self.total else None
 
     @property
     def spent_s(self) -> float:

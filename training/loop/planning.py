@@ -11,7 +11,7 @@ import torch
 
 from training.config import AnyConfig
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place
+from training.loop.schedule import StepPosition
 from training.loop.trainee import Trainee
 
 _WARM_UP, _MEASURED = 10, 40
@@ -26,7 +26,9 @@ class Plan:
     images_per_s: tuple[float, ...]
 
 
-def measure(config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: Callable[[], float]) -> list[float]:
+def measure_step_seconds(
+    config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: Callable[[], float]
+) -> list[float]:
     """Measure the seconds of a step in each phase, without compilation; the trainee cannot be used afterwards."""
     seconds = []
     for index, phase in enumerate(config.phase):
@@ -36,7 +38,7 @@ def measure(config: AnyConfig, runtime: Runtime, trainee: Trainee[Any], clock: C
             if step == _WARM_UP:
                 _await_device(runtime)
                 began = clock()
-            trainee.step(step, Place(index, phase, step, step * phase.batch))
+            trainee.step(step, StepPosition(index, phase, step, step * phase.batch))
         _await_device(runtime)
         seconds.append((clock() - began) / _MEASURED)
     return seconds
@@ -47,7 +49,7 @@ def _await_device(runtime: Runtime) -> None:
         torch.cuda.synchronize(runtime.device)
 
 
-def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
+def plan_steps(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> Plan:
     """Scale the phases, in proportion, to so many seconds together; steps are rounded from 50 on."""
     whole = sum(phase.steps * each for phase, each in zip(config.phase, seconds_a_step, strict=True))
     steps = (int(phase.steps * seconds / whole) for phase in config.phase)
@@ -57,6 +59,6 @@ def plan(config: AnyConfig, seconds_a_step: Sequence[float], seconds: float) -> 
     )
 
 
-def planned(config: AnyConfig, runtime: Runtime, make: Callable[..., Trainee[Any]], seconds: float) -> Plan:
+def measure_and_plan(config: AnyConfig, runtime: Runtime, make: Callable[..., Trainee[Any]], seconds: float) -> Plan:
     """Measure the config on this host's device and plan its steps."""
-    return plan(config, measure(config, runtime, make(config, runtime), time.perf_counter), seconds)
+    return plan_steps(config, measure_step_seconds(config, runtime, make(config, runtime), time.perf_counter), seconds)

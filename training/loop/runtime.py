@@ -26,11 +26,11 @@ class Runtime:
     world: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this process writes files and the log."""
         return self.rank == 0
 
-    def share(self, batch: int) -> tuple[int, int]:
+    def samples_of_process(self, batch: int) -> tuple[int, int]:
         """Return the first and last sample of the global batch that this process computes.
 
         Raises:
@@ -41,7 +41,7 @@ class Runtime:
         own = batch // self.world
         return self.rank * own, (self.rank + 1) * own
 
-    def hold(self, net: nn.Module) -> None:
+    def move_to_device(self, net: nn.Module) -> None:
         """Move a net to the device, with weights in the configured memory layout."""
         net.to(self.device)
         for parameter in net.parameters():
@@ -57,7 +57,7 @@ class Runtime:
         """Return whether nets are compiled with torch.compile: as configured, else on GPUs only."""
         return self.device.type == "cuda" if wanted is None else wanted
 
-    def any(self, value: bool) -> bool:
+    def any_process(self, value: bool) -> bool:
         """Return whether the value is true in any process."""
         if self.world == 1:
             return value
@@ -65,7 +65,7 @@ class Runtime:
         dist.all_reduce(flag, dist.ReduceOp.MAX)
         return bool(flag)
 
-    def agree(self, value: float) -> float:
+    def broadcast_from_leader(self, value: float) -> float:
         """Return the leading process's value, in every process."""
         if self.world == 1:
             return value
@@ -73,7 +73,7 @@ class Runtime:
         dist.broadcast(held, 0)
         return float(held)
 
-    def average(self, tensors: Sequence[Tensor]) -> None:
+    def average_over_processes(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors (gradients or logged losses) by their means over all processes, in one all-reduce."""
         if self.world == 1:
             return
@@ -84,7 +84,7 @@ class Runtime:
         means = [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
         torch._foreach_copy_(list(tensors), means)
 
-    def adopt_buffers(self, net: nn.Module) -> None:
+    def broadcast_buffers(self, net: nn.Module) -> None:
         """Copy the leading process's buffers to every process: running statistics differ with the data seen."""
         if self.world > 1:
             for buffer in net.buffers():
@@ -92,7 +92,7 @@ class Runtime:
 
 
 @contextmanager
-def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
+def start_runtime(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
     """Enter this process's part of the run, with torch set to the config's precision and determinism.
 
     Under torchrun each process takes the GPU of its local rank, or the CPU where there is none.
@@ -101,7 +101,7 @@ def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
         ConfigInvalid: there is no such device.
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    own = _device(device)
+    own = _choose_device(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
     _set_arithmetic(config)
@@ -116,7 +116,7 @@ def started(config: FitConfig, device: str | None = None) -> Iterator[Runtime]:
             dist.destroy_process_group()
 
 
-def _device(name: str | None) -> torch.device:
+def _choose_device(name: str | None) -> torch.device:
     """Choose the device: without a name a GPU if there is one; a GPU without a number is that of the local rank."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -13,7 +13,7 @@ PhaseT = TypeVar("PhaseT", bound=PhaseConfig)
 
 
 @dataclass(frozen=True)
-class Place(Generic[PhaseT]):
+class StepPosition(Generic[PhaseT]):
     """The position of a step: its phase, its number within the phase, and the samples before it."""
 
     index: int
@@ -40,12 +40,12 @@ def total_steps(phases: Sequence[PhaseConfig]) -> int:
     return sum(phase.steps for phase in phases)
 
 
-def place_of(step: int, phases: Sequence[PhaseT]) -> Place[PhaseT]:
+def position_of_step(step: int, phases: Sequence[PhaseT]) -> StepPosition[PhaseT]:
     """Return the position of step 0 … total - 1."""
     samples = 0
     for index, phase in enumerate(phases):
         if step < phase.steps:
-            return Place(index, phase, step, samples + step * phase.batch)
+            return StepPosition(index, phase, step, samples + step * phase.batch)
         step -= phase.steps
         samples += phase.steps * phase.batch
     raise IndexError(f"step {step} past the end")

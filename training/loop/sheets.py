@@ -14,7 +14,7 @@ from training.data.device_cache import PictureCache
 _AT_ONCE = 16
 
 
-def rows_of(columns: Sequence[Tensor]) -> Tensor:
+def arrange_sheet(columns: Sequence[Tensor]) -> Tensor:
     """Arrange columns of N×3×H×W pictures into one 3×(N·H)×(columns·W) sheet in [0, 1]."""
     sheet = torch.cat(list(columns), 3).clamp(0, 1)
     return torch.cat(list(sheet.unbind(0)), 1)

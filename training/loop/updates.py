@@ -18,7 +18,7 @@ _FIRST_LOSS_SCALE = 2.0**12
 
 
 @dataclass(frozen=True)
-class Manner:
+class UpdateSettings:
     """The settings of a net's updates, beyond the config's."""
 
     betas: tuple[float, float]
@@ -29,10 +29,12 @@ class Manner:
     """The learning rate of biases and gains, as a fraction of that of filters."""
 
 
-class Updates:
+class OptimiserUpdates:
     """Fused Adam with loss scaling in FP16; nothing here waits for the device."""
 
-    def __init__(self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: Manner | None = None) -> None:
+    def __init__(
+        self, net: nn.Module, config: FitConfig, runtime: Runtime, manner: UpdateSettings | None = None
+    ) -> None:
         self._parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
         self._manner = manner
         fused = runtime.device.type == "cuda" or not config.deterministic
@@ -51,9 +53,9 @@ class Updates:
         self._optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(self._scaler.scale(loss), gradient)
         found = [p.grad for p in self._parameters if p.grad is not None]
-        self._runtime.average(found)
+        self._runtime.average_over_processes(found)
         if self._manner:
-            _shorten(found, self._manner.longest)
+            _clip_gradients(found, self._manner.longest)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate * group["part"]
         self._scaler.step(self._optimiser)
@@ -68,7 +70,7 @@ class Updates:
         self._scaler.load_state_dict(state["scaler"])
 
 
-def _shorten(gradients: list[Tensor], longest: float) -> None:
+def _clip_gradients(gradients: list[Tensor], longest: float) -> None:
     """Clip the gradients in place to this common norm; values that are not finite become 0."""
     for gradient in gradients:
         torch.nan_to_num(gradient, 0.0, 0.0, 0.0, out=gradient)
@@ -76,15 +78,15 @@ def _shorten(gradients: list[Tensor], longest: float) -> None:
     torch._foreach_mul_(gradients, (longest / (length + 1e-6)).clamp(max=1))
 
 
-class Average:
+class WeightAverage:
     """The exponential moving average of a net and its running statistics; it adapts faster while it is young."""
 
     def __init__(self, net: nn.Module, decay: float) -> None:
         self._decay = decay
-        self._model = AveragedModel(net, multi_avg_fn=self._move, use_buffers=True)
+        self._model = AveragedModel(net, multi_avg_fn=self._update_average, use_buffers=True)
         self._model.requires_grad_(requires_grad=False).eval()
 
-    def _move(self, averaged: Any, current: Any, count: Any) -> None:
+    def _update_average(self, averaged: Any, current: Any, count: Any) -> None:
         decay = min(self._decay, (1 + int(count)) / (10 + int(count)))
         cast("Callable[[float], Callable[..., None]]", get_ema_multi_avg_fn)(decay)(averaged, current, count)
 

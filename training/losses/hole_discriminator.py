@@ -31,15 +31,15 @@ class HoleDiscriminator(nn.Module):
     def generator_loss(self, composite: Tensor, hole: Tensor) -> Tensor:
         """Compute the net's loss: how far the scores of patches in the hole are from a photograph's."""
         scores = self.scores(composite, hole)
-        return masked_mean((scores - 1).square(), _share(hole, scores))
+        return masked_mean((scores - 1).square(), _hole_fraction_of_patches(hole, scores))
 
     def forward(self, composite: Tensor, image: Tensor, hole: Tensor) -> dict[str, Tensor]:
         """Compute the discriminator's loss; `composite` must be detached."""
         real, fake = self.scores(image, hole), self.scores(composite, hole)
-        missed = (fake - (1 - _share(hole, fake))).square().mean()
+        missed = (fake - (1 - _hole_fraction_of_patches(hole, fake))).square().mean()
         return {"discriminator": 0.5 * ((real - 1).square().mean() + missed)}
 
 
-def _share(hole: Tensor, scores: Tensor) -> Tensor:
+def _hole_fraction_of_patches(hole: Tensor, scores: Tensor) -> Tensor:
     """Compute the fraction of hole in the middle of every patch."""
     return F.interpolate(hole, scores.shape[-2:], mode="area")

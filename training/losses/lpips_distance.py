@@ -51,7 +51,7 @@ class Lpips(nn.Module):
         """Map N×3×H×W pictures in [-1, 1] to N distances; 0 is identical, very different pictures are near 1."""
         total = torch.zeros(one.shape[0], device=one.device)
         for head, left, right in zip(self.heads, self._activations(one), self._activations(other), strict=True):
-            difference = (_unit(left) - _unit(right)).square()
+            difference = (_normalise_channels(left) - _normalise_channels(right)).square()
             total = total + (difference * head).sum(1).mean((1, 2))
         return total
 
@@ -67,16 +67,16 @@ class Lpips(nn.Module):
     def distance(self, one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
         """Compute the distance of two 8-bit pictures, H×W×3 RGB."""
         with torch.inference_mode():
-            return float(self(_tensor(one), _tensor(other)))
+            return float(self(_to_tensor(one), _to_tensor(other)))
 
 
-def _unit(features: Tensor) -> Tensor:
+def _normalise_channels(features: Tensor) -> Tensor:
     """Normalise each pixel's channels to length 1; where all are 0, the gradient is 0 and not infinite."""
     squares = features.square().sum(1, keepdim=True).clamp(min=_LEAST_SQUARES)
     return features / (squares.sqrt() + 1e-10)
 
 
-def _tensor(pixels: NDArray[np.uint8]) -> Tensor:
+def _to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(pixels.astype(np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
 
 

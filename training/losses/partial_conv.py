@@ -58,19 +58,19 @@ def perceptual_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
     return torch.stack([(f.float() - w.float()).abs().mean() for f, w in zip(found, wanted, strict=True)]).sum()
 
 
-def directed_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
+def normalised_feature_distance(found: list[Tensor], wanted: list[Tensor]) -> Tensor:
     """Sum over layers the mean squared distance of features normalised over their channels, each in [0, 2].
 
     LPIPS (Zhang et al., CVPR 2018) without its learnt weights: faint texture counts as much as strong edges.
     """
-    return torch.stack([_direction_gap(f, w) for f, w in zip(found, wanted, strict=True)]).sum()
+    return torch.stack([_direction_distance(f, w) for f, w in zip(found, wanted, strict=True)]).sum()
 
 
-def _direction_gap(found: Tensor, wanted: Tensor) -> Tensor:
-    return (_directions(found) - _directions(wanted)).square().sum(1).mean()
+def _direction_distance(found: Tensor, wanted: Tensor) -> Tensor:
+    return (_normalise_channels(found) - _normalise_channels(wanted)).square().sum(1).mean()
 
 
-def _directions(features: Tensor) -> Tensor:
+def _normalise_channels(features: Tensor) -> Tensor:
     """Normalise in FP32, because squares of features exceed FP16; the gradient is finite where all are 0."""
     features = features.float()
     return features * (features.square().sum(1, keepdim=True) + _LEAST_LENGTH**2).rsqrt()
@@ -96,17 +96,17 @@ def total_variation(image: Tensor, hole: Tensor) -> Tensor:
     return masked_mean(across, beside) + masked_mean(down, above)
 
 
-def weave(image: Tensor, hole: Tensor) -> Tensor:
+def grid_unevenness(image: Tensor, hole: Tensor) -> Tensor:
     """Measure how unevenly differences of neighbours in the hole lie on a grid of 8 pixels (checkerboard artefacts).
 
     In photographs the mean |difference| is the same in every column modulo 8, because crops are cut anywhere; a
     decoder that upsamples by repeating pixels favours some columns. The mean over samples of the squared deviations
     of the 8 means from the overall mean: 0 without a grid, 2 if all differences lay in every second column and row.
     """
-    return _unevenness(image, hole) + _unevenness(image.transpose(2, 3), hole.transpose(2, 3))
+    return _row_unevenness(image, hole) + _row_unevenness(image.transpose(2, 3), hole.transpose(2, 3))
 
 
-def _unevenness(image: Tensor, hole: Tensor) -> Tensor:
+def _row_unevenness(image: Tensor, hole: Tensor) -> Tensor:
     """Measure along the rows of N×C×H×W, with W cropped to a multiple of 8."""
     width = (image.shape[-1] - 1) // _GRID * _GRID
     differences = (image[..., 1 : width + 1] - image[..., :width]).float().abs().mean(1, keepdim=True)

@@ -54,7 +54,7 @@ def make_net(options: FillNetOptions, generator: torch.Generator) -> FillUNet:
     return net
 
 
-def public_state(net: nn.Module) -> State:
+def checkpoint_state(net: nn.Module) -> State:
     """Return the net's tensors in the layout that `export` reads."""
     state = {}
     for name, module in net.named_modules():
@@ -63,8 +63,8 @@ def public_state(net: nn.Module) -> State:
     return state
 
 
-def own_state(state: State) -> State:
-    """Convert public tensors back: filters with their norms as gains."""
+def training_state(state: State) -> State:
+    """Convert the tensors of a published checkpoint to this net's: normalised filters, and their norms as gains."""
     own = dict(state)
     for key, tensor in state.items():
         if key.endswith(".weight"):

@@ -45,14 +45,14 @@ def layer_masks(valid: Tensor, options: PConvOptions) -> dict[str, LayerMasks]:
     channels, masks, windows = encoder_channels(options), [valid], {}
     for level in range(1, options.levels + 1):
         part = _window_mean(masks[-1], encoder_kernel(level), stride=2)
-        windows[f"enc_{level}"] = LayerMasks(masks[-1], None, _one_over(part))
+        windows[f"enc_{level}"] = LayerMasks(masks[-1], None, _reciprocal_or_zero(part))
         masks.append((part > 0).float())
     mask = masks.pop()
     for level in range(options.levels, 0, -1):
         below, skip = F.interpolate(mask, scale_factor=2.0, mode="nearest"), masks.pop()
         deep, shallow = channels[level], channels[level - 1]
         mixed = (deep * _window_mean(below, 3) + shallow * _window_mean(skip, 3)) / (deep + shallow)
-        windows[f"dec_{level}"] = LayerMasks(below, skip, _one_over(mixed))
+        windows[f"dec_{level}"] = LayerMasks(below, skip, _reciprocal_or_zero(mixed))
         mask = (mixed > 0).float()
     return windows
 
@@ -61,7 +61,7 @@ def _window_mean(mask: Tensor, kernel: int, stride: int = 1) -> Tensor:
     return F.avg_pool2d(mask, kernel, stride, kernel // 2)
 
 
-def _one_over(part: Tensor) -> Tensor:
+def _reciprocal_or_zero(part: Tensor) -> Tensor:
     return torch.where(part > 0, 1 / part.clamp(min=1e-6), 0.0)
 
 
@@ -85,7 +85,7 @@ class PartialLayer(nn.Module):
     def forward(self, x: Tensor, window: LayerMasks) -> Tensor:
         """Map masked features N×C×H×W to the layer's features; the result's mask is where the ratio is not 0."""
         conv = self.conv.input_conv
-        y = _convolved(x, conv) * window.ratio
+        y = _convolve(x, conv) * window.ratio
         if conv.bias is not None:
             y = y + conv.bias.view(1, -1, 1, 1) * (window.ratio > 0)
         if self.slope == 1:
@@ -94,7 +94,7 @@ class PartialLayer(nn.Module):
         return F.leaky_relu(y if self.bn is None else self.bn(y), self.slope)
 
 
-def _convolved(x: Tensor, conv: nn.Conv2d) -> Tensor:
+def _convolve(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Convolve without bias; on a GPU channels are padded with zeros for tensor cores."""
     weight = conv.weight
     if not x.is_cuda:
@@ -159,14 +159,14 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def public_state(net: PartialUNet) -> State:
-    """Convert the net's tensors to the public layout and scale; the constant mask convolutions are left out."""
+def checkpoint_state(net: PartialUNet) -> State:
+    """Convert the net's tensors to the layout and scale of published checkpoints, without the mask convolutions."""
     state = {key: tensor.detach() for key, tensor in net.state_dict().items() if not key.startswith("scale.")}
     return {key: tensor * _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in state.items()}
 
 
-def own_state(state: State) -> State:
-    """Convert a public state dict to this net's layout and scale."""
+def training_state(state: State) -> State:
+    """Convert the state dict of a published checkpoint to this net's layout and scale."""
     kept = {key: tensor for key, tensor in state.items() if not key.endswith("mask_conv.weight")}
     return {key: tensor / _window_size(tensor) if key.endswith(_WEIGHT) else tensor for key, tensor in kept.items()}
 

@@ -32,19 +32,19 @@ def measure_ceilings(device: torch.device, precisions: tuple[Precision, ...]) ->
     large = device.type == "cuda"
     source = torch.empty(2**32 if large else 2**26, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copying = _best_s(lambda: target.copy_(source), device)
+    copying = _fastest_run_s(lambda: target.copy_(source), device)
     side = 8192 if large else 512
-    return Ceilings(2 * source.numel() / copying, {name: _product(name, side, device) for name in precisions})
+    return Ceilings(2 * source.numel() / copying, {name: _measure_product(name, side, device) for name in precisions})
 
 
-def _product(precision: Precision, side: int, device: torch.device) -> float:
+def _measure_product(precision: Precision, side: int, device: torch.device) -> float:
     one = torch.randn(side, side, device=device, dtype=_DTYPES[precision])
-    with _tf32(allowed=precision == "tf32"):
-        return 2 * side**3 / _best_s(lambda: one @ one, device)
+    with _tf32_setting(allowed=precision == "tf32"):
+        return 2 * side**3 / _fastest_run_s(lambda: one @ one, device)
 
 
 @contextmanager
-def _tf32(*, allowed: bool) -> Iterator[None]:
+def _tf32_setting(*, allowed: bool) -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     try:
@@ -53,7 +53,7 @@ def _tf32(*, allowed: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _best_s(act: Callable[[], object], device: torch.device) -> float:
+def _fastest_run_s(act: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of the fastest of several runs, after a warm-up run."""
     times = []
     for _ in range(1 + _REPEATS):

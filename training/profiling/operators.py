@@ -37,8 +37,11 @@ class OperatorCalls:
     device_s: float = 0.0
 
 
-class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts FLOPs and bytes of every operator, and labels each group's calls for the profiler."""
+class _OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the FLOPs and bytes of operators by group, and labels the calls for the profiler.
+
+    A group is an operator with the shapes of its inputs.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -47,25 +50,25 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        index, group = self._group(func.overloadpacket.__name__, given)
+        index, group = self._group_of_calls(func.overloadpacket.__name__, given)
         with record_function(f"{_MARK}{index}"):
             result = func(*args, **kwargs)
         returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         group.count += 1
         if not (func.is_view or "empty" in group.name):  # those give tensors and touch none
-            group.bytes += sum(map(_extent, given)) + sum(map(_extent, returned))
+            group.bytes += sum(map(_bytes_in_memory, given)) + sum(map(_bytes_in_memory, returned))
         if (formula := flop_registry.get(func.overloadpacket)) is not None:
             group.flop += int(formula(*args, **kwargs, out_val=result))
         return result
 
-    def _group(self, name: str, given: Sequence[Tensor]) -> tuple[int, OperatorCalls]:
+    def _group_of_calls(self, name: str, given: Sequence[Tensor]) -> tuple[int, OperatorCalls]:
         shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in given if tensor.ndim > 1)
         if len(given) > _MANY:
             shapes = f"{len(given)} tensors"
         return self.groups.setdefault((name, shapes), (len(self.groups), OperatorCalls(name, shapes)))
 
 
-def _extent(tensor: Tensor) -> int:
+def _bytes_in_memory(tensor: Tensor) -> int:
     """Return the bytes of the tensor; of an expanded tensor only those in memory."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
@@ -75,10 +78,10 @@ def trace_calls(step: Callable[[], object], device: torch.device) -> list[Operat
 
     On a CPU, CPU time is used as device time.
     """
-    counter = _Counter()
+    counter = _OperatorCounter()
     with profile(activities=_activities(device)) as found, counter:
         step()
-        _wait(device)
+        _wait_for_device(device)
     seconds: dict[int, float] = defaultdict(float)
     for event in found.events() or ():
         if event.name.startswith(_MARK) and _on_host(event):
@@ -104,7 +107,7 @@ def top_operators(step: Callable[[], object], device: torch.device, steps: int, 
     with profile(activities=_activities(device)) as found:
         for _ in range(steps):
             step()
-        _wait(device)
+        _wait_for_device(device)
     own = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
     rows = [(row.key, row.count, getattr(row, own) / 1e6) for row in found.key_averages() if _on_host(row)]
     total = sum(seconds for _, _, seconds in rows) or 1.0
@@ -121,6 +124,6 @@ def _activities(device: torch.device) -> list[ProfilerActivity]:
     return [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
 
 
-def _wait(device: torch.device) -> None:
+def _wait_for_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -19,8 +19,8 @@ _LARGEST_POINT = 400.0
 def draw_roofline(path: Path, title: str, ceilings: Ceilings, figures: Sequence[StepFigures]) -> None:
     """Plot a roof for each precision, a point for each group of calls and a star for the whole step, as PNG.
 
-    A point's area is the group's share of the step. Groups without counted FLOPs (norms, activations, copies) are not
-    shown.
+    A group is an operator with the shapes of its inputs; a point's area is its share of the step. Groups without
+    counted FLOPs (norms, activations, copies) are not shown.
     """
     from matplotlib.figure import Figure  # noqa: PLC0415 -- slow to load
 

@@ -12,7 +12,7 @@ import torch
 from rich.table import Table
 
 from training.config import AnyConfig, Precision
-from training.loop.runtime import started
+from training.loop.runtime import start_runtime
 from training.profiling.ceilings import Ceilings, measure_ceilings
 from training.profiling.roofline import draw_roofline
 from training.profiling.stepping import StepFigures, measure_steps
@@ -31,7 +31,7 @@ _PICTURES = 512
 
 
 @dataclass(frozen=True)
-class Request:
+class ProfileRequest:
     """The request for a profile: steps of one phase of a config."""
 
     config: AnyConfig
@@ -51,7 +51,7 @@ class Profile:
     figures: list[StepFigures]
 
 
-def run(request: Request, notify: Callable[[str], None] = lambda _step: None) -> Profile:
+def run_profile(request: ProfileRequest, notify: Callable[[str], None] = lambda _step: None) -> Profile:
     """Profile, and write profile.json and roofline.png into the output folder.
 
     Raises:
@@ -60,33 +60,33 @@ def run(request: Request, notify: Callable[[str], None] = lambda _step: None) ->
     data = request.config.data
     limited = data.model_copy(update={"limit": min(data.limit or _PICTURES, _PICTURES), "validation": None})
     config = request.config.model_copy(update={"data": limited, "compile": request.compiled})
-    with started(config, request.device) as runtime:
+    with start_runtime(config, request.device) as runtime:
         device = runtime.device
-    notify(f"measuring what {_name(device)} can do")
+    notify(f"measuring what {_device_name(device)} can do")
     ceilings = measure_ceilings(device, request.precisions)
     figures = []
     for precision in request.precisions:
         notify(f"{request.steps} steps in {precision}")
         figures.append(measure_steps(config, precision, request.device, request.phase, request.steps))
-    report = _report(config, request, device, ceilings, figures)
+    report = _make_report(config, request, device, ceilings, figures)
     request.output.mkdir(parents=True, exist_ok=True)
     (request.output / "profile.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     if not request.compiled:
         draw_roofline(
-            request.output / "roofline.png", f"{config.model} training step, {_name(device)}", ceilings, figures
+            request.output / "roofline.png", f"{config.model} training step, {_device_name(device)}", ceilings, figures
         )
     return Profile(report, figures)
 
 
-def _name(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
-def _report(
-    config: AnyConfig, request: Request, device: torch.device, ceilings: Ceilings, figures: list[StepFigures]
+def _make_report(
+    config: AnyConfig, request: ProfileRequest, device: torch.device, ceilings: Ceilings, figures: list[StepFigures]
 ) -> dict[str, Any]:
     return {
-        "device": _name(device),
+        "device": _device_name(device),
         "torch": torch.__version__,
         "model": config.model,
         "generator": config.generator.model_dump(),

@@ -11,8 +11,8 @@ import torch
 
 from training.config import AnyConfig, Precision
 from training.fit import make_trainee
-from training.loop.runtime import started
-from training.loop.schedule import Place
+from training.loop.runtime import start_runtime
+from training.loop.schedule import StepPosition
 from training.profiling.ceilings import synchronise
 from training.profiling.operators import Operator, OperatorCalls, top_operators, trace_calls
 from training.profiling.sensors import nvml_sensor, read_sensors
@@ -60,10 +60,10 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         TrainingError: the config's data cannot be used.
     """
     own = config.model_copy(update={"precision": precision})
-    with started(own, device) as runtime:
+    with start_runtime(own, device) as runtime:
         trainee = make_trainee(own, runtime)
         trainee.begin_phase(own.phase[phase])
-        step = _stepper(trainee.step, own, phase)
+        step = _make_stepper(trainee.step, own, phase)
         for _ in range(max(3, steps // 4)):
             step()
         synchronise(runtime.device)
@@ -81,13 +81,15 @@ def measure_steps(config: AnyConfig, precision: Precision, device: str | None, p
         return StepFigures(precision, step_s, own.phase[phase].batch / step_s, peak, recorded.means(), operators, calls)
 
 
-def _stepper(step: Callable[[int, Place[Any]], object], config: AnyConfig, phase: int) -> Callable[[], None]:
+def _make_stepper(
+    step: Callable[[int, StepPosition[Any]], object], config: AnyConfig, phase: int
+) -> Callable[[], None]:
     """Return a function that runs the phase's next step on each call, from the first again after the last."""
     number = -1
 
     def take() -> None:
         nonlocal number
         number = (number + 1) % config.phase[phase].steps
-        step(number, Place(phase, config.phase[phase], number, number * config.phase[phase].batch))
+        step(number, StepPosition(phase, config.phase[phase], number, number * config.phase[phase].batch))
 
     return take

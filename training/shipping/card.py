@@ -59,21 +59,21 @@ _TITLES = {"psnr_db": "PSNR dB", "ssim": "SSIM", "lpips": "LPIPS", "l1": "L1", "
 
 def trained_card(manifest: Manifest, facts: ModelFacts, reports: Sequence[Report]) -> str:
     """Write the whole card in Markdown."""
-    parts = [card_text(manifest), "## Training\n", f"{facts.run}\n", *_sources(facts.sources)]
+    parts = [card_text(manifest), "## Training\n", f"{facts.run}\n", *_sources_table(facts.sources)]
     for report in reports:
-        parts += [f"## Measured: {protocol_name(report)}\n", *_measured(report)]
-    parts += ["## Where it fails\n", f"{facts.failures}\n", *map(_worst, reports)]
+        parts += [f"## Measured: {protocol_name(report)}\n", *_figures_table(report)]
+    parts += ["## Where it fails\n", f"{facts.failures}\n", *map(_worst_cases, reports)]
     return "\n".join(parts)
 
 
-def _sources(manifest: Mapping[str, Any] | None) -> list[str]:
+def _sources_table(manifest: Mapping[str, Any] | None) -> list[str]:
     if manifest is None:
         return []
     rows = [f"| {source['name']} | {source.get('kept', 0):,} | {source['licence']} |" for source in manifest["sources"]]
     return ["| source | pictures | licence |", "|---|---|---|", *rows, ""]
 
 
-def _measured(report: Report) -> list[str]:
+def _figures_table(report: Report) -> list[str]:
     model, protocol = report["model"], report["protocol"]
     how = f"The {model['graph']} graph in {model['engine']} {model['precision']}"
     if not protocol["pairs"]:
@@ -89,7 +89,7 @@ def _measured(report: Report) -> list[str]:
     return [*lines, ""]
 
 
-def _worst(report: Report) -> str:
+def _worst_cases(report: Report) -> str:
     measure = "lpips" if report["pictures"][0]["model"].get("lpips") is not None else "l1"
     ranked = sorted(report["pictures"], key=lambda picture: float(picture["model"][measure]), reverse=True)[:_WORST]
     named = ", ".join(f"{row['name']} ({row['coverage']:.0%}: {row['model'][measure]:.3f})" for row in ranked)

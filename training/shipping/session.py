@@ -20,7 +20,7 @@ from training.shipping.card import ModelFacts, protocol_name, quality_of, traine
 
 
 @dataclass(frozen=True)
-class Request:
+class ShipRequest:
     """The request to publish a model; `evaluation` has everything but the model and the protocol.
 
     export: the checkpoint, the name, and where to publish.
@@ -43,7 +43,7 @@ class PublishedModel:
     reports: list[dict[str, Any]]
 
 
-def ship(request: Request, notify: Callable[[str], None], progress: Progress = iter) -> PublishedModel:
+def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress = iter) -> PublishedModel:
     """Export to a temporary folder, measure that graph, and publish it with its figures.
 
     Raises:
@@ -54,9 +54,9 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
     with tempfile.TemporaryDirectory(prefix=".ship-", dir=output) as staging:
         exported = export_model(replace(request.export, output=Path(staging)), notify)
         reports = []
-        for protocol in _protocols(request):
+        for protocol in _protocols_to_measure(request):
             notify(f"measuring on {protocol.data.name}")
-            reports.append(_measure(exported.directory, protocol, request, progress))
+            reports.append(_evaluate_model(exported.directory, protocol, request, progress))
         draft = exported.manifest.model_copy(
             update={
                 "licence": request.facts.licence,
@@ -72,34 +72,36 @@ def ship(request: Request, notify: Callable[[str], None], progress: Progress = i
             lambda manifest: trained_card(manifest, request.facts, reports),
         )
     if request.reports:
-        _write(reports, manifest, request.reports)
+        _write_reports(reports, manifest, request.reports)
     return PublishedModel(directory, manifest, reports)
 
 
-def _protocols(request: Request) -> Sequence[Protocol]:
+def _protocols_to_measure(request: ShipRequest) -> Sequence[Protocol]:
     given = request.evaluation.protocol
     if request.pairs:
         return [given.model_copy(update={"pairs": request.pairs})]
     return [given.model_copy(update={"size": 256}), given.model_copy(update={"size": None, "width": 512})]
 
 
-def _measure(model: Path, protocol: Protocol, request: Request, progress: Progress) -> dict[str, Any]:
+def _evaluate_model(model: Path, protocol: Protocol, request: ShipRequest, progress: Progress) -> dict[str, Any]:
     evaluation = replace(
         request.evaluation, model=model, protocol=protocol, baselines=() if protocol.pairs else ("telea", "ns")
     )
     if request.reports:
-        evaluation = replace(evaluation, sheet=request.reports / f"{_stem(protocol.model_dump(mode='json'))}.png")
+        evaluation = replace(
+            evaluation, sheet=request.reports / f"{_report_stem(protocol.model_dump(mode='json'))}.png"
+        )
     return evaluate(evaluation, progress)
 
 
-def _stem(protocol: dict[str, Any]) -> str:
+def _report_stem(protocol: dict[str, Any]) -> str:
     name = protocol_name({"protocol": protocol | {"data": Path(protocol["data"]).name}})
     return name.replace(", ", "-").replace(" ", "-").replace("²", "")
 
 
-def _write(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
+def _write_reports(reports: Sequence[dict[str, Any]], manifest: Manifest, folder: Path) -> None:
     """Write the reports under the version that the model got when it was published."""
     for report in reports:
         report["model"]["name"] = manifest.key
         text = json.dumps(report, indent=1) + "\n"
-        (folder / f"{_stem(report['protocol'])}.json").write_text(text, "utf-8")
+        (folder / f"{_report_stem(report['protocol'])}.json").write_text(text, "utf-8")

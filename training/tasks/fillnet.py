@@ -12,21 +12,21 @@ from torch import Tensor, nn
 
 from export.generators.family import State
 from export.generators.fillnet import FillUNet
-from training.data.arrivals import Arrivals
-from training.data.cuts import central_cuts, draw_cuts
+from training.data.arrivals import ShardWatcher
+from training.data.cuts import centre_crops, draw_crops
 from training.data.device_cache import PictureCache
-from training.data.holes import carve, draw_numbers
+from training.data.holes import draw_numbers, make_holes
 from training.data.pictures import load_pictures, validation_pictures
 from training.fill_config import FillConfig, FillPhase
-from training.loop.balance import Balancer
+from training.loop.balance import LossBalancer
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place
-from training.loop.sheets import mean_psnr_db, rows_of
+from training.loop.schedule import StepPosition
+from training.loop.sheets import arrange_sheet, mean_psnr_db
 from training.loop.trainee import Trainee
-from training.loop.updates import Average, Manner, Updates
+from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
 from training.losses.patch_judge import PatchJudge, doubt, mismatch, mistaken, steepness
 from training.losses.vgg16 import VGG16Features, load_features
-from training.nets.fillnet import make_net, own_state, public_state
+from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
@@ -43,7 +43,7 @@ _PENALISED = 4
 _AT_ONCE = 16
 
 
-class UnitFeatures(nn.Module):
+class NormalisedFeatures(nn.Module):
     """VGG16 up to relu3_3, features scaled to length 1 at every position: faint texture weighs as much as edges."""
 
     def __init__(self, features: VGG16Features) -> None:
@@ -57,25 +57,25 @@ class UnitFeatures(nn.Module):
         return [f * length.to(f.dtype) for f, length in zip(found, lengths, strict=True)]
 
 
-def two_views(picture: Tensor, top: int, left: int) -> Tensor:
+def half_size_and_crop(picture: Tensor, top: int, left: int) -> Tensor:
     """Return the pictures at half size, and crops of half their side: 2N×C×H/2×W/2."""
     height, width = picture.shape[2] // 2, picture.shape[3] // 2
     return torch.cat([F.avg_pool2d(picture, 2), picture[..., top : top + height, left : left + width]])
 
 
-def rolled(picture: Tensor, down: int, right: int) -> Tensor:
+def roll_picture(picture: Tensor, down: int, right: int) -> Tensor:
     """Roll the picture with wrap-around, so that nets with strides see it on another grid each time."""
     picture = torch.cat([picture[:, :, -down:], picture[:, :, :-down]], 2) if down else picture
     return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
 
 
-class _Parts(NamedTuple):
+class _CompiledParts(NamedTuple):
     """The functions that can be compiled."""
 
     paint: Callable[[Tensor, Tensor], Tensor]
     features: Callable[[Tensor], list[Tensor]] | None
     judge: Callable[[Tensor], Any]
-    carve: Callable[..., Tensor]
+    make_holes: Callable[..., Tensor]
 
 
 class FillTrainee(Trainee[FillPhase]):
@@ -83,7 +83,7 @@ class FillTrainee(Trainee[FillPhase]):
 
     def __init__(self, config: FillConfig, runtime: Runtime) -> None:
         self._config, self._runtime, device = config, runtime, runtime.device
-        self._arrivals = Arrivals(config.data) if config.capacity_gb else None
+        self._arrivals = ShardWatcher(config.data) if config.capacity_gb else None
         if self._arrivals and config.capacity_gb:
             self._pictures = self._arrivals.cache(device, config.capacity_gb * 1e9)
         else:
@@ -93,16 +93,18 @@ class FillTrainee(Trainee[FillPhase]):
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
         self.net, self.judge = make_net(config.generator, random), PatchJudge(config.judge.widths, random)
         if config.initial is not None:
-            load_initial(self.net, config.initial, own_state)
+            load_initial(self.net, config.initial, training_state)
         features = load_features(config.features) if config.features and config.shares.perceptual else None
-        self._features = UnitFeatures(features) if features else None
+        self._features = NormalisedFeatures(features) if features else None
         for net in (self.net, self.judge, *([self._features] if self._features else [])):
-            runtime.hold(net)
-        self._updates = Updates(self.net, config, runtime, Manner(config.betas, _LONGEST, _GENTLE))
-        self._judge_updates = Updates(self.judge, config, runtime, Manner(config.judge.betas, _LONGEST_JUDGED))
-        self._average = Average(self.net, config.ema_decay)
-        self._balancer = Balancer(config.shares.model_dump(), runtime)
-        self._eager = _Parts(self.net, self._features, self.judge, carve)
+            runtime.move_to_device(net)
+        self._updates = OptimiserUpdates(self.net, config, runtime, UpdateSettings(config.betas, _LONGEST, _GENTLE))
+        self._judge_updates = OptimiserUpdates(
+            self.judge, config, runtime, UpdateSettings(config.judge.betas, _LONGEST_JUDGED)
+        )
+        self._average = WeightAverage(self.net, config.ema_decay)
+        self._balancer = LossBalancer(config.shares.model_dump(), runtime)
+        self._eager = _CompiledParts(self.net, self._features, self.judge, make_holes)
         self._parts = self._eager
         self.compiled = False
 
@@ -114,44 +116,44 @@ class FillTrainee(Trainee[FillPhase]):
         """Switch to compiled code if configured and, when another process compiles it, once all processes have it."""
         if self.compiled or not self._runtime.compiles(self._config.compile):
             return
-        if phase.compile_after and self._runtime.any(not phase.compile_after.exists()):
+        if phase.compile_after and self._runtime.any_process(not phase.compile_after.exists()):
             return
         torch._functorch.config.donated_buffer = False  # noqa: SLF001 (no other way): gradients are taken several times
         torch._dynamo.config.recompile_limit = 64  # noqa: SLF001 (sizes, with and without gradients)
         made: list[Any] = [torch.compile(part, dynamic=False) if part else None for part in self._eager]
-        self._parts, self.compiled = _Parts(*made), True
+        self._parts, self.compiled = _CompiledParts(*made), True
 
-    def step(self, number: int, place: Place[FillPhase]) -> dict[str, Tensor]:
+    def step(self, number: int, place: StepPosition[FillPhase]) -> dict[str, Tensor]:
         if number % _LOOKS_EVERY == 0:
             self._compile(place.phase)
             if self._arrivals:
-                self._arrivals.check()
+                self._arrivals.raise_failure()
         image, hole = self.batch(number, place)
         with self._runtime.autocast():
             output = self._parts.paint(image, hole)
         composite = torch.where(hole > 0, output, image)
         self.judge.requires_grad_(requires_grad=False)
-        views = self._draw_views(number, image.shape[-1])
+        views = self._draw_crop_and_roll(number, image.shape[-1])
         shown = composite.detach().requires_grad_()
-        losses = self._losses(shown, image, hole, views)
-        gradient = self._balancer.gradient(losses, shown, number, self._ramp(number))
+        losses = self._compute_losses(shown, image, hole, views)
+        gradient = self._balancer.gradient(losses, shown, number, self._adversarial_ramp(number))
         self._updates.apply(composite, place.learning_rate, gradient)
-        judged = self._judge_step(number, place, (composite.detach(), image, hole), views)
+        judged = self._discriminator_step(number, place, (composite.detach(), image, hole), views)
         self._average.update(self.net)
         return {name: value.detach() for name, value in (losses | judged).items()}
 
-    def _ramp(self, number: int) -> float:
+    def _adversarial_ramp(self, number: int) -> float:
         first, last = self._config.judge.ramp
         return min(1.0, max(0.0, (number - first) / (last - first)))
 
-    def _draw_views(self, number: int, side: int) -> tuple[int, int, int, int]:
+    def _draw_crop_and_roll(self, number: int, side: int) -> tuple[int, int, int, int]:
         """Draw the position of VGG16's crop and the roll of the discriminator's input; the same in all processes."""
         random = generator_for(torch.device("cpu"), self._config.seed, number, Purpose.VIEWS)
         top, left = torch.randint(side // 2 + 1, (2,), generator=random).tolist()
         down, right = torch.randint(self._config.judge.shift, (2,), generator=random).tolist()
         return top, left, down, right
 
-    def _losses(
+    def _compute_losses(
         self, shown: Tensor, image: Tensor, hole: Tensor, views: tuple[int, int, int, int]
     ) -> dict[str, Tensor]:
         """Compute the losses with a share, unweighted; `shown` is the filled picture, a leaf."""
@@ -159,39 +161,39 @@ class FillTrainee(Trainee[FillPhase]):
         losses = {"difference": (shown - image).abs().sum() / (hole.sum() * image.shape[1]).clamp(min=1)}
         if self._parts.features is not None:
             with torch.no_grad(), self._runtime.autocast():
-                wanted = self._parts.features(self._laid_out(two_views(image, top, left)))
+                wanted = self._parts.features(self._in_memory_layout(half_size_and_crop(image, top, left)))
             with self._runtime.autocast():
-                found = self._parts.features(self._laid_out(two_views(shown, top, left)))
+                found = self._parts.features(self._in_memory_layout(half_size_and_crop(shown, top, left)))
             gaps = [(f - w).float().square().sum(1).mean() for f, w in zip(found, wanted, strict=True)]
             losses["perceptual"] = torch.stack([k * gap for k, gap in zip(_LAYERS, gaps, strict=True)]).sum()
         with torch.no_grad():
-            real = self._judged(image, hole, shift)
-        fake = self._judged(shown, hole, shift)
-        losses["adversarial"] = doubt(fake.logits, rolled(hole, *shift))
+            real = self._discriminator_output(image, hole, shift)
+        fake = self._discriminator_output(shown, hole, shift)
+        losses["adversarial"] = doubt(fake.logits, roll_picture(hole, *shift))
         losses["matching"] = mismatch(fake.features, real.features)
         return losses
 
-    def _judged(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Any:
+    def _discriminator_output(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Any:
         down, right = shift
         with self._runtime.autocast():
-            return self._parts.judge(self._laid_out(rolled(torch.cat([picture, hole], 1), down, right)))
+            return self._parts.judge(self._in_memory_layout(roll_picture(torch.cat([picture, hole], 1), down, right)))
 
-    def _laid_out(self, picture: Tensor) -> Tensor:
+    def _in_memory_layout(self, picture: Tensor) -> Tensor:
         return picture.contiguous(memory_format=self._runtime.layout)
 
-    def _judge_step(
+    def _discriminator_step(
         self,
         number: int,
-        place: Place[FillPhase],
+        place: StepPosition[FillPhase],
         batch: tuple[Tensor, Tensor, Tensor],
         views: tuple[int, int, int, int],
     ) -> dict[str, Tensor]:
         composite, image, hole = batch
         knobs, shift = self._config.judge, views[2:]
         self.judge.requires_grad_(requires_grad=True)
-        both = self._judged(torch.cat([image, composite]), torch.cat([hole, hole]), shift)
+        both = self._discriminator_output(torch.cat([image, composite]), torch.cat([hole, hole]), shift)
         real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
-        found = {"judge": mistaken(real, fake, rolled(hole, *shift))}
+        found = {"judge": mistaken(real, fake, roll_picture(hole, *shift))}
         loss = found["judge"]
         if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(image) // _PENALISED)
@@ -200,18 +202,18 @@ class FillTrainee(Trainee[FillPhase]):
         self._judge_updates.apply(loss, place.learning_rate * knobs.rate)
         return found
 
-    def batch(self, number: int, place: Place[FillPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, place: StepPosition[FillPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's pictures and holes for a step."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
-        first, last = self._runtime.share(count)
+        first, last = self._runtime.samples_of_process(count)
         side = place.phase.crop or self._config.data.crop
         order = generator_for(device, seed, number, Purpose.ORDER)  # drawn anew each step, as pictures may have arrived
         numbers = torch.randint(self._pictures.count, (count,), generator=order, device=device)
-        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
-        image = self._laid_out(self._pictures.crops(cuts.part(first, last), side))
+        cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        image = self._in_memory_layout(self._pictures.crops(cuts.samples_between(first, last), side))
         uniform, normal = draw_numbers(count, generator_for(device, seed, number, Purpose.MASKS))
-        hole = self._parts.carve(uniform[first:last], normal[first:last], side, self._config.coverage)
-        return image, self._laid_out(hole)
+        hole = self._parts.make_holes(uniform[first:last], normal[first:last], side, self._config.coverage)
+        return image, self._in_memory_layout(hole)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -232,12 +234,12 @@ class FillTrainee(Trainee[FillPhase]):
         self._balancer.load(state["balancer"])
 
     def generator_state(self) -> State:
-        return public_state(self._average.net)
+        return checkpoint_state(self._average.net)
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pictures
-        composite, image, hole = self._filled(cache, 0, min(self._config.sheet_pictures, cache.count))
-        return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
+        composite, image, hole = self._fill_pictures(cache, 0, min(self._config.sheet_pictures, cache.count))
+        return arrange_sheet([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate(self) -> dict[str, float]:
         """Measure PSNR and the distance in VGG16's features, on a fixed set of pictures and holes."""
@@ -246,16 +248,16 @@ class FillTrainee(Trainee[FillPhase]):
             return {}
         pairs, distances = [], []
         for first in range(0, cache.count, _AT_ONCE):
-            composite, image, _ = self._filled(cache, first, min(first + _AT_ONCE, cache.count))
+            composite, image, _ = self._fill_pictures(cache, first, min(first + _AT_ONCE, cache.count))
             pairs.append((composite, image))
-            distances.append(self._distance(composite, image))
+            distances.append(self._feature_distance(composite, image))
         return {
             "validation_psnr_db": mean_psnr_db(pairs),
             "validation_distance": float(torch.cat(distances).mean()),
         }
 
     @torch.no_grad()
-    def _distance(self, composite: Tensor, image: Tensor) -> Tensor:
+    def _feature_distance(self, composite: Tensor, image: Tensor) -> Tensor:
         """Return the squared distance in VGG16's features, summed over layers: N."""
         if self._features is None:
             return torch.zeros(len(image))
@@ -264,12 +266,12 @@ class FillTrainee(Trainee[FillPhase]):
             return torch.stack([(a - b).float().square().sum(1).mean((1, 2)) for a, b in pairs]).sum(0)
 
     @torch.no_grad()
-    def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _fill_pictures(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return pictures first to last - 1 filled by the averaged net, the originals, and their fixed holes."""
         device, side = self._runtime.device, self._config.data.crop
-        image = self._laid_out(cache.crops(central_cuts(first, last, device), side))
+        image = self._in_memory_layout(cache.crops(centre_crops(first, last, device), side))
         random = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
-        hole = carve(*draw_numbers(last - first, random), side, self._config.coverage).to(device)
+        hole = make_holes(*draw_numbers(last - first, random), side, self._config.coverage).to(device)
         with self._runtime.autocast():
             output = cast("FillUNet", self._average.net)(image, hole)
         return torch.where(hole > 0, output.clamp(0, 1), image), image, hole

@@ -10,35 +10,35 @@ from torch import Tensor, nn
 
 from export.generators.family import State
 from training.config import MasksConfig, PConvConfig, PConvPhase
-from training.data.cuts import central_cuts, draw_cuts, picture_numbers
+from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.hole_masks import draw_shapes, fill_shapes
 from training.data.mask_files import MaskFiles
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place
-from training.loop.sheets import rows_of, validation_figures
+from training.loop.schedule import StepPosition
+from training.loop.sheets import arrange_sheet, validation_figures
 from training.loop.trainee import Trainee
-from training.loop.updates import Average, Updates
+from training.loop.updates import OptimiserUpdates, WeightAverage
 from training.losses.hole_discriminator import HoleDiscriminator
 from training.losses.lpips_distance import Lpips, load_lpips
 from training.losses.partial_conv import (
-    directed_distance,
+    grid_unevenness,
     learned_distance,
     log_mse,
     masked_mean,
+    normalised_feature_distance,
     perceptual_distance,
     style_distance,
     total_variation,
-    weave,
 )
 from training.losses.vgg16 import VGG16Features, load_features
-from training.nets.partial_conv import PartialUNet, initialise, own_state, public_state
+from training.nets.partial_conv import PartialUNet, checkpoint_state, initialise, training_state
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
 
 
-class Holes:
+class HoleSource:
     """The holes of a batch, drawn and from files."""
 
     def __init__(self, config: MasksConfig, side: int, device: torch.device, *, compiled: bool) -> None:
@@ -52,7 +52,7 @@ class Holes:
         """Draw samples `share` of a global batch of `count`: N×1×S×S FP32, 1 = hole."""
         first, last = share
         shapes = draw_shapes(count, self._config.coverage, generator)
-        holes = self._fill(shapes.part(first, last), self._side)
+        holes = self._fill(shapes.samples_between(first, last), self._side)
         if self._files is None:
             return holes
         chosen = torch.rand(count, generator=generator, device=generator.device) < self._config.folder_share
@@ -101,12 +101,16 @@ class PartialLosses(nn.Module):
         if phase.total_variation:
             terms["total_variation"] = total_variation(composite, hole)
         if phase.weave:
-            terms["weave"] = weave(composite, hole)
+            terms["weave"] = grid_unevenness(composite, hole)
         if self.features is not None and phase.needs_features:
             shown = [composite, output] if phase.features_of_output else [composite]
-            terms |= self._feature_terms(self.features, *(_rolled(picture, shift) for picture in (image, *shown)))
+            terms |= self._feature_terms(
+                self.features, *(_shift_cyclically(picture, shift) for picture in (image, *shown))
+            )
         if self.lpips is not None and phase.lpips:
-            terms["lpips"] = learned_distance(self.lpips, _rolled(composite, shift), _rolled(image, shift))
+            terms["lpips"] = learned_distance(
+                self.lpips, _shift_cyclically(composite, shift), _shift_cyclically(image, shift)
+            )
         if self.judge is not None and phase.adversarial:
             terms["adversarial"] = self.judge.generator_loss(composite, hole)
         return composite, terms | {"loss": (torch.stack([terms[name] for name in self.names]) * self.weights).sum()}
@@ -120,16 +124,16 @@ class PartialLosses(nn.Module):
         if self.phase.style:
             terms["style"] = torch.stack([style_distance(f.pooled, wanted.pooled) for f in found]).sum()
         if self.phase.directed:
-            gaps = [directed_distance(f.activations, wanted.activations) for f in found]
+            gaps = [normalised_feature_distance(f.activations, wanted.activations) for f in found]
             terms["directed"] = torch.stack(gaps).sum()
         return terms
 
 
-def _rolled(picture: Tensor, shift: Tensor | None) -> Tensor:
+def _shift_cyclically(picture: Tensor, shift: Tensor | None) -> Tensor:
     """Shift the picture cyclically.
 
-    The poolings of VGG16 and AlexNet's strides lie on a grid, and so do the decoder's upsamplings; were it always the
-    same grid, the net could lower the losses with a pattern that follows it.
+    VGG16's poolings and AlexNet's strides sample on a fixed grid, as the decoder's upsamplings do. Without the shift,
+    the net could lower the losses by drawing a pattern that is aligned with that grid.
     """
     if shift is None:
         return picture
@@ -146,12 +150,12 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._pictures = PictureCache(load_pictures(config.data), device)
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
-        self._holes = Holes(config.masks, config.data.crop, device, compiled=runtime.compiles(config.compile))
+        self._holes = HoleSource(config.masks, config.data.crop, device, compiled=runtime.compiles(config.compile))
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
         self.net = PartialUNet(config.generator)
         initialise(self.net, random)
         if config.initial is not None:
-            load_initial(self.net, config.initial, own_state)
+            load_initial(self.net, config.initial, training_state)
         self._features = load_features(config.features) if config.features else None
         self._lpips = load_lpips(config.lpips_features) if config.lpips_features else None
         self.judge: HoleDiscriminator | None = None
@@ -160,15 +164,15 @@ class PartialTrainee(Trainee[PConvPhase]):
             initialise(self.judge, random)
         for net in (self.net, self._features, self._lpips, self.judge):
             if net is not None:
-                runtime.hold(net)
-        self._updates = Updates(self.net, config, runtime)
-        self._judge_updates = Updates(self.judge, config, runtime) if self.judge is not None else None
-        self._average = Average(self.net, config.ema_decay)
+                runtime.move_to_device(net)
+        self._updates = OptimiserUpdates(self.net, config, runtime)
+        self._judge_updates = OptimiserUpdates(self.judge, config, runtime) if self.judge is not None else None
+        self._average = WeightAverage(self.net, config.ema_decay)
         self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
         self._judging: Callable[..., dict[str, Tensor]] | None = None
 
     def begin_phase(self, phase: PConvPhase) -> None:
-        self._runtime.adopt_buffers(self.net)
+        self._runtime.broadcast_buffers(self.net)
         self.net.train()
         if phase.freeze_encoder_norm:
             self.net.freeze_norm("enc")
@@ -181,7 +185,7 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._losses = torch.compile(losses, dynamic=False) if compiled else losses
         self._judging = torch.compile(judge, dynamic=False) if compiled and judge is not None else judge
 
-    def step(self, number: int, place: Place[PConvPhase]) -> dict[str, Tensor]:
+    def step(self, number: int, place: StepPosition[PConvPhase]) -> dict[str, Tensor]:
         image, hole = self.batch(number, place)
         if self._losses is None:
             raise RuntimeError("begin_phase comes before step")
@@ -193,11 +197,13 @@ class PartialTrainee(Trainee[PConvPhase]):
         with self._runtime.autocast():
             composite, terms = self._losses(image, hole, shift)
         self._updates.apply(terms["loss"], place.learning_rate)
-        terms = terms | self._judged(composite.detach(), image, hole, place.learning_rate)
+        terms = terms | self._discriminator_step(composite.detach(), image, hole, place.learning_rate)
         self._average.update(self.net)
         return {name: value.detach() for name, value in terms.items()}
 
-    def _judged(self, composite: Tensor, image: Tensor, hole: Tensor, learning_rate: float) -> dict[str, Tensor]:
+    def _discriminator_step(
+        self, composite: Tensor, image: Tensor, hole: Tensor, learning_rate: float
+    ) -> dict[str, Tensor]:
         """Run the discriminator's step, in phases that have one."""
         if self._judging is None or self.judge is None or self._judge_updates is None:
             return {}
@@ -207,22 +213,22 @@ class PartialTrainee(Trainee[PConvPhase]):
         self._judge_updates.apply(terms["discriminator"], learning_rate)
         return terms
 
-    def batch(self, number: int, place: Place[PConvPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, place: StepPosition[PConvPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's pictures and holes of a step."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
-        share = self._runtime.share(count)
+        share = self._runtime.samples_of_process(count)
         numbers = picture_numbers(self._pictures.count, place.samples_before, count, seed, device)
-        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
-        image = self._pictures.crops(cuts.part(*share), self._config.data.crop)
+        cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        image = self._pictures.crops(cuts.samples_between(*share), self._config.data.crop)
         hole = self._holes.draw(count, share, generator_for(device, seed, number, Purpose.MASKS))
         return image.contiguous(memory_format=self._runtime.layout), hole
 
     def state(self) -> dict[str, Any]:
-        self._runtime.adopt_buffers(self.net)
+        self._runtime.broadcast_buffers(self.net)
         own = {"net": self.net.state_dict(), "updates": self._updates.state(), "average": self._average.state()}
         if self.judge is None or self._judge_updates is None:
             return own
-        self._runtime.adopt_buffers(self.judge)
+        self._runtime.broadcast_buffers(self.judge)
         return own | {"judge": self.judge.state_dict(), "judge_updates": self._judge_updates.state()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -234,22 +240,22 @@ class PartialTrainee(Trainee[PConvPhase]):
             self._judge_updates.load(state["judge_updates"])
 
     def generator_state(self) -> State:
-        return public_state(cast("PartialUNet", self._average.net))
+        return checkpoint_state(cast("PartialUNet", self._average.net))
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pictures
         last = min(self._config.sheet_pictures, cache.count)
-        composite, image, hole = self._filled(cache, 0, last)
-        return rows_of([torch.where(hole > 0, 0.5, image), composite, image])
+        composite, image, hole = self._fill_pictures(cache, 0, last)
+        return arrange_sheet([torch.where(hole > 0, 0.5, image), composite, image])
 
     def validate(self) -> dict[str, float]:
-        return validation_figures(self._validation, self._filled)
+        return validation_figures(self._validation, self._fill_pictures)
 
     @torch.no_grad()
-    def _filled(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _fill_pictures(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
         """Fill pictures first … last - 1 with the averaged net; returns fills, truths and the fixed holes."""
         device, side = self._runtime.device, self._config.data.crop
-        image = cache.crops(central_cuts(first, last, device), side).contiguous(memory_format=self._runtime.layout)
+        image = cache.crops(centre_crops(first, last, device), side).contiguous(memory_format=self._runtime.layout)
         generator = generator_for(torch.device("cpu"), self._config.seed, first, Purpose.PREVIEW)
         hole = fill_shapes(draw_shapes(last - first, (0.1, 0.5), generator), side).to(device)
         with self._runtime.autocast():

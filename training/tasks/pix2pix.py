@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from export.generators.family import State
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions, UNetLevel
 from training.config import Pix2PixConfig, Pix2PixPhase
-from training.data.cuts import central_cuts, draw_cuts, picture_numbers
+from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.pictures import load_pictures, validation_pictures
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place
-from training.loop.sheets import rows_of, validation_figures
+from training.loop.schedule import StepPosition
+from training.loop.sheets import arrange_sheet, validation_figures
 from training.loop.trainee import Trainee
-from training.loop.updates import Average, Updates
+from training.loop.updates import OptimiserUpdates, WeightAverage
 from training.losses.patch_gan import PatchDiscriminator, adversarial_loss
 from training.seeds import Purpose, generator_for
 from training.weights.initial import load_initial
@@ -96,10 +96,10 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
         if config.initial is not None:
             load_initial(self.net, config.initial, lambda state: Pix2Pix().translate(state, config.generator).state)
         for net in (self.net, self.discriminator):
-            runtime.hold(net)
-        self._updates = Updates(self.net, config, runtime)
-        self._discriminator_updates = Updates(self.discriminator, config, runtime)
-        self._average = Average(self.net, config.ema_decay)
+            runtime.move_to_device(net)
+        self._updates = OptimiserUpdates(self.net, config, runtime)
+        self._discriminator_updates = OptimiserUpdates(self.discriminator, config, runtime)
+        self._average = WeightAverage(self.net, config.ema_decay)
         self._losses: Callable[..., tuple[Tensor, dict[str, Tensor]]] | None = None
         self._discriminator_losses: Callable[..., dict[str, Tensor]] | None = None
 
@@ -110,7 +110,7 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
         self._losses = torch.compile(losses, dynamic=False) if compiled else losses
         self._discriminator_losses = torch.compile(judged, dynamic=False) if compiled else judged
 
-    def step(self, number: int, place: Place[Pix2PixPhase]) -> dict[str, Tensor]:
+    def step(self, number: int, place: StepPosition[Pix2PixPhase]) -> dict[str, Tensor]:
         source, target = self.batch(number, place)
         if self._losses is None or self._discriminator_losses is None:
             raise RuntimeError("begin_phase comes before step")
@@ -126,20 +126,22 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
         self._average.update(self.net)
         return {name: value.detach() for name, value in terms.items()}
 
-    def batch(self, number: int, place: Place[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, place: StepPosition[Pix2PixPhase]) -> tuple[Tensor, Tensor]:
         """Return this process's sources and targets of a step, in [-1, 1]."""
         seed, device, count = self._config.seed, self._runtime.device, place.phase.batch
         numbers = picture_numbers(self._pairs.count, place.samples_before, count, seed, device)
-        cuts = draw_cuts(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
-        return self._halves(self._pairs.crops(cuts.part(*self._runtime.share(count)), self._config.data.crop))
+        cuts = draw_crops(self._config.data, numbers, generator_for(device, seed, number, Purpose.CROPS))
+        return self._split_pairs(
+            self._pairs.crops(cuts.samples_between(*self._runtime.samples_of_process(count)), self._config.data.crop)
+        )
 
-    def _halves(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    def _split_pairs(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         scaled, layout = pairs * 2 - 1, self._runtime.layout
         return scaled[:, :3].contiguous(memory_format=layout), scaled[:, 3:].contiguous(memory_format=layout)
 
     def state(self) -> dict[str, Any]:
-        self._runtime.adopt_buffers(self.net)
-        self._runtime.adopt_buffers(self.discriminator)
+        self._runtime.broadcast_buffers(self.net)
+        self._runtime.broadcast_buffers(self.discriminator)
         return {
             "net": self.net.state_dict(),
             "updates": self._updates.state(),
@@ -160,17 +162,17 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pairs
-        output, target, source = self._translated(cache, 0, min(self._config.sheet_pictures, cache.count))
-        return rows_of([source, output, target])
+        output, target, source = self._translate_pairs(cache, 0, min(self._config.sheet_pictures, cache.count))
+        return arrange_sheet([source, output, target])
 
     def validate(self) -> dict[str, float]:
-        return validation_figures(self._validation, self._translated)
+        return validation_figures(self._validation, self._translate_pairs)
 
     @torch.no_grad()
-    def _translated(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _translate_pairs(self, cache: PictureCache, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
         """Translate pairs first … last - 1 with the averaged net; returns results, truths and inputs, all in [0, 1]."""
-        pairs = cache.crops(central_cuts(first, last, self._runtime.device), self._config.data.crop)
-        source, target = self._halves(pairs)
+        pairs = cache.crops(centre_crops(first, last, self._runtime.device), self._config.data.crop)
+        source, target = self._split_pairs(pairs)
         with self._runtime.autocast():
             output = cast("Tensor", self._average.net(source)).float()
         return (output / 2 + 0.5).clamp(0, 1), target / 2 + 0.5, source / 2 + 0.5

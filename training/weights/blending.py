@@ -19,19 +19,19 @@ def blend_files(first: Path, second: Path, share: float, output: Path) -> None:
     Raises:
         CheckpointMismatch: a file cannot be read, or the two are of different nets.
     """
-    ours, theirs = _read(first), _read(second)
+    ours, theirs = _read_state(first), _read_state(second)
     if {key: tensor.shape for key, tensor in ours.items()} != {key: tensor.shape for key, tensor in theirs.items()}:
         raise CheckpointMismatch(f"{first} and {second} are not of one net; take both from the same run")
-    save_atomically({key: _between(ours[key], theirs[key], share) for key in theirs}, output)
+    save_atomically({key: _interpolate_tensor(ours[key], theirs[key], share) for key in theirs}, output)
 
 
-def _between(first: Tensor, second: Tensor, share: float) -> Tensor:
+def _interpolate_tensor(first: Tensor, second: Tensor, share: float) -> Tensor:
     if not second.is_floating_point():
         return second
     return torch.lerp(first.double(), second.double(), share).to(second.dtype)
 
 
-def _read(path: Path) -> State:
+def _read_state(path: Path) -> State:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         return {key: state[key].detach() for key in state}

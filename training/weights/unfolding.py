@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engines.manifest import ONNX_FILE
 from training.config import PConvConfig
-from training.data.cuts import draw_cuts, picture_numbers
+from training.data.cuts import draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.hole_masks import draw_shapes, fill_shapes
 from training.data.pictures import load_pictures
@@ -51,7 +51,7 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
     layers = _folded_layers(model / ONNX_FILE)
     net = PartialUNet(config.generator)
     names = [name for name, _ in net.named_children() if name != "scale"]
-    measured = {name: _take(net.get_submodule(name), layers, name) for name in names}
+    measured = {name: _load_folded_layer(net.get_submodule(name), layers, name) for name in names}
     device = torch.device("cpu")
     limit = min(config.data.limit or crops, crops)
     cache = PictureCache(load_pictures(config.data.model_copy(update={"limit": limit})), device)
@@ -60,7 +60,7 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
         for first in range(0, crops, _BATCH):
             count = min(_BATCH, crops - first)
             numbers = picture_numbers(cache.count, first, count, config.seed, device)
-            image = cache.crops(draw_cuts(config.data, numbers, random), config.data.crop)
+            image = cache.crops(draw_crops(config.data, numbers, random), config.data.crop)
             net(image, fill_shapes(draw_shapes(count, config.masks.coverage, random), config.data.crop))
         for name, found in measured.items():
             if found is not None:
@@ -95,7 +95,7 @@ class _StatisticsProbe(nn.Module):
         return norm
 
 
-def _take(layer: nn.Module, layers: dict[str, FoldedLayer], name: str) -> _StatisticsProbe | None:
+def _load_folded_layer(layer: nn.Module, layers: dict[str, FoldedLayer], name: str) -> _StatisticsProbe | None:
     """Load the graph's weights into a layer; returns the stand-in for its batch norm, if it has one."""
     block, folded = cast("PartialLayer", layer), layers.get(name)
     conv = block.conv.input_conv
@@ -126,13 +126,13 @@ def _folded_layers(path: Path) -> dict[str, FoldedLayer]:
     added = [(node.output[0], name) for node in graph.node if node.op_type == "Add" for name in node.input]
     layers = {}
     for conv in (node for node in graph.node if node.op_type == "Conv" and node.input[1] in constants):
-        weight, name = _tensor(constants[conv.input[1]]), conv.output[0].split("/")[1]
+        weight, name = _to_tensor(constants[conv.input[1]]), conv.output[0].split("/")[1]
         zero, own = torch.zeros(weight.shape[0]), [what for where, what in added if where.startswith(f"/{name}/Add")]
-        shift = [_tensor(constants[what]).flatten() for what in own if what in constants]
-        bias = [_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
+        shift = [_to_tensor(constants[what]).flatten() for what in own if what in constants]
+        bias = [_to_tensor(constants[gated[what]]).flatten() for what in own if what in gated]
         layers[name] = FoldedLayer(weight, sum(shift, zero), sum(bias, zero))
     return layers
 
 
-def _tensor(values: Any) -> Tensor:
+def _to_tensor(values: Any) -> Tensor:
     return torch.from_numpy(np.array(values, np.float32))

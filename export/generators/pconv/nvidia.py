@@ -35,7 +35,7 @@ class PConvNvidiaOptions(GeneratorOptions):
     width: int = Field(64, ge=1, le=1024, description="channels of the first layer")
 
 
-def _channels(width: int) -> list[int]:
+def _encoder_channels(width: int) -> list[int]:
     return [3, *(width * min(2**level, 8) for level in range(ALLOCATED))]
 
 
@@ -64,7 +64,7 @@ class PConvNvidiaUNet(nn.Module):
 
     def __init__(self, options: PConvNvidiaOptions) -> None:
         super().__init__()
-        self.levels, channels = options.levels, _channels(options.width)
+        self.levels, channels = options.levels, _encoder_channels(options.width)
         for level in range(1, ALLOCATED + 1):
             pair, kernel = (channels[level - 1], channels[level]), {1: 7, 2: 5, 3: 5}.get(level, 3)
             self.add_module(f"enc_{level}", NvidiaLayer(pair, kernel, encodes=True, last=False))
@@ -134,7 +134,7 @@ class LoweredNvidiaUNet(nn.Module):
         return x.float()
 
 
-class _Reference(nn.Module):
+class _NvidiaReferenceNet(nn.Module):
     """The public net behind the tensor contract."""
 
     def __init__(self, net: nn.Module) -> None:
@@ -171,7 +171,7 @@ class PConvNvidia(Family[PConvNvidiaOptions]):
         )
 
     def wrap(self, net: nn.Module, options: PConvNvidiaOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
-        return _Reference(net)
+        return _NvidiaReferenceNet(net)
 
     def lower(self, net: nn.Module, options: PConvNvidiaOptions) -> nn.Module:  # noqa: ARG002 (as above)
         return LoweredNvidiaUNet(cast("PConvNvidiaUNet", net)).eval()

@@ -149,36 +149,39 @@ class LoweredUNet(nn.Module):
         self.levels, self.scale = net.levels, ImageNetScale()
         self.blocks = nn.ModuleDict()
         for level in range(1, net.levels + 1):
-            deep, shallow = (blocks[f"enc_{level}"].conv.input_conv.out_channels, _inputs(blocks[f"enc_{level}"]))
-            self.blocks[f"enc_{level}"] = LoweredBlock(blocks[f"enc_{level}"], self._groups(shallow))
-            self.blocks[f"dec_{level}"] = LoweredBlock(blocks[f"dec_{level}"], self._groups(deep, shallow))
+            deep, shallow = (
+                blocks[f"enc_{level}"].conv.input_conv.out_channels,
+                _input_channels(blocks[f"enc_{level}"]),
+            )
+            self.blocks[f"enc_{level}"] = LoweredBlock(blocks[f"enc_{level}"], self._mask_groups(shallow))
+            self.blocks[f"dec_{level}"] = LoweredBlock(blocks[f"dec_{level}"], self._mask_groups(deep, shallow))
 
-    def _groups(self, *groups: int) -> tuple[int, ...] | None:
+    def _mask_groups(self, *groups: int) -> tuple[int, ...] | None:
         return groups if self.single else None
 
     def forward(self, image: Tensor, mask: Tensor) -> Tensor:
         """Map image and mask of the tensor contract to the output; see the module's docstring."""
         x = self.scale.normalise(image).to(compute_type(self))
         valid = 1 - mask
-        features = [_masked(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
+        features = [_zero_invalid(x, valid if self.single else valid.expand(-1, 3, -1, -1))]
         for level in range(1, self.levels + 1):
             x, m = features[-1]
-            features.append(_masked(*self.blocks[f"enc_{level}"]([x], [m])))
+            features.append(_zero_invalid(*self.blocks[f"enc_{level}"]([x], [m])))
         x, m = features.pop()
         for level in range(self.levels, 0, -1):
             skip, skip_mask = features.pop()
             up, up_mask = (F.interpolate(t, scale_factor=2.0, mode="nearest") for t in (x, m))
             y, m = self.blocks[f"dec_{level}"]([up, skip], [up_mask, skip_mask])
-            x, m = _masked(y, m) if level > 1 else (y, m)
+            x, m = _zero_invalid(y, m) if level > 1 else (y, m)
         return self.scale.restore(x.float())
 
 
-def _masked(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def _zero_invalid(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Set features to 0 where no pixel is valid, once for all layers that read them and before they are upsampled."""
     return x * mask.to(x.dtype), mask
 
 
-def _inputs(block: PartialBlock) -> int:
+def _input_channels(block: PartialBlock) -> int:
     return block.conv.input_conv.in_channels
 
 
@@ -202,7 +205,7 @@ class ImageNetScale(nn.Module):
         return image * self.std + self.mean
 
 
-class _Reference(nn.Module):
+class _ReferenceNet(nn.Module):
     """The public net behind the tensor contract."""
 
     def __init__(self, net: PConvUNet) -> None:
@@ -255,7 +258,7 @@ class PConv(Family[PConvOptions]):
         )
 
     def wrap(self, net: nn.Module, options: PConvOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
-        return _Reference(cast("PConvUNet", net))
+        return _ReferenceNet(cast("PConvUNet", net))
 
     def lower(self, net: nn.Module, options: PConvOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
         return LoweredUNet(cast("PConvUNet", net)).eval()

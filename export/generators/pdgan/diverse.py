@@ -40,7 +40,7 @@ class SpectralConv2d(nn.Module):
         return F.conv2d(x, self.weight(), self.bias, 1, self.padding)
 
 
-def _folded(conv: SpectralConv2d) -> nn.Conv2d:
+def _fold_spectral_norm(conv: SpectralConv2d) -> nn.Conv2d:
     weight = conv.weight().detach()
     out, into, kernel, _ = weight.shape
     plain = nn.Conv2d(into, out, kernel, padding=conv.padding, device="meta")
@@ -123,13 +123,13 @@ class SPDNormBlock(nn.Module):
         """Map B×C×H×H; prior N×3×256×256; valid N×1×256×256, FP32; `rows` gives each sample's picture."""
         step = SIDE // x.shape[2]
         prior, valid = prior[:, :, ::step, ::step], valid[:, :, ::step, ::step]  # nearest neighbour, at integer steps
-        hard, m = (_repeat_rows(t.to(x.dtype), rows) for t in (self._hard(valid), valid))
+        hard, m = (_repeat_rows(t.to(x.dtype), rows) for t in (self._hard_weights(valid), valid))
         soft = self.attention(torch.cat([_repeat_rows(self.conv_to_f(prior), rows), x], 1)) * (1 - m) + m
         y = self.conv_0(F.leaky_relu(self.norm_0(x, prior, hard, rows), 0.2))
         y = self.conv_1(F.leaky_relu(self.norm_1(y, prior, hard, rows), 0.2))
         return cast("Tensor", self.conv_s(self.norm_s(x, prior, soft, rows)) + y)
 
-    def _hard(self, valid: Tensor) -> Tensor:
+    def _hard_weights(self, valid: Tensor) -> Tensor:
         total, reached = valid, valid
         for distance in range(1, self.dilations + 1):
             wider = self.mask_conv(reached)
@@ -138,7 +138,7 @@ class SPDNormBlock(nn.Module):
         return total + (1 - reached) * math.exp(-self.dilations)
 
 
-class Unit(nn.Module):
+class UpsamplingUnit(nn.Module):
     """A block and the ×2 upsampling after it."""
 
     def __init__(self, into: int, out: int, dilations: int, kernel: int) -> None:
@@ -158,7 +158,9 @@ class SPDNormGenerator(nn.Module):
         super().__init__()
         self.widest = 16 * ngf
         self.fc = nn.Linear(z_dim, self.widest * SMALLEST**2)
-        self.generated = nn.ModuleList(Unit(into * ngf, out * ngf, n, kernel) for into, out, n, kernel in _UNITS)
+        self.generated = nn.ModuleList(
+            UpsamplingUnit(into * ngf, out * ngf, n, kernel) for into, out, n, kernel in _UNITS
+        )
         self.conv_img = nn.Conv2d(ngf, 3, 3, 1, 1)
 
     def forward(self, latent: Tensor, prior: Tensor, valid: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -178,7 +180,7 @@ def lowered_generator(generator: SPDNormGenerator) -> SPDNormGenerator:
     for unit in lowered.generated:
         block = cast("SPDNormBlock", unit.block)
         block.conv_0, block.conv_1, block.conv_s = (
-            _folded(cast("SpectralConv2d", conv)) for conv in (block.conv_0, block.conv_1, block.conv_s)
+            _fold_spectral_norm(cast("SpectralConv2d", conv)) for conv in (block.conv_0, block.conv_1, block.conv_s)
         )
         block.mask_conv = MaxDilation(cast("MaskConv", block.mask_conv).mask_conv.kernel_size[0])
     return lowered

@@ -40,7 +40,7 @@ class PDGANOptions(GeneratorOptions):
 
 
 class PDGANNet(nn.Module):
-    """The nets of one model, each with its public layout under its public name."""
+    """The nets of one model; names and layouts of tensors are those of published checkpoints."""
 
     def __init__(self, options: PDGANOptions) -> None:
         super().__init__()

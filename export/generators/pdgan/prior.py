@@ -114,7 +114,7 @@ class PriorNet(nn.Module):
         return cast("Tensor", self.DE(self.EN(x, valid.expand(-1, 3, -1, -1))))
 
 
-class LoweredPartial(nn.Module):
+class LoweredPartialConv(nn.Module):
     """A partial convolution without bias for the graph; its result is FP32 if a norm follows.
 
     The stored mask weights can sum to almost 0; the quotient then exceeds FP16 until it is normalised.
@@ -141,7 +141,7 @@ class LoweredEncoderLayer(nn.Module):
     def __init__(self, layer: PriorEncoderLayer, *, single: bool) -> None:
         super().__init__()
         self.activates, norm = layer.activates, layer.norm
-        self.conv = LoweredPartial(layer.conv, single=single, normed=norm is not None)
+        self.conv = LoweredPartialConv(layer.conv, single=single, normed=norm is not None)
         self.norm = None if norm is None else InstanceNorm32(norm.weight.detach(), norm.bias.detach(), norm.eps)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,8 +155,8 @@ class LoweredMiddleBlock(nn.Module):
 
     def __init__(self, block: MiddleBlock, *, single: bool) -> None:
         super().__init__()
-        self.conv_1 = LoweredPartial(block.conv_1, single=single, normed=True)
-        self.conv_2 = LoweredPartial(block.conv_2, single=single, normed=True)
+        self.conv_1 = LoweredPartialConv(block.conv_1, single=single, normed=True)
+        self.conv_2 = LoweredPartialConv(block.conv_2, single=single, normed=True)
         self.norm = InstanceNorm32()
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ class Pix2PixHDOptions(GeneratorOptions):
         return EncoderShape(self.out_channels, self.features, self.encoder_width, self.encoder_downsamplings)
 
 
-def _norm(options: Pix2PixHDOptions, channels: int) -> nn.Module:
+def _make_norm(options: Pix2PixHDOptions, channels: int) -> nn.Module:
     return nn.BatchNorm2d(channels) if options.norm == "batch" else nn.InstanceNorm2d(channels)
 
 
@@ -102,8 +102,8 @@ class ResnetBlock(nn.Module):
 
     def __init__(self, options: Pix2PixHDOptions, channels: int) -> None:
         super().__init__()
-        first = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _norm(options, channels), nn.ReLU()]
-        second = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _norm(options, channels)]
+        first = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _make_norm(options, channels), nn.ReLU()]
+        second = [nn.ReflectionPad2d(1), nn.Conv2d(channels, channels, 3), _make_norm(options, channels)]
         self.conv_block = nn.Sequential(*first, *second)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,32 +111,32 @@ class ResnetBlock(nn.Module):
         return x + cast("Tensor", self.conv_block(x))
 
 
-def _first(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
-    return [nn.ReflectionPad2d(3), nn.Conv2d(options.in_channels, width, 7), _norm(options, width), nn.ReLU()]
+def _first_layers(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+    return [nn.ReflectionPad2d(3), nn.Conv2d(options.in_channels, width, 7), _make_norm(options, width), nn.ReLU()]
 
 
-def _down(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
-    return [nn.Conv2d(width, 2 * width, 3, 2, 1), _norm(options, 2 * width), nn.ReLU()]
+def _downsampling_layers(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+    return [nn.Conv2d(width, 2 * width, 3, 2, 1), _make_norm(options, 2 * width), nn.ReLU()]
 
 
-def _up(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
+def _upsampling_layers(options: Pix2PixHDOptions, width: int) -> list[nn.Module]:
     conv = nn.ConvTranspose2d(2 * width, width, 3, 2, 1, output_padding=1)
-    return [conv, _norm(options, width), nn.ReLU()]
+    return [conv, _make_norm(options, width), nn.ReLU()]
 
 
-def _last(options: Pix2PixHDOptions) -> list[nn.Module]:
+def _last_layers(options: Pix2PixHDOptions) -> list[nn.Module]:
     return [nn.ReflectionPad2d(3), nn.Conv2d(options.ngf, options.out_channels, 7), nn.Tanh()]
 
 
 def _global_layers(options: Pix2PixHDOptions, ngf: int) -> list[nn.Module]:
     """Return the layers of the global generator without its last convolution."""
     widths = [ngf * 2**level for level in range(options.downsamplings)]
-    layers = _first(options, ngf)
+    layers = _first_layers(options, ngf)
     for width in widths:
-        layers += _down(options, width)
+        layers += _downsampling_layers(options, width)
     layers += [ResnetBlock(options, 2 * widths[-1]) for _ in range(options.blocks)]
     for width in reversed(widths):
-        layers += _up(options, width)
+        layers += _upsampling_layers(options, width)
     return layers
 
 
@@ -145,7 +145,7 @@ class GlobalGenerator(nn.Module):
 
     def __init__(self, options: Pix2PixHDOptions) -> None:
         super().__init__()
-        self.model = nn.Sequential(*_global_layers(options, options.ngf), *_last(options))
+        self.model = nn.Sequential(*_global_layers(options, options.ngf), *_last_layers(options))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to N×C'×H×W in [-1, 1]."""
@@ -161,11 +161,11 @@ class LocalEnhancer(nn.Module):
         self.model = nn.Sequential(*_global_layers(options, options.ngf * 2**self.enhancers))
         for n in range(1, self.enhancers + 1):
             width = options.ngf * 2 ** (self.enhancers - n)
-            before = [*_first(options, width), *_down(options, width)]
+            before = [*_first_layers(options, width), *_downsampling_layers(options, width)]
             after = [ResnetBlock(options, 2 * width) for _ in range(options.local_blocks)]
-            last = _last(options) if n == self.enhancers else []
+            last = _last_layers(options) if n == self.enhancers else []
             self.add_module(f"model{n}_1", nn.Sequential(*before))
-            self.add_module(f"model{n}_2", nn.Sequential(*after, *_up(options, width), *last))
+            self.add_module(f"model{n}_2", nn.Sequential(*after, *_upsampling_layers(options, width), *last))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×C×H×W to N×C'×H×W in [-1, 1]."""

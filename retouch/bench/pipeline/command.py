@@ -47,7 +47,7 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
         "log_level": "warning",
     }
     settings = load_settings({name: value for name, value in flags.items() if value is not None})
-    workload = _workload(settings, images, masks, model, count)
+    workload = _read_workload(settings, images, masks, model, count)
     title, rows = _measure_all(settings, workload, Console(stderr=True))
     print_rows(rows, Console(), title)
     if json_file:
@@ -59,17 +59,17 @@ def bench_pipeline(  # noqa: PLR0913, PLR0917 -- each is a flag
             save_rows_plot(rows, plot, title)
 
 
-def _workload(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Workload:
+def _read_workload(settings: Settings, images: Path, masks: Path | None, model: str | None, count: int) -> Workload:
     """Read the pictures of a workload; raises FilesInvalid if there are no images or a mask is missing."""
     from retouch.bench.pipeline.run import Workload  # noqa: PLC0415 -- loads the service
 
-    pairs = [pair for _, pair in zip(range(count), _repeat(pair_images(images, masks)), strict=False)]
+    pairs = [pair for _, pair in zip(range(count), _repeat_forever(pair_images(images, masks)), strict=False)]
     own_masks = [mask.read_bytes() for _, mask in pairs if mask is not None] or None
     default = settings.translate_model if masks is None else settings.inpaint_model
     return Workload(model or default, [image.read_bytes() for image, _ in pairs], own_masks)
 
 
-def _repeat(pairs: Any) -> Any:
+def _repeat_forever(pairs: Any) -> Any:
     while True:
         yield from pairs
 
@@ -78,7 +78,7 @@ def _measure_all(settings: Settings, workload: Workload, console: Any) -> tuple[
     from engines.repository.listing import list_versions, read_manifest_of  # noqa: PLC0415 -- loads pydantic
     from retouch.bench.pipeline.run import VariantResult, measure  # noqa: PLC0415 -- loads the service
     from retouch.bench.pipeline.variants import variants_for  # noqa: PLC0415 -- the same
-    from service.batching.local_backend import engine_opener  # noqa: PLC0415 -- the same
+    from service.batching.local_backend import make_engine_opener  # noqa: PLC0415 -- the same
     from service.telemetry.logs import configure_logs  # noqa: PLC0415 -- the same
 
     configure_logs(settings)
@@ -90,7 +90,7 @@ def _measure_all(settings: Settings, workload: Workload, console: Any) -> tuple[
             f"no model {workload.model} in {settings.models_dir}; export one, or name another with --model"
         )
     directory = found[keys[-1]].directory
-    engine = engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
+    engine = make_engine_opener(settings)(directory, read_manifest_of(keys[-1], directory))
     try:
         variants = variants_for(engine)
         title = (

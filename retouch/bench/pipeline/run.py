@@ -17,12 +17,12 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest, Task
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
-from service.batching.local_backend import any_device, engine_opener, open_local_backend
+from service.batching.local_backend import make_engine_opener, make_routing_device, open_local_backend
+from service.core.batch_rows import Sample
 from service.core.call import Call
 from service.core.order import Order
 from service.core.pictures import ImageFormat
 from service.core.reply import Reply
-from service.core.samples import Sample
 from service.core.schemas import OPTIONS
 from service.core.settings import Settings
 from service.devices.contract import Device, Ticket, Tiles
@@ -46,7 +46,7 @@ class Workload:
     """Pictures computed before the measurement starts."""
 
     def order(self, number: int, file_format: ImageFormat, *, save: bool) -> Order:
-        """What is asked for the picture of that number."""
+        """Return the order for the picture of that number."""
         task: Task = "translate" if self.masks is None else "inpaint"
         files = {"image": self.images[number]}
         if self.masks is not None:
@@ -91,7 +91,7 @@ class DeviceRecorder:
 
     def open(self, wake: Callable[[], None]) -> Device:
         """Open the device that the variant computes on."""
-        return _RecordedDevice(any_device(wake, self._open_gpu), self.batches)
+        return _RecordedDevice(make_routing_device(wake, self._open_gpu), self.batches)
 
     @property
     def busy_s(self) -> float:
@@ -206,9 +206,9 @@ async def _open_variant(settings: Settings, workload: Workload, recorder: Device
     """Open a pipeline with the workload's model alone, and a temporary folder for results."""
     variant = recorder.variant
     with TemporaryDirectory(prefix="retouch-bench-") as folder:
-        own = _own_settings(settings, workload, variant, Path(folder))
+        own = _variant_settings(settings, workload, variant, Path(folder))
         # keeps the configured batch size, so that each variant runs the same engine
-        open_engine = engine_opener(settings)
+        open_engine = make_engine_opener(settings)
 
         def open_model(directory: Path, manifest: Manifest) -> Engine:
             engine = open_engine(directory, manifest)
@@ -225,7 +225,7 @@ async def _open_variant(settings: Settings, workload: Workload, recorder: Device
             yield pipeline
 
 
-def _own_settings(settings: Settings, workload: Workload, variant: Variant, folder: Path) -> Settings:
+def _variant_settings(settings: Settings, workload: Workload, variant: Variant, folder: Path) -> Settings:
     name = workload.model.partition("/")[0]
     alone = folder / "models"
     alone.mkdir()

@@ -19,11 +19,11 @@ from PIL import Image
 from service.core.errors import InvalidImage, InvalidOption
 from service.core.pictures import Bool2D, Brightness, ImageFormat, MaskMode, Picture, Pixels, Size
 from service.imaging.files.header import Header, read_header
-from service.imaging.files.icc import embed_in_jpeg, fitting, read_profile
+from service.imaging.files.icc import embed_in_jpeg, profile_for_channels, read_profile
 from service.imaging.files.jpeg import encode_jpeg
 from service.imaging.files.pixels import to_8_bits
 from service.imaging.files.png import decode_png, encode_png
-from service.imaging.pool.parallel_steps import SideBySide, in_turn
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 
 MEDIA_TYPES: dict[ImageFormat, str] = {"png": "image/png", "jpeg": "image/jpeg", "webp": "image/webp"}
 MAX_SCANS = 100
@@ -50,12 +50,12 @@ def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Pic
         InvalidImage: truncated or corrupt; a part of a picture is never returned.
     """
     header = header or read_header(data, max_pixels=max_pixels)
-    samples = _upright(_decode_samples(data, header), header.orientation)
+    samples = _apply_orientation(_decode_samples(data, header), header.orientation)
     colours = 1 if samples.shape[2] < 3 else 3
     profile = read_profile(data, header.format, colours)
     if samples.shape[2] == colours:
         return Picture(samples, None, profile)
-    return Picture(_contiguous(samples[:, :, :colours]), _contiguous(samples[:, :, colours]), profile)
+    return Picture(_contiguous_samples(samples[:, :, :colours]), _contiguous_samples(samples[:, :, colours]), profile)
 
 
 def decode_mask(data: bytes, mode: MaskMode, *, max_pixels: int, header: Header | None = None) -> Bool2D:
@@ -100,7 +100,9 @@ def check_encodable(size: Size, file_format: ImageFormat) -> None:
         )
 
 
-def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_side: SideBySide = in_turn) -> bytes:
+def encode(
+    picture: Picture, file_format: ImageFormat, quality: int, side_by_side: StepRunner = run_one_by_one
+) -> bytes:
     """Encode a picture with its colour profile; the file does not depend on the number of threads that help.
 
     PNG is lossless: 8 or 16 bits, grey or RGB, with alpha. JPEG and WebP have 8 bits and `quality` (1–100); JPEG drops
@@ -111,7 +113,7 @@ def encode(picture: Picture, file_format: ImageFormat, quality: int, side_by_sid
     """
     check_encodable(picture.size, file_format)
     if file_format == "png":
-        return encode_png(_joined(picture), picture.icc)
+        return encode_png(_with_alpha_channel(picture), picture.icc)
     if file_format == "jpeg":
         return _encode_jpeg(picture, quality, side_by_side)
     return _encode_webp(picture, quality)
@@ -172,7 +174,7 @@ def _decode_webp(data: bytes, header: Header) -> NDArray[np.uint8]:
     return np.asarray(cv2.cvtColor(decoded, conversion), np.uint8)
 
 
-def _upright(samples: Pixels, orientation: int) -> Pixels:
+def _apply_orientation(samples: Pixels, orientation: int) -> Pixels:
     """Rotate and mirror stored pixels by the EXIF orientation, 1–8."""
     if orientation == 1:
         return samples
@@ -181,29 +183,34 @@ def _upright(samples: Pixels, orientation: int) -> Pixels:
         turned = turned[:, ::-1]
     if orientation in (3, 4, 7, 8):
         turned = turned[::-1]
-    return _contiguous(turned)
+    return _contiguous_samples(turned)
 
 
-def _contiguous(samples: Any) -> Pixels:
+def _contiguous_samples(samples: Any) -> Pixels:
     contiguous: Pixels = np.ascontiguousarray(samples)
     return contiguous
 
 
-def _joined(picture: Picture) -> Pixels:
-    return picture.pixels if picture.alpha is None else _contiguous(np.dstack((picture.pixels, picture.alpha)))
+def _with_alpha_channel(picture: Picture) -> Pixels:
+    return picture.pixels if picture.alpha is None else _contiguous_samples(np.dstack((picture.pixels, picture.alpha)))
 
 
-def _encode_jpeg(picture: Picture, quality: int, side_by_side: SideBySide) -> bytes:
+def _encode_jpeg(picture: Picture, quality: int, side_by_side: StepRunner) -> bytes:
     body = encode_jpeg(np.ascontiguousarray(to_8_bits(picture.pixels)), quality, side_by_side)
     return body if picture.icc is None else embed_in_jpeg(body, picture.icc)
 
 
 def _encode_webp(picture: Picture, quality: int) -> bytes:
-    samples = to_8_bits(_joined(picture))
+    samples = to_8_bits(_with_alpha_channel(picture))
     if samples.shape[2] < 3:
         samples = np.dstack((samples[:, :, :1],) * 3 + (samples[:, :, 1:],))
     file = BytesIO()
     Image.fromarray(samples).save(
-        file, "WEBP", quality=quality, method=_WEBP_METHOD, exact=True, icc_profile=fitting(picture.icc, 3) or b""
+        file,
+        "WEBP",
+        quality=quality,
+        method=_WEBP_METHOD,
+        exact=True,
+        icc_profile=profile_for_channels(picture.icc, 3) or b"",
     )
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Parsers of the containers of JPEG, PNG and WebP files; they decode no pixels.
+"""Parsers of the containers of JPEG and WebP files; they decode no pixels. PNG: png_chunks.py.
 
 Each yields `Chunk`s lazily, in file order, after checking that they lie inside the file. They take linear time, copy
 nothing, never allocate what a file merely claims, and limit the number of chunks.
@@ -13,14 +13,9 @@ from typing import NamedTuple
 
 from service.core.errors import InvalidImage
 
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS = 65_536
 """Limit of chunks: encoders write far fewer (8,192 for 64 MiB in libpng's 8 KiB pieces), and parsing takes 50 ms."""
 
-_PNG_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
-_PNG_BEFORE_DATA = frozenset((b"PLTE", b"tRNS"))
-"""Chunk types that may occur once at most, and only before the first IDAT."""
-_PNG_ORDERED = _PNG_BEFORE_DATA | {b"IDAT"}
 _FILL = re.compile(rb"\xff+")
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))
 SOS, EOI = 0xDA, 0xD9
@@ -35,53 +30,6 @@ class Chunk(NamedTuple):
     kind: bytes
     start: int
     end: int
-
-
-def png_chunks(data: bytes) -> Iterator[Chunk]:
-    """The chunks of a PNG, IHDR to IEND; what follows IEND is ignored. CRCs are not checked.
-
-    Raises:
-        InvalidImage: a chunk ends behind the end of the file, IEND is missing, or there are too many chunks.
-    """
-    position = len(PNG_SIGNATURE)
-    for _ in range(MAX_CHUNKS):
-        if position + 12 > len(data):
-            raise InvalidImage("the PNG is truncated: it ends before its IEND chunk; send the whole file")
-        length, kind = struct.unpack_from(">I4s", data, position)
-        chunk = Chunk(kind, position + 8, position + 8 + length)
-        if chunk.end + 4 > len(data):
-            raise InvalidImage(f"the PNG is truncated inside its {_name(kind)} chunk; send the whole file")
-        yield chunk
-        if kind == b"IEND":
-            return
-        position = chunk.end + 4
-    raise InvalidImage(f"the PNG has more than {MAX_CHUNKS} chunks")
-
-
-def ordered_png_chunks(data: bytes) -> Iterator[Chunk]:
-    """The chunks of a PNG as in `png_chunks`, with the checks that a decoder must make (PNG, 3rd edition, 5.3 to 5.6).
-
-    Decoders disagree about files that fail these checks: some refuse them, others show another picture.
-
-    Raises:
-        InvalidImage: as `png_chunks`, and: a chunk type is not of four letters or is critical and unknown; the IDAT
-            chunks are not consecutive; PLTE or tRNS comes twice or behind IDAT.
-    """
-    previous, had = b"", set[bytes]()
-    for chunk in png_chunks(data):
-        kind = chunk.kind
-        if not kind.isalpha():
-            raise InvalidImage(f"the PNG is corrupt: {_name(kind)!r} is no chunk type")
-        if kind[:1].isupper() and kind not in _PNG_CRITICAL:
-            raise InvalidImage(f"the PNG has an unknown critical chunk {_name(kind)}; save it again as a plain PNG")
-        if kind == b"IDAT" and kind in had and previous != kind:
-            raise InvalidImage(f"the PNG's pixels are interrupted by a {_name(previous)} chunk; save it again")
-        if kind in _PNG_BEFORE_DATA and had & {kind, b"IDAT"}:
-            raise InvalidImage(f"the PNG's {_name(kind)} chunk comes twice or behind the pixels; save it again")
-        if kind in _PNG_ORDERED:
-            had.add(kind)
-        previous = kind
-        yield chunk
 
 
 def webp_chunks(data: bytes) -> Iterator[Chunk]:
@@ -100,7 +48,7 @@ def webp_chunks(data: bytes) -> Iterator[Chunk]:
         kind, length = struct.unpack_from("<4sI", data, position)
         chunk = Chunk(kind, position + 8, position + 8 + length)
         if chunk.end > end:
-            raise InvalidImage(f"the WebP's {_name(kind)} chunk is longer than the file")
+            raise InvalidImage(f"the WebP's {chunk_name(kind)} chunk is longer than the file")
         yield chunk
         position = chunk.end + length % 2
     raise InvalidImage(f"the WebP has more than {MAX_CHUNKS} chunks")
@@ -136,5 +84,6 @@ def jpeg_segments(data: bytes) -> Iterator[Chunk]:
     raise InvalidImage(f"the JPEG has more than {MAX_CHUNKS} segments")
 
 
-def _name(kind: bytes) -> str:
+def chunk_name(kind: bytes) -> str:
+    """The type of a PNG or WebP chunk as text, for messages."""
     return kind.decode("ascii", "backslashreplace")

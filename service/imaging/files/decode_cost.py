@@ -47,20 +47,20 @@ def decoded_bytes(header: Header, file_bytes: int) -> int:
     """Peak memory in bytes of a file with this header and length, while it is decoded and afterwards."""
     pixels = header.stored.height * header.stored.width
     if header.format == "png":
-        return max(pixels * _png(header), file_bytes * _COPIES_OF_A_PNG)
+        return max(pixels * _png_effort_per_pixel(header), file_bytes * _COPIES_OF_A_PNG)
     if header.format == "webp":
         return pixels * (_WEBP_ALPHA if header.alpha else _WEBP)
-    return pixels * _jpeg(header)
+    return pixels * _jpeg_effort_per_pixel(header)
 
 
-def _png(header: Header) -> int:
+def _png_effort_per_pixel(header: Header) -> int:
     if header.colour == "palette":
         return _PNG_PALETTE
     transparent = _PNG_TRANSPARENT[header.colour] if header.transparent else 0
     return (_PNG_BY_OPENCV[header.colour, header.alpha] + transparent) * (2 if header.bits == 16 else 1)
 
 
-def _jpeg(header: Header) -> int:
+def _jpeg_effort_per_pixel(header: Header) -> int:
     if header.inks:
         return _JPEG_INKS
     if header.progressive:

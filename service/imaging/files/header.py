@@ -12,7 +12,8 @@ from typing import Literal, NoReturn
 
 from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.pictures import ImageFormat, Size
-from service.imaging.files.containers import PNG_SIGNATURE, Chunk, jpeg_segments, ordered_png_chunks, webp_chunks
+from service.imaging.files.containers import Chunk, jpeg_segments, webp_chunks
+from service.imaging.files.png_chunks import PNG_SIGNATURE, ordered_png_chunks
 
 Colour = Literal["grey", "rgb", "palette"]
 MAX_SIDE = 65_535

@@ -7,7 +7,8 @@ import zlib
 
 from service.core.errors import InvalidImage
 from service.core.pictures import ImageFormat
-from service.imaging.files.containers import jpeg_segments, png_chunks, webp_chunks
+from service.imaging.files.containers import jpeg_segments, webp_chunks
+from service.imaging.files.png_chunks import png_chunks
 
 MAX_PROFILE_BYTES = 4 << 20
 """Largest profile after inflating; profiles of printers have up to 3 MB."""
@@ -25,17 +26,17 @@ def read_profile(data: bytes, file_format: ImageFormat, channels: int) -> bytes 
     Raises:
         InvalidImage: the profile has more than `MAX_PROFILE_BYTES` after inflating.
     """
-    profile = {"jpeg": _from_jpeg, "png": _from_png, "webp": _from_webp}[file_format](data)
+    profile = {"jpeg": _read_jpeg_profile, "png": _read_png_profile, "webp": _read_webp_profile}[file_format](data)
     if len(profile) > MAX_PROFILE_BYTES:
         raise InvalidImage(
             f"the colour profile is larger than {MAX_PROFILE_BYTES >> 20} MiB; send the image without it"
         )
     if len(profile) < 132 or profile[36:40] != b"acsp" or struct.unpack_from(">I", profile)[0] > len(profile):
         return None
-    return fitting(profile, channels)
+    return profile_for_channels(profile, channels)
 
 
-def fitting(profile: bytes | None, channels: int) -> bytes | None:
+def profile_for_channels(profile: bytes | None, channels: int) -> bytes | None:
     """The profile; None if its colour space does not have that many channels."""
     return profile if profile is not None and profile[16:20] == _COLOUR_SPACES[channels] else None
 
@@ -54,7 +55,7 @@ def embed_in_jpeg(jpeg: bytes, profile: bytes) -> bytes:
     return b"".join((jpeg[:after], *segments, jpeg[after:]))
 
 
-def _from_jpeg(data: bytes) -> bytes:
+def _read_jpeg_profile(data: bytes) -> bytes:
     pieces: dict[int, bytes] = {}
     count = 0
     for segment in jpeg_segments(data):
@@ -65,7 +66,7 @@ def _from_jpeg(data: bytes) -> bytes:
     return b"".join(pieces[n] for n in range(1, count + 1)) if sorted(pieces) == list(range(1, count + 1)) else b""
 
 
-def _from_png(data: bytes) -> bytes:
+def _read_png_profile(data: bytes) -> bytes:
     for chunk in png_chunks(data):
         if chunk.kind == b"iCCP":
             _, separator, packed = data[chunk.start : chunk.end].partition(b"\0")
@@ -79,5 +80,5 @@ def _from_png(data: bytes) -> bytes:
     return b""
 
 
-def _from_webp(data: bytes) -> bytes:
+def _read_webp_profile(data: bytes) -> bytes:
     return next((data[chunk.start : chunk.end] for chunk in webp_chunks(data) if chunk.kind == b"ICCP"), b"")

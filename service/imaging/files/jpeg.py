@@ -15,7 +15,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from service.imaging.files.containers import EOI, SOS, Chunk, jpeg_segments
-from service.imaging.pool.parallel_steps import SideBySide
+from service.imaging.pool.parallel_steps import StepRunner
 
 FULL_CHROMA_QUALITY = 90
 PIXELS_OF_A_STRIP = 256 * 256
@@ -28,12 +28,12 @@ _MARKER_AND_LENGTH = 4
 """Bytes of a segment before its payload."""
 
 
-def encode_jpeg(pixels: NDArray[np.uint8], quality: int, side_by_side: SideBySide) -> bytes:
+def encode_jpeg(pixels: NDArray[np.uint8], quality: int, side_by_side: StepRunner) -> bytes:
     """Encode H×W×1 or H×W×3 pixels; chroma is subsampled (4:2:0) below `FULL_CHROMA_QUALITY`."""
     height, width, channels = pixels.shape
     chroma = ("444" if quality >= FULL_CHROMA_QUALITY else "420") if channels == 3 else "Gray"
     block = 16 if chroma == "420" else 8
-    rows = _rows_of_a_strip(height, width, block)
+    rows = _strip_height(height, width, block)
     interval = -(-width // block) * (rows // block)
     colours = "RGB" if channels == 3 else "GRAY"
 
@@ -46,30 +46,30 @@ def encode_jpeg(pixels: NDArray[np.uint8], quality: int, side_by_side: SideBySid
         lambda top=top: encoded(pixels[top : top + rows])  # type: ignore[misc]
         for top in range(0, height, rows)
     ]
-    return _joined(side_by_side(pieces), height, interval)
+    return _join_strips(side_by_side(pieces), height, interval)
 
 
-def _rows_of_a_strip(height: int, width: int, block: int) -> int:
+def _strip_height(height: int, width: int, block: int) -> int:
     """Height of a strip: a multiple of the block size, so that strips are about equal."""
     strips = max(1, min(MOST_STRIPS, height * width // PIXELS_OF_A_STRIP))
     return -(-height // strips // block) * block
 
 
-def _joined(strips: list[bytes], height: int, interval: int) -> bytes:
+def _join_strips(strips: list[bytes], height: int, interval: int) -> bytes:
     """Join strips to one file: the first one's headers with the whole height, then the blocks of all strips."""
-    first, (frame, scan) = strips[0], _frame_and_scan(strips[0])
+    first, (frame, scan) = strips[0], _frame_and_scan_headers(strips[0])
     head = bytearray(first[: scan.start - _MARKER_AND_LENGTH])
     struct.pack_into(">H", head, frame.start + 1, height)
     restart = struct.pack(">HHH", 0xFFDD, 4, interval)
     start = first[scan.start - _MARKER_AND_LENGTH : scan.end]
     body = bytearray()
     for number, strip in enumerate(strips):
-        body += strip[_frame_and_scan(strip)[1].end : -2]
+        body += strip[_frame_and_scan_headers(strip)[1].end : -2]
         body += bytes((0xFF, 0xD0 + number % 8 if number + 1 < len(strips) else EOI))
     return b"".join((head, restart, start, body))
 
 
-def _frame_and_scan(jpeg: bytes) -> tuple[Chunk, Chunk]:
+def _frame_and_scan_headers(jpeg: bytes) -> tuple[Chunk, Chunk]:
     """The headers of the frame and of the scan in a file that simplejpeg has written."""
     found = {segment.kind[0]: segment for segment in jpeg_segments(jpeg)}
     return found[_FRAME], found[SOS]

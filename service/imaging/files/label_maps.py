@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core.batch_rows import Crop
 from service.core.errors import InvalidOption, UnsupportedType
 from service.core.pictures import Picture, Size
-from service.core.samples import Crop
 from service.imaging.files.header import read_header
 from service.imaging.files.png import decode_indices
 
@@ -67,14 +67,17 @@ def decode_labels(data: bytes, classes: int | None, *, max_pixels: int) -> Pictu
     return Picture(labels.astype(np.uint8)[:, :, None])
 
 
-def fitted(ids: NDArray[Any], crop: Crop) -> NDArray[Any]:
+def fit_ids_to_tile(ids: NDArray[Any], crop: Crop) -> NDArray[Any]:
     """Scale ids to the crop's tile by nearest neighbour, as Pillow does, and pad by reflection at the lower right."""
-    rows, columns = _nearest(ids.shape[0], crop.scaled.height), _nearest(ids.shape[1], crop.scaled.width)
+    rows, columns = (
+        _nearest_source_indices(ids.shape[0], crop.scaled.height),
+        _nearest_source_indices(ids.shape[1], crop.scaled.width),
+    )
     scaled = ids if Size(*ids.shape) == crop.scaled else ids[rows[:, None], columns]
     missing = (0, crop.tile.height - crop.scaled.height), (0, crop.tile.width - crop.scaled.width)
     return np.ascontiguousarray(np.pad(scaled, missing, "reflect"))
 
 
-def _nearest(have: int, want: int) -> NDArray[np.intp]:
-    """For each of `want` pixels, the index of the source pixel, of `have`, under its centre."""
+def _nearest_source_indices(have: int, want: int) -> NDArray[np.intp]:
+    """For each of `want` target pixels, the index of the nearest of `have` source pixels."""
     return ((np.arange(want) + 0.5) * have / want).astype(np.intp)

@@ -24,8 +24,9 @@ from PIL.PngImagePlugin import PngImageFile
 
 from service.core.errors import InvalidImage
 from service.core.pictures import Pixels
-from service.imaging.files.containers import PNG_SIGNATURE, Chunk, png_chunks
+from service.imaging.files.containers import Chunk
 from service.imaging.files.header import Header
+from service.imaging.files.png_chunks import PNG_SIGNATURE, png_chunks
 
 _ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 """First row, first column, row step and column step of each pass of an interlaced PNG."""
@@ -49,7 +50,7 @@ def decode_png(data: bytes, header: Header) -> Pixels:
     if header.colour == "palette" or header.alpha:
         return pixels
     transparent = next((data[c.start : c.end] for c in chunks if c.kind == b"tRNS"), None)
-    return pixels if transparent is None else _with_alpha(pixels, transparent, header.bits)
+    return pixels if transparent is None else _add_transparent_colour(pixels, transparent, header.bits)
 
 
 def decode_indices(data: bytes, header: Header) -> Pixels:
@@ -61,7 +62,7 @@ def decode_indices(data: bytes, header: Header) -> Pixels:
     chunks = list(png_chunks(data))
     _check_crcs(data, chunks)
     if header.colour == "palette":
-        return _decode_by_pillow(_pixel_chunks(data, chunks, header), header, as_indices=True)[:, :, 0]
+        return _decode_by_pillow(_keep_pixel_chunks(data, chunks, header), header, as_indices=True)[:, :, 0]
     values = _decode_samples(data, chunks, header)[:, :, 0]
     return values if header.bits >= 8 else values // np.uint8(255 // (2**header.bits - 1))
 
@@ -83,11 +84,13 @@ def encode_png(pixels: Pixels, profile: bytes | None) -> bytes:
     deflate = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
     body = deflate.compress(filtered.data) + deflate.flush()
     ihdr = struct.pack(">IIBBBBB", width, height, pixels.itemsize * 8, _COLOUR_TYPES[channels], 0, 0, 0)
-    iccp = b"" if profile is None else _chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
-    return b"".join((PNG_SIGNATURE, _chunk(b"IHDR", ihdr), iccp, _chunk(b"IDAT", body), _chunk(b"IEND", b"")))
+    iccp = b"" if profile is None else _make_chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(profile))
+    return b"".join(
+        (PNG_SIGNATURE, _make_chunk(b"IHDR", ihdr), iccp, _make_chunk(b"IDAT", body), _make_chunk(b"IEND", b""))
+    )
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
+def _make_chunk(kind: bytes, body: bytes) -> bytes:
     return b"".join((struct.pack(">I4s", len(body), kind), body, struct.pack(">I", zlib.crc32(body, zlib.crc32(kind)))))
 
 
@@ -99,7 +102,7 @@ def _check_crcs(data: bytes, chunks: list[Chunk]) -> None:
             raise InvalidImage(f"the PNG is corrupt: the checksum of its {name} chunk is wrong")
 
 
-def _pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
+def _keep_pixel_chunks(data: bytes, chunks: list[Chunk], header: Header) -> bytes:
     """A PNG with only the chunks that hold pixels."""
     kept = {b"IHDR", b"IDAT", b"IEND"} | ({b"PLTE", b"tRNS"} if header.colour == "palette" else set())
     view = memoryview(data)
@@ -126,9 +129,9 @@ def _decode_by_pillow(core: bytes, header: Header, *, as_indices: bool = False) 
 
 def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
     """Decode with OpenCV if it returns exactly the samples of the file, else with Pillow."""
-    stored = None if header.colour == "palette" or header.bits < 8 else _stored(data, chunks, header)
+    stored = None if header.colour == "palette" or header.bits < 8 else _without_compression(data, chunks, header)
     if stored is None:  # Pillow also decodes, or explains the error of, 8-bit data that failed the check
-        return _decode_by_pillow(_pixel_chunks(data, chunks, header), header)
+        return _decode_by_pillow(_keep_pixel_chunks(data, chunks, header), header)
     decoded: Any = cv2.imdecode(stored, cv2.IMREAD_UNCHANGED)
     del stored
     if decoded is None or decoded.dtype.itemsize * 8 != header.bits or decoded.shape[:2] != header.stored:
@@ -141,7 +144,7 @@ def _decode_samples(data: bytes, chunks: list[Chunk], header: Header) -> Pixels:
     return pixels
 
 
-def _stored(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint8] | None:
+def _without_compression(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint8] | None:
     """The same PNG with uncompressed scanlines, so that OpenCV need not inflate them again; None for bad 8-bit data.
 
     They are written as stored blocks (RFC 1950, 1951) by hand, because zlib would compute the checksum again.
@@ -163,10 +166,10 @@ def _stored(data: bytes, chunks: list[Chunk], header: Header) -> NDArray[np.uint
         crc = zlib.crc32(part, crc)
     first = len(PNG_SIGNATURE) + 25  # behind IHDR
     size = struct.pack(">I", sum(map(len, pieces)) - 4)
-    return _joined([data[:first], size, *pieces, struct.pack(">I", crc), _chunk(b"IEND", b"")])
+    return _concatenate([data[:first], size, *pieces, struct.pack(">I", crc), _make_chunk(b"IEND", b"")])
 
 
-def _joined(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
+def _concatenate(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
     """Concatenate the pieces, like `bytes.join`, which would hold the interpreter's lock for 0.5 s for 400 MB."""
     whole = np.empty(sum(map(len, pieces)), np.uint8)
     at = 0
@@ -176,7 +179,7 @@ def _joined(pieces: list[bytes | memoryview]) -> NDArray[np.uint8]:
     return whole
 
 
-def _scanlines(data: bytes, header: Header) -> list[tuple[int, int]]:
+def _scanline_counts(data: bytes, header: Header) -> list[tuple[int, int]]:
     """Number of scanlines, and bytes of each with its filter type, for each pass of the picture."""
     samples = 1 if header.colour == "palette" else (1 if header.colour == "grey" else 3) + header.alpha
     interlaced = data[len(PNG_SIGNATURE) + 8 + 12] == 1
@@ -186,15 +189,15 @@ def _scanlines(data: bytes, header: Header) -> list[tuple[int, int]]:
     return [(rows, 1 + (columns * samples * header.bits + 7) // 8) for rows, columns in sizes]
 
 
-def _packed(data: bytes, chunks: list[Chunk]) -> bytes:
+def _compressed_scanlines(data: bytes, chunks: list[Chunk]) -> bytes:
     view = memoryview(data)
     return b"".join(view[c.start : c.end] for c in chunks if c.kind == b"IDAT")
 
 
 def _check_length(core: bytes, header: Header) -> None:
     """Check that a PNG has all of its pixels, by inflating it piece by piece."""
-    missing = sum(rows * stride for rows, stride in _scanlines(core, header))
-    inflate, packed = zlib.decompressobj(), _packed(core, list(png_chunks(core)))
+    missing = sum(rows * stride for rows, stride in _scanline_counts(core, header))
+    inflate, packed = zlib.decompressobj(), _compressed_scanlines(core, list(png_chunks(core)))
     while packed and missing > 0:
         missing -= len(inflate.decompress(packed, _PIECE))
         packed = inflate.unconsumed_tail
@@ -207,11 +210,11 @@ def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tupl
 
     Returns the scanlines and their zlib checksum.
     """
-    scanlines = _scanlines(data, header)
+    scanlines = _scanline_counts(data, header)
     expected = sum(rows * stride for rows, stride in scanlines)
-    packed = _packed(data, chunks)
+    packed = _compressed_scanlines(data, chunks)
     try:
-        inflated, unused = _inflated(packed, expected)
+        inflated, unused = _inflate(packed, expected)
     except zlib.error as error:
         raise InvalidImage(f"the PNG is corrupt: {error}") from error
     if inflated is None:
@@ -225,7 +228,7 @@ def _checked_scanlines(data: bytes, chunks: list[Chunk], header: Header) -> tupl
     return inflated, packed[end - 4 : end]
 
 
-def _inflated(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, int]:
+def _inflate(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, int]:
     """The inflated data, or None if their length is not `expected`; and the number of bytes after their end.
 
     Inflates in pieces, because the zlib module joins its output under the interpreter's lock (0.5 s for 400 MB).
@@ -254,7 +257,7 @@ def _inflated(packed: bytes, expected: int) -> tuple[NDArray[np.uint8] | None, i
     return None, 0
 
 
-def _with_alpha(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:
+def _add_transparent_colour(pixels: Pixels, transparent: bytes, bits: int) -> Pixels:
     """Add the alpha of a tRNS chunk: 0 where a pixel has exactly its colour, else opaque."""
     channels, opaque = pixels.shape[2], np.iinfo(pixels.dtype).max
     if len(transparent) != 2 * channels:

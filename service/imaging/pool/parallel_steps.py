@@ -10,18 +10,18 @@ from typing import Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class SideBySide(Protocol):
+class StepRunner(Protocol):
     """Runs all steps and returns their results in order; if several raise, raises the first one's error."""
 
     def __call__(self, pieces: Sequence[Callable[[], T]]) -> list[T]: ...
 
 
-def in_turn(pieces: Sequence[Callable[[], T]]) -> list[T]:
+def run_one_by_one(pieces: Sequence[Callable[[], T]]) -> list[T]:
     """Run the steps one after the other on the caller's thread."""
     return [piece() for piece in pieces]
 
 
-class Helpers:
+class HelperThreads:
     """Threads that help a caller with its steps.
 
     The caller works until no step is left, and waits only for steps that a helper has begun: with no helper free it is
@@ -36,25 +36,25 @@ class Helpers:
         self._pool = ThreadPoolExecutor(max(1, threads), "help")
         self._free = free
 
-    def share(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
-        """Run the steps on the caller's thread and on the free helpers; implements `SideBySide`."""
+    def run_with_helpers(self, pieces: Sequence[Callable[[], T]]) -> list[T]:
+        """Run the steps on the caller's thread and on the free helpers; implements `StepRunner`."""
         helpers = self._free()
         if helpers < 1 or len(pieces) < 2:
-            return in_turn(pieces)
-        shared = _Shared(pieces)
-        tasks = [self._pool.submit(shared.work) for _ in range(min(helpers, len(pieces) - 1))]
-        shared.work()
+            return run_one_by_one(pieces)
+        shared = _SharedSteps(pieces)
+        tasks = [self._pool.submit(shared.run_steps) for _ in range(min(helpers, len(pieces) - 1))]
+        shared.run_steps()
         for task in tasks:
             if not task.cancel():  # a running task cannot be cancelled
                 task.result()
-        return shared.take()
+        return shared.take_results()
 
     def close(self) -> None:
         """Wait for running work."""
         self._pool.shutdown()
 
 
-class _Shared(Generic[T]):
+class _SharedSteps(Generic[T]):
     """Steps that several threads work on, and their results and errors."""
 
     def __init__(self, pieces: Sequence[Callable[[], T]]) -> None:
@@ -63,7 +63,7 @@ class _Shared(Generic[T]):
         self._results: dict[int, T] = {}
         self._errors: dict[int, BaseException] = {}
 
-    def work(self) -> None:
+    def run_steps(self) -> None:
         """Run steps until none is left."""
         while self._waiting:
             try:
@@ -72,11 +72,11 @@ class _Shared(Generic[T]):
                 return
             try:
                 self._results[number] = piece()
-            except BaseException as error:  # raised on the caller's thread by `take`
+            except BaseException as error:  # raised on the caller's thread by `take_results`
                 self._errors[number] = error
                 self._waiting.clear()  # all earlier steps have begun, and later results are not needed
 
-    def take(self) -> list[T]:
+    def take_results(self) -> list[T]:
         """Return all results, or raise the first error; called once, when all begun steps have ended."""
         try:
             if self._errors:

@@ -34,7 +34,7 @@ class CodecPool:
         """Large pictures beyond the number of threads, kept out of the pool's queue so that no small one waits."""
 
     @property
-    def for_small(self) -> int:
+    def threads_for_small(self) -> int:
         """The number of threads without a large picture; at least 1, the reserved thread."""
         return max(1, self._threads - self._large)
 
@@ -53,7 +53,7 @@ class CodecPool:
     async def _run_large(self, function: Callable[..., T], *args: object) -> T:
         await self._acquire_thread()
         work: Future[T] = self._common.submit(function, *args)
-        work.add_done_callback(partial(self._ended, asyncio.get_running_loop()))
+        work.add_done_callback(partial(self._release_when_ended, asyncio.get_running_loop()))
         return await asyncio.wrap_future(work)
 
     async def _acquire_thread(self) -> None:
@@ -69,7 +69,7 @@ class CodecPool:
                 self._release_thread()
             raise
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
+    def _release_when_ended(self, loop: asyncio.AbstractEventLoop, _: Future[T]) -> None:
         """Release the thread once its work has ended, which may be after its caller was cancelled."""
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._release_thread)

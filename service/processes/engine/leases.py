@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engines.errors import RetouchError
-from engines.repository.listing import Key
+from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
 from engines.repository.versions import ModelStatus, ServedModel
 from service.processes.shared.messages import Offer, Served, Status
@@ -22,7 +22,7 @@ from service.processes.shared.slots import SlotLayouts
 class ModelLease(NamedTuple):
     """A lease of a model in the repository, held until the stack is closed."""
 
-    key: Key
+    key: VersionKey
     served: ServedModel
     stack: ExitStack
 
@@ -45,7 +45,7 @@ class ModelOffers:
     def __init__(self, models: ModelRepository) -> None:
         self._models = models
         self._offered: dict[int, OfferedModel] = {}
-        self._current: dict[Key, OfferedModel] = {}
+        self._current: dict[VersionKey, OfferedModel] = {}
         self._front_ends: set[int] = set()
         self._number = 0
 
@@ -55,7 +55,7 @@ class ModelOffers:
 
     def offers(self, name: str, version: int) -> bool:
         """Whether that version of a model is offered now."""
-        return Key(name, version) in self._current
+        return VersionKey(name, version) in self._current
 
     def lease_ready(self) -> list[ModelLease]:
         """Lease each model that is ready now. Blocks: not for the event loop."""
@@ -67,10 +67,10 @@ class ModelOffers:
                     served = stack.enter_context(self._models.lease(status.name, status.version))
                 except RetouchError:  # unloaded just now; the next renewal decides
                     continue
-                leases.append(ModelLease(Key(status.name, status.version), served, stack))
+                leases.append(ModelLease(VersionKey(status.name, status.version), served, stack))
         return leases
 
-    def renew(self, leases: Iterable[ModelLease]) -> None:
+    def replace_offers(self, leases: Iterable[ModelLease]) -> None:
         """Offer exactly these models; others are retired, and unloaded when all front ends have released them."""
         before, self._current = self._current, {}
         for lease in leases:
@@ -94,18 +94,18 @@ class ModelOffers:
         for offered in self._current.values():
             offered.announced_to.add(front_end)
 
-    def left(self, front_end: int) -> None:
+    def remove_front_end(self, front_end: int) -> None:
         """Remove a front end, which releases all models."""
         self._front_ends.discard(front_end)
         for offered in list(self._offered.values()):
-            self._let_go(offered, front_end)
+            self._release_offer(offered, front_end)
 
     def release(self, front_end: int, number: int) -> None:
         """Release a model for a front end."""
         if (offered := self._offered.get(number)) is not None:
-            self._let_go(offered, front_end)
+            self._release_offer(offered, front_end)
 
-    def served(self) -> Served:
+    def served_message(self) -> Served:
         """The message that announces all models to front ends."""
         current = [
             Offer(offered.number, key.name, key.version, engine.name, engine.precision)
@@ -123,13 +123,13 @@ class ModelOffers:
 
     def _retire(self, offered: OfferedModel) -> None:
         offered.retired = True
-        self._forget_unused(offered)
+        self._remove_if_unused(offered)
 
-    def _let_go(self, offered: OfferedModel, front_end: int) -> None:
+    def _release_offer(self, offered: OfferedModel, front_end: int) -> None:
         offered.announced_to.discard(front_end)
-        self._forget_unused(offered)
+        self._remove_if_unused(offered)
 
-    def _forget_unused(self, offered: OfferedModel) -> None:
+    def _remove_if_unused(self, offered: OfferedModel) -> None:
         if offered.retired and not offered.announced_to and self._offered.pop(offered.number, None) is not None:
             offered.lease.stack.close()
 

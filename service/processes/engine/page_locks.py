@@ -6,9 +6,9 @@ from typing import Protocol
 
 import structlog
 
-from engines.choice import EngineChoice
 from engines.cuda.api import Cuda, open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
+from engines.engine_names import EngineChoice
 from engines.errors import EngineError
 from service.processes.shared.slots import Memory
 
@@ -50,9 +50,9 @@ class CudaPageLocks:
 
     def lock(self, memory: Memory) -> bool:
         try:
-            self._cuda.use()
+            self._cuda.make_current()
             flags = self._cuda.runtime.cudaHostRegisterPortable
-            self._cuda.call("cudaHostRegister", memory.address, memory.nbytes, flags)
+            self._cuda.call_runtime("cudaHostRegister", memory.address, memory.nbytes, flags)
         except EngineError as error:  # for example a limit on locked memory: only slower
             _log.warning("slots not page-locked", reason=str(error))
             return False
@@ -64,8 +64,8 @@ class CudaPageLocks:
             return
         self._locked.discard(memory.address)
         try:
-            self._cuda.use()
-            self._cuda.call("cudaHostUnregister", memory.address)
+            self._cuda.make_current()
+            self._cuda.call_runtime("cudaHostUnregister", memory.address)
         except EngineError as error:
             _log.warning("slots not unlocked", reason=str(error))
 

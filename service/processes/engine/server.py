@@ -20,17 +20,17 @@ import structlog
 
 from engines.errors import RetouchError
 from service.batching.local_backend import LocalBackend, open_local_backend
-from service.lifecycle.background import cancelled
+from service.lifecycle.background import cancel_and_wait
 from service.lifecycle.drain import EXIT_DEVICE_LOST
-from service.lifecycle.hangup import hangup_signals
+from service.lifecycle.sighup import hangup_signals
 from service.processes.engine.leases import ModelOffers
 from service.processes.engine.page_locks import PageLocks, open_page_locks
-from service.processes.engine.session import Session, failed
+from service.processes.engine.session import Session, encode_error
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.channel import receive_greeting
 from service.processes.shared.messages import Found, Vitals, Wanted
 from service.processes.shared.slots import Memory
-from service.processes.shared.status_board import Row, StatusBoard
+from service.processes.shared.status_board import StatusBoard, StatusRow
 from service.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ _LOOK_EVERY_S = 0.05
 class EngineServer:
     """Accepts front ends, and announces models and readiness to them. Used on the event loop only."""
 
-    def __init__(self, backend: LocalBackend, row: Row, page_locks: PageLocks) -> None:
+    def __init__(self, backend: LocalBackend, row: StatusRow, page_locks: PageLocks) -> None:
         self._backend = backend
         self._row = row
         self._page_locks = page_locks
@@ -71,14 +71,14 @@ class EngineServer:
                 _log.warning("front end turned away", reason=str(error))
                 connection.close()
 
-    async def look(self) -> None:
+    async def announce_changes(self) -> None:
         """Announce changes to front ends and write the heartbeat, until cancelled."""
         while True:
             loaded = self._backend.loaded.is_set()  # read before the models are offered, or some might be missing
-            await self._renew()
+            await self._renew_offers()
             ready = loaded and self._backend.ready
             news, self._ready = ready != self._ready, ready
-            self._row.ready, self._row.beat_at = ready, time.monotonic()
+            self._row.ready, self._row.heartbeat_at = ready, time.monotonic()
             self._backend.metrics.refresh()
             if news:  # after the metrics, so that no front end reports readiness before them
                 for session in self._sessions:
@@ -111,44 +111,44 @@ class EngineServer:
             locked,
             self._row,
             load_version=self._load_on_request,
-            done=self._forget,
+            done=self._forget_session,
         )
         self._sessions.add(session)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: session.channel, connection)
         self._offers.add_front_end(session.number)
-        session.channel.send(self._offers.served())
+        session.channel.send(self._offers.served_message())
         session.channel.send(Vitals(self._ready))
         _log.info("front end taken in", front_end=hello.front_end, locked=locked)
 
-    async def _renew(self) -> None:
+    async def _renew_offers(self) -> None:
         async with self._renewing:
             known = (self._backend.models.statuses(), self._backend.supervisor.restarts)
             if known == self._known:
                 return
-            self._offers.renew(await asyncio.to_thread(self._offers.lease_ready))
+            self._offers.replace_offers(await asyncio.to_thread(self._offers.lease_ready))
             self._known = known
-        served = self._offers.served()
+        served = self._offers.served_message()
         for session in self._sessions:
             session.channel.send(served)
 
     def _load_on_request(self, session: Session, wanted: Wanted) -> None:
-        task = asyncio.get_running_loop().create_task(self._find(session, wanted))
+        task = asyncio.get_running_loop().create_task(self._offer_version(session, wanted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _find(self, session: Session, wanted: Wanted) -> None:
+    async def _offer_version(self, session: Session, wanted: Wanted) -> None:
         """Load and offer a version that is not the newest, for as long as the repository keeps it."""
         with ExitStack() as stack:
             lease = self._backend.models.lease(wanted.name, wanted.version)
             try:
                 await asyncio.to_thread(stack.enter_context, lease)
             except RetouchError as error:
-                session.channel.send(failed(wanted.id, error))
+                session.channel.send(encode_error(wanted.id, error))
                 return
-            await self._renew()
+            await self._renew_offers()
             session.channel.send(Found(wanted.id))
 
-    def _forget(self, session: Session) -> None:
+    def _forget_session(self, session: Session) -> None:
         self._sessions.discard(session)
         self._page_locks.unlock(session.memory)
 
@@ -157,7 +157,7 @@ async def serve(assignment: Assignment) -> int:
     """Serve front ends until a signal or the loss of the device; returns the exit status."""
     settings, ending = assignment.settings, asyncio.Event()
     row = StatusBoard(assignment.board, assignment.row_counts).engine(assignment.index)
-    replaces = row.begin(time.monotonic())
+    replaces = row.claim_row(time.monotonic())
     metrics = Metrics(device=assignment.device)
     if replaces:  # counted here, because a process that hangs or is killed cannot count itself
         metrics.worker_restarts.inc()
@@ -170,11 +170,11 @@ async def serve(assignment: Assignment) -> int:
             listener = socket.socket(fileno=assignment.listener)
             listener.setblocking(False)
             stack.callback(listener.close)
-            for work in (server.accept(listener), server.look()):
-                stack.push_async_callback(cancelled, asyncio.create_task(work))
+            for work in (server.accept(listener), server.announce_changes()):
+                stack.push_async_callback(cancel_and_wait, asyncio.create_task(work))
             while not (ending.is_set() and server.has_no_front_end) and not backend.lost.is_set():  # noqa: ASYNC110 -- three events
                 await asyncio.sleep(_LOOK_EVERY_S)
-        row.clear()
+        row.clear_row()
         if backend.lost.is_set():
             _log.error("the device is lost or hangs; this process ends")
             os._exit(EXIT_DEVICE_LOST)  # no clean-up: the device cannot be freed, nor a hanging thread joined
@@ -182,7 +182,7 @@ async def serve(assignment: Assignment) -> int:
 
 
 @asynccontextmanager
-async def _open_server(backend: LocalBackend, row: Row, page_locks: PageLocks) -> AsyncIterator[EngineServer]:
+async def _open_server(backend: LocalBackend, row: StatusRow, page_locks: PageLocks) -> AsyncIterator[EngineServer]:
     server = EngineServer(backend, row, page_locks)
     try:
         yield server

@@ -15,14 +15,14 @@ import numpy as np
 import structlog
 
 from service.batching.batcher import Batcher, Entry
+from service.core.batch_rows import ComputedSample
 from service.core.errors import NotReady, ServiceError
 from service.core.flow import Flow
-from service.core.samples import Computed
 from service.processes.engine.leases import ModelOffers
 from service.processes.shared.channel import Channel
 from service.processes.shared.messages import Begun, Done, Failed, LetGo, Message, Submit, Wanted, Withdraw
 from service.processes.shared.slots import Memory
-from service.processes.shared.status_board import Row
+from service.processes.shared.status_board import StatusRow
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Session:
     """The memory of its slots."""
     locked: bool
     """Whether the slots are page-locked."""
-    row: Row
+    row: StatusRow
     """This process's row of the status board."""
     load_version: Callable[[Session, Wanted], None]
     """Called for versions that are not the newest, to load them."""
@@ -50,7 +50,7 @@ class Session:
     _entries: dict[int, Entry] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.channel = Channel(self._receive, self._lost)
+        self.channel = Channel(self._receive, self._handle_lost_connection)
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Submit):
@@ -78,7 +78,7 @@ class Session:
                 sample, offered.lease.served, order.deadline, on_begun, flow, traced=order.traced
             )
         except ServiceError as error:
-            self.channel.send(failed(order.id, error))
+            self.channel.send(encode_error(order.id, error))
             return
         self._entries[order.id] = entry
         self.row.load += 1
@@ -89,13 +89,13 @@ class Session:
         if entry is not None and self.batcher.withdraw(entry):
             entry.reply.cancel()
 
-    def _answer(self, number: int, entry: Entry, reply: asyncio.Future[Computed]) -> None:
+    def _answer(self, number: int, entry: Entry, reply: asyncio.Future[ComputedSample]) -> None:
         del self._entries[number]
         self.row.load -= 1
         if reply.cancelled():
             self.channel.send(Failed(number, "Withdrawn", "nobody waited for it"))
         elif (error := reply.exception()) is not None:
-            self.channel.send(failed(number, error))
+            self.channel.send(encode_error(number, error))
         else:
             computed = reply.result()
             into = entry.sample.into
@@ -105,10 +105,10 @@ class Session:
             self.channel.send(Done(number, *facts))
         self._end_if_idle()
 
-    def _lost(self) -> None:
+    def _handle_lost_connection(self) -> None:
         """Handle the end of the connection: withdraw the samples that are still queued."""
         self.connected = False
-        self.offers.left(self.number)
+        self.offers.remove_front_end(self.number)
         for number in list(self._entries):
             self._withdraw(number)
         self._end_if_idle()
@@ -118,7 +118,7 @@ class Session:
             self.done(self)
 
 
-def failed(number: int, error: BaseException) -> Failed:
+def encode_error(number: int, error: BaseException) -> Failed:
     """Encode an error for a front end; front_end/errors.py decodes it."""
     if isinstance(error, ServiceError):
         return Failed(number, type(error).__name__, str(error), error.code, error.retry_after_s)

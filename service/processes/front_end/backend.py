@@ -17,12 +17,12 @@ from pathlib import Path
 from engines.errors import EngineUnavailable, ModelNotFound
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
-from service.admission.retry_book import RetryBook
+from service.admission.reservation_store import ReservationStore
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import NotReady, ShuttingDown
 from service.core.flow import ANYONE, Flow
-from service.core.samples import Computed, Sample
 from service.core.settings import Settings
-from service.lifecycle.background import cancelled
+from service.lifecycle.background import cancel_and_wait
 from service.processes.front_end.engine_client import EngineClient, EngineFacts, RemoteModel, SampleOrder
 from service.processes.front_end.pending import EngineProcessLost
 from service.processes.shared.assignment import Assignment
@@ -69,7 +69,7 @@ class RemoteModels:
         if version is None:
             leased = self._acquire(name, None)
         else:
-            leased = asyncio.run_coroutine_threadsafe(self._find(name, version), self._loop).result()
+            leased = asyncio.run_coroutine_threadsafe(self._request_version(name, version), self._loop).result()
         try:
             yield leased
         finally:
@@ -85,7 +85,7 @@ class RemoteModels:
                 best[status.name, -status.version] = status
         return [best[key] for key in sorted(best)]
 
-    def offering(self, manifest: Manifest) -> dict[EngineClient, RemoteModel]:
+    def clients_offering(self, manifest: Manifest) -> dict[EngineClient, RemoteModel]:
         """The engine processes that are ready and offer exactly this model."""
         return {
             client: model
@@ -95,9 +95,9 @@ class RemoteModels:
             if model.offered and model.manifest == manifest
         }
 
-    async def _find(self, name: str, version: int) -> LeasedModel:
+    async def _request_version(self, name: str, version: int) -> LeasedModel:
         """Lease a version that may have to be loaded first."""
-        if not any(self._offered(name, version)):
+        if not any(self._offered_models(name, version)):
             for client in self._clients:
                 if client.ready:
                     try:
@@ -107,15 +107,15 @@ class RemoteModels:
         return self._acquire(name, version)
 
     def _acquire(self, name: str, version: int | None) -> LeasedModel:
-        newest = max(self._offered(name, version), key=lambda model: model.manifest.version, default=None)
+        newest = max(self._offered_models(name, version), key=lambda model: model.manifest.version, default=None)
         if newest is None:
             raise ModelNotFound(self._why_not_found(name, version))
-        on = self.offering(newest.manifest)
+        on = self.clients_offering(newest.manifest)
         for model in on.values():
             model.users += 1
         return LeasedModel(newest.manifest, newest.engine, on)
 
-    def _offered(self, name: str, version: int | None) -> Iterator[RemoteModel]:
+    def _offered_models(self, name: str, version: int | None) -> Iterator[RemoteModel]:
         for client in self._clients:
             for model in client.models.values():
                 if model.offered and model.manifest.name == name and version in (None, model.manifest.version):
@@ -161,7 +161,7 @@ class RemoteBatcher:
         flow: Flow = ANYONE,
         *,
         traced: bool = False,
-    ) -> Computed:
+    ) -> ComputedSample:
         """Compute the tile of one sample, like `Batcher.submit`.
 
         Raises:
@@ -180,7 +180,7 @@ class RemoteBatcher:
                     raise
         raise NotReady("the engine was lost twice over this request", code="worker_lost")
 
-    def changed(self) -> None:
+    def wake_waiting(self) -> None:
         """Wake the samples that wait for an engine process; called when one connects, is lost, or changes models."""
         self._change.set()
         self._change = asyncio.Event()
@@ -189,21 +189,21 @@ class RemoteBatcher:
         """Fail all waiting samples, and all later ones, with ShuttingDown."""
         self._closed = True
         for client in self._rows:
-            client.give_up(_shutting_down())
-        self.changed()
+            client.fail_unanswered(_shutting_down_error())
+        self.wake_waiting()
 
     async def _least_loaded(self, model: LeasedModel, deadline: float) -> tuple[EngineClient, RemoteModel]:
         """Wait for an engine process that has the model, and return the least loaded one."""
         until = min(deadline, self._clock() + _PATIENCE_S)
         while True:
             if self._closed:
-                raise _shutting_down()
+                raise _shutting_down_error()
             on = {
                 client: one for client, one in model.on.items() if client.ready and client.models.get(one.lease) is one
             }
-            on = on or self._models.offering(model.manifest)
+            on = on or self._models.clients_offering(model.manifest)
             if on:
-                client = min(on, key=lambda client: (self._rows[client].load, client.unanswered))
+                client = min(on, key=lambda client: (self._rows[client].load, client.unanswered_samples))
                 return client, on[client]
             try:
                 await asyncio.wait_for(self._change.wait(), until - self._clock())
@@ -213,7 +213,7 @@ class RemoteBatcher:
                 ) from None
 
 
-def _shutting_down() -> ShuttingDown:
+def _shutting_down_error() -> ShuttingDown:
     return ShuttingDown("the server shut down before this request was computed; ask another replica")
 
 
@@ -223,7 +223,7 @@ class StatusBoardLoad:
 
     board: StatusBoard
     index: int
-    retry_book: RetryBook
+    reservation_store: ReservationStore
 
     @property
     def in_flight_elsewhere(self) -> int:
@@ -231,7 +231,7 @@ class StatusBoardLoad:
 
     @property
     def engines(self) -> int:
-        return max(1, self.board.engines_ready)
+        return max(1, self.board.ready_engines)
 
     def publish(self, in_flight: int) -> None:
         self.board.front_end(self.index).in_flight = in_flight
@@ -241,20 +241,21 @@ class RemoteBackend:
     """Backend whose engines are in other processes.
 
     Args:
-        assignment: of this front end.
-        slots_bytes: memory that it shares with each engine process.
+        assignment: the role of this front end.
+        slots_bytes: size of the memory that it shares with each engine process.
     """
 
     def __init__(self, assignment: Assignment, metrics: Metrics, slots_bytes: int = SLOTS_BYTES) -> None:
         board = StatusBoard(assignment.board, assignment.row_counts)
         self.row = board.front_end(assignment.index)
-        self.row.clear()
+        self.row.clear_row()
         self.clients = [
-            EngineClient(Path(path), assignment.index, slots_bytes, self.changed) for path in assignment.sockets
+            EngineClient(Path(path), assignment.index, slots_bytes, self.handle_engine_change)
+            for path in assignment.sockets
         ]
         self.models = RemoteModels(self.clients)
         self.batcher = RemoteBatcher(self.models, board, self.clients, time.monotonic)
-        self.server_load = StatusBoardLoad(board, assignment.index, board.book(assignment.index))
+        self.server_load = StatusBoardLoad(board, assignment.index, board.reservation_store(assignment.index))
         self.loaded = asyncio.Event()
         self.lost = asyncio.Event()
         """Never set, because the launcher replaces a lost engine process."""
@@ -265,23 +266,23 @@ class RemoteBackend:
     def ready(self) -> bool:
         return any(client.ready for client in self.clients)
 
-    def changed(self) -> None:
+    def handle_engine_change(self) -> None:
         """Handle that an engine process connects, is lost, or changes its models."""
-        self.batcher.changed()
+        self.batcher.wake_waiting()
         if not self.loaded.is_set() and any(client.known for client in self.clients):
             self.loaded.set()
             gc.collect()
             gc.freeze()  # modules are permanent: the garbage collector need not traverse them
-        self._show()  # at once, so that /metrics of another process never lags behind /readyz
+        self._write_status()  # at once, so that /metrics of another process never lags behind /readyz
 
-    async def beat(self) -> None:
+    async def write_heartbeats(self) -> None:
         """Write the heartbeat, until cancelled."""
         while True:
-            self._show()
+            self._write_status()
             await asyncio.sleep(_BEAT_EVERY_S)
 
-    def _show(self) -> None:
-        self.row.beat_at, self.row.ready = time.monotonic(), self.ready
+    def _write_status(self) -> None:
+        self.row.heartbeat_at, self.row.ready = time.monotonic(), self.ready
         self._metrics.refresh()
 
 
@@ -289,11 +290,11 @@ class RemoteBackend:
 async def open_remote_backend(
     assignment: Assignment, _settings: Settings, metrics: Metrics, slots_bytes: int = SLOTS_BYTES
 ) -> AsyncIterator[RemoteBackend]:
-    """A room whose engines are in other processes; it connects to them for as long as it is open."""
+    """Open a backend whose engines are in other processes; it is connected to them until the block ends."""
     backend = RemoteBackend(assignment, metrics, slots_bytes)
     async with AsyncExitStack() as stack:
-        stack.callback(backend.row.clear)
-        for work in (backend.beat(), *(client.keep() for client in backend.clients)):
-            stack.push_async_callback(cancelled, asyncio.create_task(work))
+        stack.callback(backend.row.clear_row)
+        for work in (backend.write_heartbeats(), *(client.keep_connected() for client in backend.clients)):
+            stack.push_async_callback(cancel_and_wait, asyncio.create_task(work))
         stack.callback(backend.batcher.close)
         yield backend

@@ -14,10 +14,10 @@ import structlog
 
 from engines.manifest import Manifest
 from engines.repository.versions import ModelStatus
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import ShuttingDown
 from service.core.flow import Flow
-from service.core.samples import Computed, Sample
-from service.processes.front_end.pending import Connection, EngineProcessLost, PendingSample, fail
+from service.processes.front_end.pending import Connection, EngineProcessLost, PendingSample, fail_future
 from service.processes.shared.channel import Channel, greet
 from service.processes.shared.messages import (
     Begun,
@@ -107,7 +107,7 @@ class EngineClient:
         """Bytes of the shared memory that slots use now."""
         return 0 if self._connection is None else self._hello.slots_bytes - self._connection.arena.free_bytes
 
-    async def keep(self) -> None:
+    async def keep_connected(self) -> None:
         """Keep a connection, reconnecting when it is lost, until cancelled."""
         try:
             while True:
@@ -123,7 +123,7 @@ class EngineClient:
             if left is not None and left.channel is not None:
                 left.channel.close()
 
-    async def compute(self, model: RemoteModel, order: SampleOrder) -> Computed:
+    async def compute(self, model: RemoteModel, order: SampleOrder) -> ComputedSample:
         """Compute the tile of one sample. The tile is a view of its slot, which is in use as long as the tile is.
 
         Raises:
@@ -135,14 +135,14 @@ class EngineClient:
             raise EngineProcessLost
         sample = order.sample
         layout = model.layouts.of(*sample.tile, sample.samples)
-        slot = await connection.arena.take(layout.nbytes)
+        slot = await connection.arena.allocate(layout.nbytes)
         if connection.lost.is_set():  # while it waited for memory
             raise EngineProcessLost
         slot.write(layout, sample.arrays)
         self._number += 1
         number, pending = self._number, PendingSample(asyncio.get_running_loop().create_future(), slot, order.on_begun)
         connection.pending[number] = pending
-        connection.send(_submit(number, model, slot, order))
+        connection.send(_submit_message(number, model, slot, order))
         del slot
         try:
             done = await pending.answer
@@ -157,7 +157,7 @@ class EngineClient:
         if connection.arena.has_waiting:  # free the slot: the other tiles of this request may be waiting for memory
             tile = tile.copy()
         pending.end()
-        return Computed(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
+        return ComputedSample(tile, done.batch_size, done.queue_s, done.infer_s, done.device_s, done.batch)
 
     async def load_version(self, name: str, version: int) -> None:
         """Make the engine process load and offer a version that is not the newest.
@@ -181,15 +181,15 @@ class EngineClient:
         self._let_go_if_unused(model)
 
     @property
-    def unanswered(self) -> int:
+    def unanswered_samples(self) -> int:
         """Number of samples that were submitted and not answered."""
         return len(self._connection.pending) if self._connection is not None else 0
 
-    def give_up(self, error: ShuttingDown) -> None:
+    def fail_unanswered(self, error: ShuttingDown) -> None:
         """Fail all unanswered samples with this error."""
         if self._connection is not None:
             for number, pending in self._connection.pending.items():
-                fail(pending.answer, error)
+                fail_future(pending.answer, error)
                 self._connection.send(Withdraw(number))
 
     async def _connect(self) -> Connection:
@@ -199,7 +199,9 @@ class EngineClient:
         finally:
             arena.close_descriptor()
         connection = Connection(arena)
-        channel = Channel(lambda message: self._receive(connection, message), lambda: self._lost(connection))
+        channel = Channel(
+            lambda message: self._receive(connection, message), lambda: self._handle_lost_connection(connection)
+        )
         connection.channel = channel
         self._connection = connection  # set before awaiting, because uvloop delivers data that has already arrived
         try:
@@ -238,7 +240,7 @@ class EngineClient:
                 manifest = manifests[offer.name, offer.version]
                 facts = EngineFacts(offer.engine, offer.precision)
                 self.models[offer.lease] = RemoteModel(offer.lease, manifest, facts, SlotLayouts(manifest))
-        self.statuses = [_status(status, manifests) for status in served.statuses]
+        self.statuses = [_decode_status(status, manifests) for status in served.statuses]
         self.known = True
         self._changed()
 
@@ -248,7 +250,7 @@ class EngineClient:
             if self._connection is not None:
                 self._connection.send(LetGo(model.lease))
 
-    def _lost(self, connection: Connection) -> None:
+    def _handle_lost_connection(self, connection: Connection) -> None:
         if self._connection is connection:  # not one that this side has closed
             _log.warning("engine process lost", unanswered=len(connection.pending))
             self._connection, self.vital = None, False
@@ -256,7 +258,7 @@ class EngineClient:
         self._changed()
 
 
-def _submit(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> Submit:
+def _submit_message(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> Submit:
     height, width = order.sample.tile
     return Submit(
         number,
@@ -273,7 +275,7 @@ def _submit(number: int, model: RemoteModel, slot: Slot, order: SampleOrder) -> 
     )
 
 
-def _status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:
+def _decode_status(status: Status, manifests: Mapping[tuple[str, int], Manifest]) -> ModelStatus:
     return ModelStatus(
         status.name,
         status.version,

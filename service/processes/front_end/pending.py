@@ -30,7 +30,7 @@ class PendingSample:
         """Drop the slot, so that no traceback of this object keeps it; fail the call with `error`, if any."""
         self.slot = None
         if error is not None:
-            fail(self.answer, error)
+            fail_future(self.answer, error)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class Connection:
             if pending is not None:
                 pending.end(service_error(message))
             if search is not None:
-                fail(search, model_error(message))
+                fail_future(search, model_error(message))
         elif isinstance(message, Done):
             if pending is not None and pending.answer.done():
                 pending.end()
@@ -70,12 +70,12 @@ class Connection:
         for pending in self.pending.values():
             pending.end(EngineProcessLost())
         for search in self.searches.values():
-            fail(search, EngineProcessLost())
+            fail_future(search, EngineProcessLost())
         self.pending.clear()
         self.searches.clear()
 
 
-def fail(answer: asyncio.Future[Any], error: Exception) -> None:
+def fail_future(answer: asyncio.Future[Any], error: Exception) -> None:
     """Set an error on a future that is not done."""
     if not answer.done():
         answer.set_exception(error)

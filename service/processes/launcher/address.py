@@ -17,7 +17,7 @@ class Address(NamedTuple):
     """The argument of `socket.bind`, with host and port first."""
 
 
-def reserve(host: str, port: int, stack: ExitStack) -> Address:
+def reserve_address(host: str, port: int, stack: ExitStack) -> Address:
     """Reserve the address to listen on for this server until the stack is closed.
 
     Raises:
@@ -30,13 +30,13 @@ def reserve(host: str, port: int, stack: ExitStack) -> Address:
         ) as probe:  # without SO_REUSEPORT, so that no other server can share the address
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(where)
-        kept = stack.enter_context(bound(Address(family, where)))
+        kept = stack.enter_context(bind_shared_address(Address(family, where)))
     except OSError as error:
         raise SettingsInvalid(f"cannot listen on {host}:{port} ({error.strerror or error}); choose another") from error
     return Address(family, kept.getsockname())
 
 
-def bound(address: Address) -> socket.socket:
+def bind_shared_address(address: Address) -> socket.socket:
     """Return a socket bound to the shared address; it gets connections while it listens."""
     bound = socket.socket(address.family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from service.processes.launcher.plan import Restarts
+from service.processes.launcher.process_plan import Restarts
 
 _log = structlog.get_logger(__name__)
 _START_TIMEOUT_S = 600.0

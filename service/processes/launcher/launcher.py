@@ -18,14 +18,14 @@ import structlog
 from prometheus_client import start_http_server
 
 from service.core.settings import Settings, SettingsInvalid
-from service.lifecycle.hangup import hangup_signals, is_hangup
 from service.lifecycle.host import usable_cores
-from service.preflight import prepare
-from service.processes.launcher.address import bound, reserve
+from service.lifecycle.sighup import hangup_signals, is_hangup
+from service.preflight import run_preflight
+from service.processes.launcher.address import bind_shared_address, reserve_address
 from service.processes.launcher.child import Child
-from service.processes.launcher.plan import devices, divided
+from service.processes.launcher.process_plan import assign_gpus, divide_settings
 from service.processes.launcher.run_directory import RunDirectory
-from service.processes.launcher.signals import Signals
+from service.processes.launcher.signal_queue import Signals
 from service.processes.shared.assignment import Assignment
 from service.processes.shared.status_board import RowCounts, StatusBoard, make_board
 
@@ -47,17 +47,19 @@ class Launcher:
     def __init__(self, settings: Settings, stack: ExitStack) -> None:
         self._settings = settings
         self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
-        self._run_directory = stack.enter_context(RunDirectory.make())
-        self._devices = devices(settings, os.environ)
+        self._run_directory = stack.enter_context(RunDirectory.create())
+        self._devices = assign_gpus(settings, os.environ)
         engines = len(self._devices)
         self._row_counts = RowCounts(settings.workers, engines)
         self._board_fd = make_board(self._row_counts)
         stack.callback(os.close, self._board_fd)
         self._board = StatusBoard(self._board_fd, self._row_counts)
-        self._address = reserve(settings.host, settings.port, stack)
-        self._listeners = [stack.enter_context(self._run_directory.listen(index)) for index in range(engines)]
-        self._engines = [self._child("engine", index) for index in range(engines)]
-        self._front_ends = [self._child("front_end", index) for index in range(settings.workers)]
+        self._address = reserve_address(settings.host, settings.port, stack)
+        self._listeners = [
+            stack.enter_context(self._run_directory.listen_for_engine(index)) for index in range(engines)
+        ]
+        self._engines = [self._make_child("engine", index) for index in range(engines)]
+        self._front_ends = [self._make_child("front_end", index) for index in range(settings.workers)]
         self._signalled, self._wishes = False, 0
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
@@ -77,21 +79,21 @@ class Launcher:
             now = time.monotonic()
             for number in received:
                 if number != signal.SIGCHLD:
-                    self._end(signal.Signals(number), now)
-            self._look(now)
+                    self._handle_signal(signal.Signals(number), now)
+            self._check_children(now)
         return 0 if self._clean else 1
 
     def serve_metrics(self) -> bool:
         """Serve the metrics of all processes on their own port; returns False if the port is not available."""
         port = self._settings.metrics_port
         try:
-            start_http_server(port, self._settings.host, self._run_directory.metrics())
+            start_http_server(port, self._settings.host, self._run_directory.combined_metrics())
         except OSError as error:
             _log.error("metrics port not available", port=port, reason=str(error))
             return False
         return True
 
-    def _end(self, number: signal.Signals, now: float) -> None:
+    def _handle_signal(self, number: signal.Signals, now: float) -> None:
         """Handle a signal: the first drains, the second cuts the drain short, the third kills. SIGHUP only drains."""
         self._drained_at, self._signalled = self._drained_at or now, True
         self._wishes += not is_hangup(number)
@@ -102,7 +104,7 @@ class Launcher:
         for child in self._front_ends:
             child.signal(number if is_hangup(number) else signal.SIGTERM)
 
-    def _look(self, now: float) -> None:
+    def _check_children(self, now: float) -> None:
         still_s, self._looked_at = now - self._looked_at, now
         if (
             still_s > self._settings.hang_timeout_s / 2
@@ -111,7 +113,7 @@ class Launcher:
             self._watching_since = now
         for child in self._children:
             if (status := child.reap(now)) is not None:
-                self._ended(child, status)
+                self._log_ended_child(child, status)
         alive = any(child.running for child in self._front_ends)
         allowed_s = self._settings.drain_delay_s + self._settings.drain_timeout_s + _GRACE_S
         if self._signalled and now - self._drained_at > allowed_s:
@@ -120,9 +122,9 @@ class Launcher:
             for child in self._engines:
                 child.signal(signal.SIGTERM)
         for child in self._children:
-            self._look_after(child, now, alive)
+            self._check_child(child, now, alive)
 
-    def _look_after(self, child: Child, now: float, alive: bool) -> None:
+    def _check_child(self, child: Child, now: float, alive: bool) -> None:
         if child.running and min(child.silent_s(now), now - self._watching_since) > self._settings.hang_timeout_s:
             _log.error("process hangs", process=child.name)
             self._kill([child])
@@ -133,7 +135,7 @@ class Launcher:
         """Return whether to restart a child. During shutdown: only engine processes, while front ends still drain."""
         return not self._signalled or (alive and child in self._engines)
 
-    def _ended(self, child: Child, status: int) -> None:
+    def _log_ended_child(self, child: Child, status: int) -> None:
         if self._signalled and status in (
             0,
             -signal.SIGTERM,
@@ -150,16 +152,16 @@ class Launcher:
         for child in children:
             child.signal(signal.SIGKILL)
 
-    def _child(self, role: str, index: int) -> Child:
+    def _make_child(self, role: str, index: int) -> Child:
         is_engine = role == "engine"
         row = self._board.engine(index) if is_engine else self._board.front_end(index)
 
         def gone(pid: int) -> None:
-            row.clear()
+            row.clear_row()
             self._run_directory.forget_metrics(pid)
 
         spawn = (lambda: self._spawn_engine(index)) if is_engine else (lambda: self._spawn_front_end(index))
-        return Child(f"{role}-{index}", spawn, gone, lambda: row.beat_at)
+        return Child(f"{role}-{index}", spawn, gone, lambda: row.heartbeat_at)
 
     def _spawn_engine(self, index: int) -> subprocess.Popen[bytes]:
         gpu = self._devices[index]
@@ -167,7 +169,7 @@ class Launcher:
         return self._spawn("engine", index, self._listeners[index].fileno(), environment, f"cuda:{gpu}" if gpu else "")
 
     def _spawn_front_end(self, index: int) -> subprocess.Popen[bytes]:
-        with bound(self._address) as listener:
+        with bind_shared_address(self._address) as listener:
             return self._spawn("front_end", index, listener.fileno(), {"CUDA_VISIBLE_DEVICES": ""}, "")
 
     def _spawn(
@@ -178,8 +180,10 @@ class Launcher:
                 "role": role,
                 "index": index,
                 "launcher": os.getpid(),
-                "settings": divided(self._settings, usable_cores()).model_copy(update={"port": self._address.where[1]}),
-                "sockets": [str(path) for path in self._run_directory.sockets(self._row_counts.engines)],
+                "settings": divide_settings(self._settings, usable_cores()).model_copy(
+                    update={"port": self._address.where[1]}
+                ),
+                "sockets": [str(path) for path in self._run_directory.socket_paths(self._row_counts.engines)],
                 "board": self._board_fd,
                 "front_ends": self._row_counts.front_ends,
                 "engines": self._row_counts.engines,
@@ -207,12 +211,12 @@ def launch(settings: Settings) -> int:
         The exit status: 0 when every process ended well.
 
     Raises:
-        SettingsInvalid: the address is not available, this system does not support workers, or as for `prepare`.
-        KeysInvalid: as for `prepare`.
+        SettingsInvalid: the address is not available, this system does not support workers, or as for `run_preflight`.
+        KeysInvalid: as for `run_preflight`.
     """
     if not sys.platform.startswith("linux"):
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
-    prepare(settings)
+    run_preflight(settings)
     with ExitStack() as stack:
         launcher = Launcher(settings, stack)
         if settings.metrics_port and not launcher.serve_metrics():

@@ -42,7 +42,7 @@ class RunDirectory:
         self.lock = lock
 
     @classmethod
-    def make(cls, parent: Path | None = None) -> RunDirectory:
+    def create(cls, parent: Path | None = None) -> RunDirectory:
         """Create a new directory, and remove those of servers that are gone.
 
         Raises:
@@ -79,14 +79,14 @@ class RunDirectory:
         """Environment variables of every process: the directory of prometheus_client."""
         return {"PROMETHEUS_MULTIPROC_DIR": str(self.path / "metrics")}
 
-    def sockets(self, engines: int) -> list[Path]:
+    def socket_paths(self, engines: int) -> list[Path]:
         """Paths of the engine processes' sockets."""
         return [self.path / f"engine-{index}.sock" for index in range(engines)]
 
-    def listen(self, index: int) -> socket.socket:
+    def listen_for_engine(self, index: int) -> socket.socket:
         """The listening socket of an engine process; it outlives the process, so that clients wait for the next one."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(self.sockets(index + 1)[index]))
+        listener.bind(str(self.socket_paths(index + 1)[index]))
         listener.listen(_BACKLOG)
         return listener
 
@@ -94,7 +94,7 @@ class RunDirectory:
         """Drop the gauges of a process that has ended; its counters stay in the sums."""
         mark_process_dead(pid, str(self.path / "metrics"))  # type: ignore[no-untyped-call]
 
-    def metrics(self) -> CollectorRegistry:
+    def combined_metrics(self) -> CollectorRegistry:
         """The metrics of all processes."""
         return combined_registry(str(self.path / "metrics"))
 

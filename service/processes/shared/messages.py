@@ -23,7 +23,7 @@ class Hello(_Message):
 
 
 class Offer(_Message):
-    """A model that can be used by its number `lease` until the front end sends `LetGo`."""
+    """A leased model: the front end refers to it by the number `lease`, until it sends `LetGo`."""
 
     lease: int
     name: str

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from engines.base import BatchShape
 from engines.manifest import Manifest
 from engines.tensors import tensor_shape
+from service.core.batch_rows import Sample
 from service.core.errors import ServiceError
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.memory_layout import ArrayRegion, LayoutBuilder
 
 PAGE = 4096
@@ -78,7 +78,7 @@ class FreeList:
         """Free bytes in total."""
         return sum(end - start for start, end in self._free)
 
-    def take(self, nbytes: int) -> int | None:
+    def allocate(self, nbytes: int) -> int | None:
         """Allocate at the lowest possible offset, and return it; None if no free part is large enough."""
         for index, (start, end) in enumerate(self._free):
             if end - start >= nbytes:
@@ -112,7 +112,7 @@ class Slot:
         self.nbytes = nbytes
 
     def __del__(self) -> None:
-        self._arena.free(self.offset, self.nbytes)
+        self._arena.free_later(self.offset, self.nbytes)
 
     def write(self, layout: SlotLayout, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Copy a sample into the slot."""
@@ -207,7 +207,7 @@ class Arena:
         """Close the descriptor, after the engine process has received its own."""
         os.close(self.descriptor)
 
-    async def take(self, nbytes: int) -> Slot:
+    async def allocate(self, nbytes: int) -> Slot:
         """Allocate a slot, after waiting for enough free memory.
 
         Raises:
@@ -230,7 +230,7 @@ class Arena:
                 self._serve_waiting()
             raise
 
-    def free(self, offset: int, nbytes: int) -> None:
+    def free_later(self, offset: int, nbytes: int) -> None:
         """Free a slot; called when its last reference is dropped, on any thread at any time."""
         later = self._loop.call_soon if threading.get_ident() == self._thread else self._loop.call_soon_threadsafe
         if not self._loop.is_closed():
@@ -247,5 +247,5 @@ class Arena:
                 waiter.set_result(slot)
 
     def _allocate(self, nbytes: int) -> Slot | None:
-        offset = self._free.take(nbytes)
+        offset = self._free.allocate(nbytes)
         return None if offset is None else Slot(self, offset, nbytes)

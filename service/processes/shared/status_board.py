@@ -9,8 +9,8 @@ import mmap
 import os
 from dataclasses import dataclass
 
-from service.processes.shared import retry_book
-from service.processes.shared.retry_book import SharedRetryBook
+from service.processes.shared import reservation_store
+from service.processes.shared.reservation_store import SharedReservationStore
 
 _COLUMNS = 5
 _IN_FLIGHT, _LOAD, _BEAT, _READY, _USED = range(_COLUMNS)
@@ -25,10 +25,10 @@ class RowCounts:
 
     @property
     def nbytes(self) -> int:
-        return self.rows_nbytes + retry_book.nbytes(self.front_ends)
+        return self.status_rows_nbytes + reservation_store.memory_nbytes(self.front_ends)
 
     @property
-    def rows_nbytes(self) -> int:
+    def status_rows_nbytes(self) -> int:
         """Bytes of the rows."""
         return (self.front_ends + self.engines) * _COLUMNS * 8
 
@@ -45,26 +45,26 @@ class StatusBoard:
 
     Args:
         descriptor: result of `make_board`.
-        places: the argument of `make_board`.
+        row_counts: the argument of `make_board`.
     """
 
     def __init__(self, descriptor: int, row_counts: RowCounts) -> None:
         self._row_counts = row_counts
         memory = memoryview(mmap.mmap(descriptor, row_counts.nbytes))
-        self._cells: memoryview[float] = memory[: row_counts.rows_nbytes].cast("d")
-        self._book = memory[row_counts.rows_nbytes :]
+        self._cells: memoryview[float] = memory[: row_counts.status_rows_nbytes].cast("d")
+        self._reservations = memory[row_counts.status_rows_nbytes :]
 
-    def front_end(self, index: int) -> Row:
+    def front_end(self, index: int) -> StatusRow:
         """The row of a front end."""
-        return Row(self._cells[index * _COLUMNS : (index + 1) * _COLUMNS])
+        return StatusRow(self._cells[index * _COLUMNS : (index + 1) * _COLUMNS])
 
-    def engine(self, index: int) -> Row:
+    def engine(self, index: int) -> StatusRow:
         """The row of an engine process."""
         return self.front_end(self._row_counts.front_ends + index)
 
-    def book(self, index: int) -> SharedRetryBook:
+    def reservation_store(self, index: int) -> SharedReservationStore:
         """The reservations, as seen by that front end."""
-        return SharedRetryBook(self._book, index)
+        return SharedReservationStore(self._reservations, index)
 
     def in_flight_elsewhere(self, index: int) -> int:
         """Requests in flight at all front ends except this one."""
@@ -72,12 +72,12 @@ class StatusBoard:
         return int(sum(self._cells[other * _COLUMNS + _IN_FLIGHT] for other in everyone if other != index))
 
     @property
-    def engines_ready(self) -> int:
+    def ready_engines(self) -> int:
         """Number of engine processes that are ready."""
         return sum(self.engine(index).ready for index in range(self._row_counts.engines))
 
 
-class Row:
+class StatusRow:
     """The status of one process, written by that process."""
 
     def __init__(self, cells: memoryview[float]) -> None:
@@ -102,12 +102,12 @@ class Row:
         self._cells[_LOAD] = count
 
     @property
-    def beat_at(self) -> float:
+    def heartbeat_at(self) -> float:
         """Time of the last heartbeat on the monotonic clock; 0 before the first."""
         return float(self._cells[_BEAT])
 
-    @beat_at.setter
-    def beat_at(self, now: float) -> None:
+    @heartbeat_at.setter
+    def heartbeat_at(self, now: float) -> None:
         self._cells[_BEAT] = now
 
     @property
@@ -119,14 +119,14 @@ class Row:
     def ready(self, ready: bool) -> None:
         self._cells[_READY] = ready
 
-    def begin(self, now: float) -> bool:
+    def claim_row(self, now: float) -> bool:
         """Start to use this row; True if an earlier process has used it."""
-        self.clear()
-        self.beat_at = now
+        self.clear_row()
+        self.heartbeat_at = now
         before, self._cells[_USED] = self._cells[_USED], 1.0
         return bool(before)
 
-    def clear(self) -> None:
+    def clear_row(self) -> None:
         """Clear the row of a process that has ended, except that it was used."""
         for column in (_IN_FLIGHT, _LOAD, _BEAT, _READY):
             self._cells[column] = 0.0

@@ -29,7 +29,7 @@ _LONGEST_RETRY_S = 60.0
 
 
 class DiskState:
-    """The state of the disk as one process knows it. Thread-safe; only `look` blocks.
+    """The state of the disk as one process knows it. Thread-safe; only `probe_if_doubtful` blocks.
 
     Args:
         directory: the results folder.
@@ -53,11 +53,11 @@ class DiskState:
         self._largest = 0
 
     @property
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """The system's error while the disk fails; empty while it works."""
         return self._why
 
-    def failed(self, error: OSError, size: int = 0) -> NotReady:
+    def record_failure(self, error: OSError, size: int = 0) -> NotReady:
         """Record a failed write of about `size` bytes, and return the error for its request."""
         with self._lock:
             first = not self._why
@@ -67,24 +67,24 @@ class DiskState:
             self._largest = max(self._largest, size)
         if first:  # one line an outage
             _log.error("the disk takes no results: what must be saved is refused until it does", error=self._why)
-        return self._refusal(self._why)
+        return self._refusal_error(self._why)
 
-    def suspect(self, size: int = 0) -> None:
-        """Record a failure that may be the disk's fault, so that the next `look` probes the disk with `size` bytes."""
+    def suspect_failure(self, size: int = 0) -> None:
+        """Record a failure that may be the disk's fault; the next `probe_if_doubtful` then writes `size` bytes."""
         with self._lock:
             self._suspected = True
             self._largest = max(self._largest, size)
 
-    def refuse(self) -> None:
+    def refuse_if_failing(self) -> None:
         """Refuse a request that must be saved, if the disk fails.
 
         Raises:
             NotReady: code `storage_unavailable`.
         """
         if why := self._why:
-            raise self._refusal(why)
+            raise self._refusal_error(why)
 
-    def look(self) -> bool:
+    def probe_if_doubtful(self) -> bool:
         """Probe the disk if it failed, may have failed, or is full; True if it has just recovered."""
         with self._lock:
             failures, size, doubted = self._failures, self._largest, self._suspected
@@ -95,7 +95,7 @@ class DiskState:
             # twice the size, because a result is in both the spool and the storage for a while
             self._write_probe(min(_MAX_PROBE_BYTES, max(_MIN_PROBE_BYTES, 2 * size)))
         except OSError as error:
-            self.failed(error)
+            self.record_failure(error)
             return False
         with self._lock:
             if self._failures != failures:  # a write failed during the probe
@@ -107,7 +107,7 @@ class DiskState:
         _log.info("the disk takes results again", after_s=round(lasted_s, 1))
         return True
 
-    def _refusal(self, why: str) -> NotReady:
+    def _refusal_error(self, why: str) -> NotReady:
         """The error of a refused request; it says to retry when the outage has lasted twice as long."""
         return NotReady(
             f"results cannot be saved now ({why}); try again later, or send save=false and no Idempotency-Key",

@@ -19,9 +19,9 @@ from typing import Any
 import structlog
 
 from service.saving.local_disk.disk import Disk
-from service.saving.spool.other_processes import SUFFIX, OtherProcesses, opened, segments
-from service.saving.spool.process_folder import Owner
-from service.saving.spool.segment import Record, Segment, Spooled, encode_record, mark_deleted, read_body, scan
+from service.saving.spool.other_processes import SUFFIX, OtherProcesses, list_segments, open_descriptor
+from service.saving.spool.process_folder import SpoolOwner
+from service.saving.spool.segment import Record, Segment, SpooledResult, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_S = 5.0
@@ -30,7 +30,7 @@ _PATIENCE_S = 5.0
 class SpoolFiles:
     """This process's part of the spool, and read access to those of others. All methods block; all are thread-safe."""
 
-    def __init__(self, owner: Owner, disk: Disk | None = None) -> None:
+    def __init__(self, owner: SpoolOwner, disk: Disk | None = None) -> None:
         self.owner = owner
         self._disk = disk or Disk()
         self._lock = threading.Lock()  # guards all below; a single read of `_own` needs none
@@ -52,9 +52,9 @@ class SpoolFiles:
     def close(self) -> None:
         """Close the segment and unlock the folder; another process inherits the results that are left."""
         if self._lock.acquire(timeout=_PATIENCE_S):  # with a timeout, because a write may hang in the disk
-            self._end_current()
+            self._end_current_segment()
             self._lock.release()
-        self.owner.leave()
+        self.owner.unlock_folder()
 
     def write(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
         """Spool a result, replacing an earlier copy; if this process's folder was removed, create it again.
@@ -65,15 +65,15 @@ class SpoolFiles:
         with self._lock:
             before = self._own.get(result_id)
             try:
-                self._append(result_id, body, sidecar)
+                self._append_record(result_id, body, sidecar)
             except OSError:
-                if self._current is None or not self._current[0].end or not self._end_current():
+                if self._current is None or not self._current[0].end or not self._end_current_segment():
                     raise
-                self._append(result_id, body, sidecar)  # removing a segment of deleted records has freed space
+                self._append_record(result_id, body, sidecar)  # removing a segment of deleted records has freed space
         if before is not None:
             self._delete_record(result_id, *before)
 
-    def read(self, result_id: str) -> Spooled | None:
+    def read(self, result_id: str) -> SpooledResult | None:
         """Read a result that any process has spooled; None if it is not in the spool.
 
         Raises:
@@ -81,11 +81,11 @@ class SpoolFiles:
         """
         if (own := self._read_own(result_id)) is not None:  # the usual case, without listing folders
             return own
-        for folder in self._all():
+        for folder in self._all_folders():
             if folder == self.owner.folder:
                 own = self._read_own(result_id)
             elif found := self._other_processes.find(folder, result_id):
-                own = Spooled(found[1], found[0].line.sidecar)
+                own = SpooledResult(found[1], found[0].line.sidecar)
             if own is not None:
                 return own
         return None
@@ -97,13 +97,13 @@ class SpoolFiles:
             OSError: a folder exists and cannot be listed.
         """
         ids: set[str] = set()
-        for folder in self._all():
+        for folder in self._all_folders():
             if folder == self.owner.folder:
                 with self._lock:
                     ids.update(self._own)
                 continue
-            for path in segments(folder):
-                with suppress(FileNotFoundError), opened(path) as descriptor:
+            for path in list_segments(folder):
+                with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
                     ids.update(record.line.id for record in scan(descriptor)[0])
         return ids
 
@@ -120,7 +120,7 @@ class SpoolFiles:
         if segment.suspect:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         try:
-            with suppress(FileNotFoundError), self._opened(segment) as descriptor:
+            with suppress(FileNotFoundError), self._open_for_sync(segment) as descriptor:
                 self._disk.sync(descriptor)
                 self._disk.sync_directory(self.owner.folder)
         except OSError:
@@ -139,7 +139,7 @@ class SpoolFiles:
         if own is not None:
             self._delete_record(result_id, *own)
 
-    def inherit(self) -> Iterator[tuple[str, Spooled]]:
+    def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
         """Take over the results of dead processes, and yield each with its id.
 
         An incomplete result was never acknowledged: its process died before the reply. It is logged and removed.
@@ -150,9 +150,9 @@ class SpoolFiles:
         failed: list[OSError] = []
         for folder in self.owner.folders()[1:]:
             with self.owner.inherit(folder) as dead:
-                for path in segments(folder) if dead else ():
+                for path in list_segments(folder) if dead else ():
                     try:
-                        self._take_over(path)
+                        self._adopt_segment(path)
                     except OSError as error:  # noqa: PERF203 -- each by itself
                         failed.append(error)
         for _ in range(len(self._taken_over)):
@@ -171,8 +171,8 @@ class SpoolFiles:
         if failed:
             raise failed[0]
 
-    def _append(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
-        segment, descriptor = self._writable()
+    def _append_record(self, result_id: str, body: bytes, sidecar: dict[str, Any]) -> None:
+        segment, descriptor = self._writable_segment()
         record, pieces = encode_record(result_id, body, sidecar, segment.end)
         try:
             self._disk.append(descriptor, pieces, segment.end)
@@ -184,13 +184,13 @@ class SpoolFiles:
         segment.valid_records += 1
         self._own[result_id] = (segment, record)
 
-    def _writable(self) -> tuple[Segment, int]:
+    def _writable_segment(self) -> tuple[Segment, int]:
         """The segment to append to, and its descriptor; a new one if the current is missing, full or removed."""
         if self._current is not None:
             segment, descriptor = self._current
             if not segment.full and os.fstat(descriptor).st_nlink:
                 return self._current
-            self._end_current()
+            self._end_current_segment()
         try:
             self._current = self._new_segment()
         except FileNotFoundError:
@@ -198,7 +198,7 @@ class SpoolFiles:
             self._current = self._new_segment()
         return self._current
 
-    def _end_current(self) -> bool:
+    def _end_current_segment(self) -> bool:
         """Close the current segment; True if it had no valid records and was removed."""
         if self._current is None:
             return False
@@ -212,31 +212,33 @@ class SpoolFiles:
         return True
 
     def _new_segment(self) -> tuple[Segment, int]:
-        path = self._path()
+        path = self._new_segment_path()
         return Segment(path), self._disk.create(path)
 
-    def _path(self) -> Path:
+    def _new_segment_path(self) -> Path:
         """The path of a new segment."""
         return self.owner.folder / f"{next(self._numbers)}{SUFFIX}"
 
-    def _read_own(self, result_id: str) -> Spooled | None:
+    def _read_own(self, result_id: str) -> SpooledResult | None:
         own = self._own.get(result_id)
         if own is None:
             return None
         segment, record = own
         try:
-            with opened(segment.path) as descriptor:
+            with open_descriptor(segment.path) as descriptor:
                 body = read_body(descriptor, record)
         except FileNotFoundError:  # durable since then, or removed by somebody
             return None
-        return None if body is None else Spooled(body, record.line.sidecar)
+        return None if body is None else SpooledResult(body, record.line.sidecar)
 
-    def _take_over(self, path: Path) -> None:
+    def _adopt_segment(self, path: Path) -> None:
         """Move a dead process's segment to this process's folder."""
-        with opened(path) as descriptor:  # before it is moved: an unreadable segment stays for the next attempt
+        with open_descriptor(
+            path
+        ) as descriptor:  # before it is moved: an unreadable segment stays for the next attempt
             found, whole = scan(descriptor)
             torn = os.fstat(descriptor).st_size - whole
-        segment = Segment(self._path(), whole, len(found), sealed=True)
+        segment = Segment(self._new_segment_path(), whole, len(found), sealed=True)
         adopted = {record.line.id: (segment, record) for record in found}
         with self._lock:  # before it is moved, so that readers find it in one of both folders
             self._own.update(adopted)
@@ -256,7 +258,7 @@ class SpoolFiles:
     def _delete_record(self, result_id: str, segment: Segment, record: Record) -> None:
         """Mark a record as deleted, and remove its segment if that was the last."""
         try:
-            with suppress(FileNotFoundError), opened(segment.path, os.O_WRONLY) as descriptor:
+            with suppress(FileNotFoundError), open_descriptor(segment.path, os.O_WRONLY) as descriptor:
                 mark_deleted(descriptor, record)
         except OSError as error:
             _log.warning("a saved result could not be crossed out", result=result_id, error=str(error))
@@ -268,13 +270,13 @@ class SpoolFiles:
                 segment.path.unlink(missing_ok=True)
 
     @contextmanager
-    def _opened(self, segment: Segment) -> Iterator[int]:
+    def _open_for_sync(self, segment: Segment) -> Iterator[int]:
         """A descriptor to sync a segment, if possible the one that wrote it, because only that reports lost writes."""
         with self._lock:
             current = self._current
             own = os.dup(current[1]) if current is not None and current[0] is segment else None
         if own is None:
-            with opened(segment.path) as descriptor:
+            with open_descriptor(segment.path) as descriptor:
                 yield descriptor
             return
         try:
@@ -282,7 +284,7 @@ class SpoolFiles:
         finally:
             os.close(own)
 
-    def _all(self) -> Iterator[Path]:
+    def _all_folders(self) -> Iterator[Path]:
         """The folders of all processes, each twice, because a result may be moved by `inherit` during the first search.
 
         They are listed again if folders were created or removed meanwhile.

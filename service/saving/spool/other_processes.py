@@ -40,10 +40,10 @@ class OtherProcesses:
         """
         with self._lock:
             before = self._folders.get(folder, {})
-            seen = {path: before.get(path) or _ScannedSegment() for path in segments(folder)}
+            seen = {path: before.get(path) or _ScannedSegment() for path in list_segments(folder)}
             self._folders[folder] = seen
         for path, known in seen.items():
-            with suppress(FileNotFoundError), opened(path) as descriptor:
+            with suppress(FileNotFoundError), open_descriptor(path) as descriptor:
                 with self._lock:
                     more, known.end = scan(descriptor, known.end)
                     known.places.update((record.line.id, record.at) for record in more)
@@ -59,7 +59,7 @@ class OtherProcesses:
             self._folders = {folder: self._folders[folder] for folder in folders if folder in self._folders}
 
 
-def segments(folder: Path) -> list[Path]:
+def list_segments(folder: Path) -> list[Path]:
     """The segments in a process's folder, sorted; none if the folder is gone."""
     try:
         return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
@@ -68,7 +68,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+def open_descriptor(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """Open a file for the length of the block; its descriptor."""
     descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:

@@ -18,7 +18,7 @@ SPOOL = ".spool"
 _LOCK = "lock"
 
 
-class Owner:
+class SpoolOwner:
     """This process as owner of a spool folder under `root`. Thread-safe; all methods block on the disk."""
 
     def __init__(self, root: Path, new_id: Callable[[], str]) -> None:
@@ -55,7 +55,7 @@ class Owner:
                 os.close(gone)
             self.create()
 
-    def leave(self) -> None:
+    def unlock_folder(self) -> None:
         """Unlock the folder, and remove it if it is empty. May be called twice."""
         if self._lock is not None:
             _remove_if_empty(self.folder)
@@ -70,24 +70,24 @@ class Owner:
             names = []
         return [self.folder, *(self._all / name for name in names if name != self.id)]
 
-    def lives(self, owner_id: str) -> bool:
+    def is_alive(self, owner_id: str) -> bool:
         """Whether the process with that owner id still runs."""
         if owner_id == self.id:
             return True
-        with _locked(self._all / owner_id, fcntl.LOCK_SH) as free:
+        with _try_to_lock(self._all / owner_id, fcntl.LOCK_SH) as free:
             return free is False
 
     @contextmanager
     def inherit(self, folder: Path) -> Iterator[bool]:
         """Lock the folder of a dead process while it is emptied; False if it is alive or another process empties it."""
-        with _locked(folder, fcntl.LOCK_EX) as free:
+        with _try_to_lock(folder, fcntl.LOCK_EX) as free:
             yield bool(free)
             if free:
                 _remove_if_empty(folder)
 
 
 @contextmanager
-def _locked(folder: Path, mode: int) -> Iterator[bool | None]:
+def _try_to_lock(folder: Path, mode: int) -> Iterator[bool | None]:
     """Try to lock a folder: True if it is locked now, False if another process holds it, None if there is none."""
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)

@@ -26,7 +26,7 @@ SEGMENT_BYTES = 4 * 2**20
 """Size from which on a segment is full; it is removed when it has no valid records."""
 
 
-class Spooled(NamedTuple):
+class SpooledResult(NamedTuple):
     """A result in the spool."""
 
     body: bytes
@@ -56,7 +56,7 @@ class Segment:
         return self.sealed or self.end >= SEGMENT_BYTES
 
 
-class _Line(msgspec.Struct):
+class _RecordLine(msgspec.Struct):
     id: str
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     crc32: int
@@ -68,7 +68,7 @@ class Record(NamedTuple):
 
     at: int
     body_at: int
-    line: _Line
+    line: _RecordLine
 
     @property
     def end(self) -> int:
@@ -78,7 +78,7 @@ class Record(NamedTuple):
 
 def encode_record(result_id: str, body: bytes, sidecar: dict[str, Any], at: int) -> tuple[Record, list[bytes]]:
     """Encode a record for that offset: the record, and the bytes to write."""
-    line = _Line(result_id, len(body), zlib.crc32(body), sidecar)
+    line = _RecordLine(result_id, len(body), zlib.crc32(body), sidecar)
     head = b"".join((_VALID, msgspec.json.encode(line), b"\n"))
     return Record(at, at + len(head), line), [head, body]
 
@@ -92,7 +92,7 @@ def scan(descriptor: int, start: int = 0) -> tuple[list[Record], int]:
     valid_records: list[Record] = []
     at, end = start, os.fstat(descriptor).st_size
     while at < end:
-        found = _record(descriptor, at)
+        found = _parse_record(descriptor, at)
         if found is None or found[0].end > end:
             break
         record, counts = found
@@ -123,11 +123,11 @@ def mark_deleted(descriptor: int, record: Record) -> None:
 
 def record_at(descriptor: int, at: int) -> Record | None:
     """The record at that offset, if it is valid."""
-    found = _record(descriptor, at)
+    found = _parse_record(descriptor, at)
     return found[0] if found is not None and found[1] else None
 
 
-def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
+def _parse_record(descriptor: int, at: int) -> tuple[Record, bool] | None:
     """The record at that offset and whether it is valid; None if its line is incomplete or damaged."""
     head = b""
     while b"\n" not in head:
@@ -137,6 +137,6 @@ def _record(descriptor: int, at: int) -> tuple[Record, bool] | None:
         head += more
     line = head[: head.index(b"\n")]
     try:
-        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_Line)), line[:1] == _VALID
+        return Record(at, at + len(line) + 1, msgspec.json.decode(line[1:], type=_RecordLine)), line[:1] == _VALID
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -28,7 +28,7 @@ def is_result_id(text: str) -> bool:
     return _RESULT_ID.fullmatch(text) is not None
 
 
-def sidecar_file(sidecar: dict[str, Any]) -> bytes:
+def encode_sidecar(sidecar: dict[str, Any]) -> bytes:
     """Encode a sidecar as indented JSON, with msgspec, because the json module takes 0.1 ms before CPython 3.14."""
     return msgspec.json.format(msgspec.json.encode(sidecar), indent=1)
 
@@ -129,16 +129,16 @@ class Storage(ABC):
             ServiceError: it is damaged.
         """
         text = self._load(result_id, ".json")
-        return None if text is None else parsed_sidecar(text, result_id)
+        return None if text is None else parse_sidecar(text, result_id)
 
     def _load(self, result_id: str, suffix: str) -> bytes | None:
         try:
             return self.load(object_name(result_id, suffix))
         except OSError as error:
-            raise unreadable(result_id, error) from error
+            raise unreadable_error(result_id, error) from error
 
 
-def unreadable(result_id: str, error: OSError) -> NotReady:
+def unreadable_error(result_id: str, error: OSError) -> NotReady:
     """The error for a result that cannot be read now."""
     why = f"result {result_id} cannot be read ({error.strerror or error}); try again later"
     return NotReady(why, code="storage_unavailable")
@@ -155,7 +155,7 @@ def object_name(result_id: str, suffix: str) -> str:
     return f"{result_id[:2]}/{result_id}{suffix}"
 
 
-def parsed_sidecar(text: bytes, result_id: str) -> dict[str, Any]:
+def parse_sidecar(text: bytes, result_id: str) -> dict[str, Any]:
     """Parse a sidecar.
 
     Raises:

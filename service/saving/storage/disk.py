@@ -19,7 +19,7 @@ from service.core.settings import SettingsInvalid
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import INCOMING
 from service.saving.local_disk.syncfs import changes_of, file_system_type, syncfs_is_reliable, syncfs_reports_errors
-from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, encode_sidecar, object_name
 
 
 class ResultFiles(Storage):
@@ -61,7 +61,7 @@ class ResultFiles(Storage):
         try:
             self._make_durable(shard)
             self._publish(body, image)
-            self._publish(sidecar_file(sidecar), image.with_suffix(".json"))
+            self._publish(encode_sidecar(sidecar), image.with_suffix(".json"))
         except OSError:
             self._durable_shards.discard(shard.name)  # it may have been deleted; check again next time
             raise
@@ -85,14 +85,14 @@ class ResultFiles(Storage):
         sidecars: dict[Path, bytes] = {}
         for body, sidecar in results:
             image = self._directory / object_name(sidecar["id"], SUFFIXES[sidecar["media_type"]])
-            images[image], sidecars[image.with_suffix(".json")] = body, sidecar_file(sidecar)
+            images[image], sidecars[image.with_suffix(".json")] = body, encode_sidecar(sidecar)
         try:
             self._publish_all(images, sidecars)
         except OSError:
             self._durable_shards.clear()
             with suppress(OSError):  # the first error is the one to report
                 for target in (*images, *sidecars):
-                    self._temporary(target).unlink(missing_ok=True)
+                    self._temporary_path(target).unlink(missing_ok=True)
             raise
 
     def entries(self) -> Iterator[StoredObject]:
@@ -127,18 +127,18 @@ class ResultFiles(Storage):
             for folder in {self._incoming, *(image.parent for image in images)}:
                 folder.mkdir(parents=True, exist_ok=True)
             for target, data in (*images.items(), *sidecars.items()):
-                self._disk.write_soon(self._temporary(target), data)
+                self._disk.write_soon(self._temporary_path(target), data)
             self._disk.sync_all(changes)
             for kind in (images, sidecars):
                 for target in kind:
-                    self._disk.rename(self._temporary(target), target)
+                    self._disk.rename(self._temporary_path(target), target)
                 self._disk.sync_all(changes)
 
-    def _temporary(self, target: Path) -> Path:
+    def _temporary_path(self, target: Path) -> Path:
         return self._incoming / target.name
 
     def _publish(self, data: bytes, target: Path) -> None:
-        temporary = self._temporary(target)
+        temporary = self._temporary_path(target)
         try:
             self._disk.write(temporary, data)
             self._disk.rename(temporary, target)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.core.settings import SettingsInvalid
-from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, object_name, sidecar_file
+from service.saving.storage.contract import SUFFIXES, Storage, StoredObject, encode_sidecar, object_name
 from service.saving.storage.s3_credentials import shared_credentials
 
 _DEFAULT_REGION = "us-east-1"
@@ -85,34 +85,36 @@ class ObjectStorage(Storage):
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
         """See `Storage`."""
         result_id, media_type = sidecar["id"], sidecar["media_type"]
-        self._put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
-        self._put(object_name(result_id, ".json"), sidecar_file(sidecar), "application/json")
+        self._put_object(object_name(result_id, SUFFIXES[media_type]), body, media_type)
+        self._put_object(object_name(result_id, ".json"), encode_sidecar(sidecar), "application/json")
 
     def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
         stream = iter(self._obstore.list(self._client))
-        while (page := _with_plain_errors(lambda: next(stream, None))) is not None:
+        while (page := _call_with_plain_errors(lambda: next(stream, None))) is not None:
             yield from (StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
 
     def delete(self, name: str) -> None:
         """See `Storage`."""
         try:
-            _with_plain_errors(lambda: self._obstore.delete(self._client, name))
+            _call_with_plain_errors(lambda: self._obstore.delete(self._client, name))
         except FileNotFoundError:
             return
 
     def load(self, name: str) -> bytes | None:
         """See `Storage`."""
         try:
-            return bytes(_with_plain_errors(lambda: self._obstore.get(self._client, name).bytes()))
+            return bytes(_call_with_plain_errors(lambda: self._obstore.get(self._client, name).bytes()))
         except FileNotFoundError:
             return None
 
-    def _put(self, name: str, data: bytes, media_type: str) -> None:
-        _with_plain_errors(lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type}))
+    def _put_object(self, name: str, data: bytes, media_type: str) -> None:
+        _call_with_plain_errors(
+            lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type})
+        )
 
 
-def _with_plain_errors(call: Callable[[], Any]) -> Any:
+def _call_with_plain_errors(call: Callable[[], Any]) -> Any:
     """Call the client, and turn its errors into one line without the server's reply, which may contain keys.
 
     Raises:

@@ -46,14 +46,14 @@ _SECURITY_HEADERS = [
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _ResponseFacts:
     status: int = CLIENT_CLOSED_REQUEST
     model: str = ""
     started: bool = False
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Access:
+class AccessLog:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -64,7 +64,7 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started_at, outcome = perf_counter(), _Outcome()
+        started_at, outcome = perf_counter(), _ResponseFacts()
         request_id = (
             acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
         )
@@ -87,7 +87,7 @@ class Access:
             if error is not None and not outcome.started:
                 await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
         finally:
-            self._record(scope, outcome, perf_counter() - started_at)
+            self._count_and_log(scope, outcome, perf_counter() - started_at)
             if trace is not None:
                 self._end_trace(trace, scope, outcome)
 
@@ -97,18 +97,18 @@ class Access:
         tracer: RequestTracer | None = scope["state"]["service"].tracer
         if tracer is None or not scope["path"].startswith(_TRACED):
             return None
-        trace = tracer.begin(scope["method"], scope["path"], Headers(scope=scope))
+        trace = tracer.begin_trace(scope["method"], scope["path"], Headers(scope=scope))
         structlog.contextvars.bind_contextvars(**trace.ids)
         if trace.recorded:
             scope["state"]["traceparent"] = trace.traceparent
         return trace
 
     @staticmethod
-    def _end_trace(trace: RequestTrace, scope: Scope, outcome: _Outcome) -> None:
+    def _end_trace(trace: RequestTrace, scope: Scope, outcome: _ResponseFacts) -> None:
         facts = {"retouch.request_id": scope["state"]["request_id"]}
         if outcome.model:
             facts["retouch.model"] = outcome.model
-        trace.end(_endpoint(scope), outcome.status, facts)
+        trace.end(_route_path(scope), outcome.status, facts)
         structlog.contextvars.unbind_contextvars(*trace.ids)
 
     async def _failure_of(self, work: Awaitable[None], scope: Scope) -> ServiceError | None:
@@ -125,11 +125,11 @@ class Access:
             )
         except Exception:  # the client gets a 500, the log the traceback
             log.exception("request failed", request_id=state["request_id"], path=scope["path"])
-            return _failure()
+            return _internal_error()
         return None
 
-    def _record(self, scope: Scope, outcome: _Outcome, seconds: float) -> None:
-        state, endpoint = scope["state"], _endpoint(scope)
+    def _count_and_log(self, scope: Scope, outcome: _ResponseFacts, seconds: float) -> None:
+        state, endpoint = scope["state"], _route_path(scope)
         service = state["service"]
         service.metrics.request_done(endpoint, outcome.model, outcome.status, seconds)
         level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
@@ -146,7 +146,7 @@ class Access:
         )
 
 
-def _endpoint(scope: Scope) -> str:
+def _route_path(scope: Scope) -> str:
     route = scope.get("route")
     return route.path if route else "unknown"
 
@@ -166,7 +166,7 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     return response
 
 
-def _failure() -> ServiceError:
+def _internal_error() -> ServiceError:
     return ServiceError("the server failed for a reason of its own; the log has the details")
 
 
@@ -176,7 +176,7 @@ def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, RequestValidationError):
         return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
     if not isinstance(error, HTTPException):
-        return _failure()
+        return _internal_error()
     if error.status_code == 404:
         return NotFound("no such path; GET /docs lists them")
     if error.status_code == 405:

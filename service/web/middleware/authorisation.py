@@ -43,7 +43,7 @@ class Authorisation:
             await self._app(scope, receive, send)
             return
         try:
-            _admit(scope, needed, address)
+            _identify_and_charge(scope, needed, address)
         except ServiceError as error:
             response = await reply_with_problem(Request(scope), error)
             await response(scope, receive, send)
@@ -51,7 +51,7 @@ class Authorisation:
         await self._app(scope, receive, send)
 
 
-def _admit(scope: Scope, needed: KeyScope, address: str) -> None:
+def _identify_and_charge(scope: Scope, needed: KeyScope, address: str) -> None:
     clients: Clients = scope["state"]["service"].clients
     client = clients.identify(Headers(scope=scope), address)
     scope["state"]["client"] = client

@@ -98,7 +98,7 @@ def test_processor_without_bf16_computes_in_fp32(publish, tmp_path, monkeypatch)
         def get_property(self, device: str, name: str) -> object:
             return ["FP32", "INT8"] if name == "OPTIMIZATION_CAPABILITIES" else super().get_property(device, name)
 
-    monkeypatch.setattr(openvino_cpu, "_core", OldProcessor)
+    monkeypatch.setattr(openvino_cpu, "_openvino_core", OldProcessor)
     engine = open_engine(publish(onnx_model=conv_graph()), tmp_path)
     assert (engine.precision, engine.note) == ("fp32", "this processor has no bf16 instructions")
     assert decisions(tmp_path) == []

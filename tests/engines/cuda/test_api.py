@@ -128,7 +128,7 @@ def test_host_without_a_gpu_is_unavailable():
 
 def test_thread_takes_the_device_before_it_uses_it(cuda, runtime):
     runtime.calls.clear()
-    cuda.use()
+    cuda.make_current()
     assert runtime.calls == ["cudaSetDevice"]
 
 

@@ -125,7 +125,7 @@ def test_errors_say_what_can_be_done(directory, tmp_path, monkeypatch, error, tr
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(engine, "_run", fail)
+    monkeypatch.setattr(engine, "_run_batch", fail)
     with pytest.raises(translated, match="tiny/1 on inductor"):
         engine.infer(feed_of(engine.manifest, 1))
 

@@ -11,9 +11,9 @@ from engines.errors import (
     EngineOutOfMemory,
     EngineUnavailable,
 )
-from engines.repository.listing import Key
+from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
-from engines.repository.versions import Change
+from engines.repository.versions import VersionChange
 from tests.engines.repository.workshop import LATER_S, Workshop, leased, states
 from tests.fakes.clock import Clock
 
@@ -49,7 +49,7 @@ def test_older_version_whose_files_changed_is_loaded_anew(repository, workshop, 
     with repository.lease("tiny", 1):
         pass
     publish(version=1, licence="MIT")
-    assert repository.scan() == [Change("available", Key("tiny", 1))]
+    assert repository.scan() == [VersionChange("available", VersionKey("tiny", 1))]
     with repository.lease("tiny", 1) as served:
         assert served.manifest.licence == "MIT"
     assert [engine.closes for engine in workshop.engines("tiny/1")] == [1, 0]
@@ -68,12 +68,12 @@ def timed(tmp_path: Path, workshop: Workshop, clock: Clock) -> ModelRepository:
 def test_model_that_had_no_room_on_the_device_is_tried_again_a_while_later(timed, workshop, publish, clock):
     publish(version=1)
     workshop.broken["tiny/1"] = EngineOutOfMemory("the GPU is out of memory")
-    assert timed.scan() == [Change("refused", Key("tiny", 1), "the GPU is out of memory")]
+    assert timed.scan() == [VersionChange("refused", VersionKey("tiny", 1), "the GPU is out of memory")]
     workshop.broken.clear()
     clock.now += 29
     assert timed.scan() == []
     clock.now += 2
-    assert timed.scan() == [Change("loaded", Key("tiny", 1))]
+    assert timed.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
     clock.now += LATER_S
     assert timed.scan() == []
     assert [status.reason for status in timed.statuses()] == [""]
@@ -98,7 +98,10 @@ def test_newest_version_takes_over_from_an_older_one_once_there_is_room(timed, w
     assert [change.kind for change in timed.scan()] == ["refused"]
     workshop.broken.clear()
     clock.now += 31
-    assert timed.scan() == [Change("loaded", Key("tiny", 2)), Change("available", Key("tiny", 1))]
+    assert timed.scan() == [
+        VersionChange("loaded", VersionKey("tiny", 2)),
+        VersionChange("available", VersionKey("tiny", 1)),
+    ]
 
 
 def test_older_version_that_had_no_room_is_offered_again_a_while_later(timed, workshop, publish, clock):
@@ -111,5 +114,5 @@ def test_older_version_that_had_no_room_is_offered_again_a_while_later(timed, wo
     assert states(timed) == {"tiny/1": "refused", "tiny/2": "ready"}
     workshop.broken.clear()
     clock.now += 31
-    assert timed.scan() == [Change("available", Key("tiny", 1))]
+    assert timed.scan() == [VersionChange("available", VersionKey("tiny", 1))]
     assert leased(timed, "tiny", 1).version == 1

@@ -15,9 +15,9 @@ from engines.errors import (
     ModelNotFound,
 )
 from engines.manifest import MANIFEST_FILE
-from engines.repository.listing import Key
+from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
-from engines.repository.versions import Change
+from engines.repository.versions import VersionChange
 from tests.engines.repository.workshop import leased, states
 
 
@@ -27,7 +27,7 @@ def test_broken_version_is_refused_once_while_the_old_one_keeps_serving(reposito
     publish(version=2)
     workshop.broken["tiny/2"] = ModelCorrupt("digest differs")
     with capture_logs() as logs:
-        assert repository.scan() == [Change("refused", Key("tiny", 2), "digest differs")]
+        assert repository.scan() == [VersionChange("refused", VersionKey("tiny", 2), "digest differs")]
         assert repository.scan() == []
     assert [line["event"] for line in logs] == ["model refused"]
     with repository.lease("tiny") as served:
@@ -53,7 +53,7 @@ def test_refused_version_is_tried_again_when_its_files_change(repository, worksh
     workshop.broken.clear()
     assert repository.scan() == []
     publish(version=1, licence="MIT")
-    assert repository.scan() == [Change("loaded", Key("tiny", 1))]
+    assert repository.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
 
 
 def test_malformed_manifest_is_refused_by_field(repository, publish):

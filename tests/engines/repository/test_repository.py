@@ -10,9 +10,9 @@ from engines.errors import (
     DeviceLost,
     ModelNotFound,
 )
-from engines.repository.listing import Key
+from engines.repository.listing import VersionKey
 from engines.repository.repository import ModelRepository
-from engines.repository.versions import Change
+from engines.repository.versions import VersionChange
 from tests.engines.repository.workshop import leased, states
 
 
@@ -27,9 +27,9 @@ def test_newest_version_is_loaded_and_older_ones_are_only_offered(repository, wo
     publish(version=10)
     publish(version=9)
     assert repository.scan() == [
-        Change("loaded", Key("tiny", 10)),
-        Change("available", Key("tiny", 1)),
-        Change("available", Key("tiny", 9)),
+        VersionChange("loaded", VersionKey("tiny", 10)),
+        VersionChange("available", VersionKey("tiny", 1)),
+        VersionChange("available", VersionKey("tiny", 9)),
     ]
     assert [engine.manifest.version for engine in workshop.opened] == [10]
     assert leased(repository, "tiny").version == 10
@@ -47,7 +47,10 @@ def test_new_version_is_picked_up_and_the_old_engine_set_aside(repository, works
     publish(version=1)
     repository.scan()
     publish(version=2)
-    assert repository.scan() == [Change("loaded", Key("tiny", 2)), Change("available", Key("tiny", 1))]
+    assert repository.scan() == [
+        VersionChange("loaded", VersionKey("tiny", 2)),
+        VersionChange("available", VersionKey("tiny", 1)),
+    ]
     with repository.lease("tiny") as served:
         assert served.manifest.version == 2
     assert workshop.engines("tiny/1")[0].closes == 1
@@ -56,7 +59,7 @@ def test_new_version_is_picked_up_and_the_old_engine_set_aside(repository, works
 def test_complete_version_is_loaded_however_young_its_files_are(tmp_path, workshop, publish):
     repository = ModelRepository(tmp_path / "models", workshop.open, settle_s=1e6)
     publish(version=1)
-    assert repository.scan() == [Change("loaded", Key("tiny", 1))]
+    assert repository.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
 
 
 def test_removed_model_is_closed_after_its_last_lease(repository, workshop, publish):
@@ -65,7 +68,7 @@ def test_removed_model_is_closed_after_its_last_lease(repository, workshop, publ
     with repository.lease("tiny") as first:
         with repository.lease("tiny"):
             shutil.rmtree(directory)
-            assert repository.scan() == [Change("removed", Key("tiny", 1))]
+            assert repository.scan() == [VersionChange("removed", VersionKey("tiny", 1))]
             with pytest.raises(ModelNotFound):
                 leased(repository, "tiny")
         assert first.engine.closes == 0
@@ -86,7 +89,7 @@ def test_files_that_change_under_the_loaded_version_are_loaded(repository, works
     publish(version=1)
     repository.scan()
     publish(version=1, licence="MIT")
-    assert repository.scan() == [Change("loaded", Key("tiny", 1))]
+    assert repository.scan() == [VersionChange("loaded", VersionKey("tiny", 1))]
     assert leased(repository, "tiny").licence == "MIT"
     assert [engine.closes for engine in workshop.opened] == [1, 0]
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
 from engines.manifest import read_manifest
-from engines.trt.build import BuildOptions, ComputeCapability, Profile, build_plan, parse_network, profiles
+from engines.trt.build import BuildOptions, ComputeCapability, Profile, build_plan, make_profiles, parse_network
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
 from tests.engines.conftest import SEVERAL_SAMPLES, conv_graph, shipped
 
@@ -123,7 +123,7 @@ def test_shipped_model_builds_for_every_generation(library, name):
 
 
 def test_profiles_hold_every_bucket_alone_and_in_batches(make_manifest):
-    found = profiles(make_manifest(), max_batch=4)
+    found = make_profiles(make_manifest(), max_batch=4)
     assert found[:2] == [
         Profile(BatchShape(1, 16, 16), BatchShape(1, 16, 16)),
         Profile(BatchShape(2, 16, 16), BatchShape(4, 16, 16)),
@@ -134,18 +134,18 @@ def test_profiles_hold_every_bucket_alone_and_in_batches(make_manifest):
 
 
 def test_profiles_that_span_all_buckets_are_two(make_manifest):
-    found = profiles(make_manifest(), max_batch=4, spanning=True)
+    found = make_profiles(make_manifest(), max_batch=4, spanning=True)
     assert found == [
         Profile(BatchShape(1, 16, 16), BatchShape(1, 32, 32)),
         Profile(BatchShape(2, 16, 16), BatchShape(4, 32, 32)),
     ]
-    for size in make_manifest().size.buckets():
+    for size in make_manifest().size.tile_sizes():
         assert [profile.holds(BatchShape(3, *size)) for profile in found] == [False, True]
 
 
 def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memory_than_a_full_batch(make_manifest):
     manifest = make_manifest(size={"kind": "fixed", "height": 16, "width": 24}, **SEVERAL_SAMPLES)
-    found = profiles(manifest, max_batch=8)
+    found = make_profiles(manifest, max_batch=8)
     allowed = {(rows, samples) for samples in range(1, 9) for rows in range(1, max(1, 8 // samples) + 1)}
     held = {(rows, samples) for rows in range(1, 9) for samples in range(1, 9)
             if any(profile.holds(BatchShape(rows, 16, 24, samples)) for profile in found)}  # fmt: skip
@@ -156,7 +156,7 @@ def test_profiles_of_rows_with_several_samples_hold_whatever_takes_no_more_memor
 
 def test_profiles_respect_the_models_own_limit(make_manifest):
     manifest = make_manifest(max_batch=1, size={"kind": "fixed", "height": 16, "width": 24})
-    assert profiles(manifest, max_batch=8) == [Profile(BatchShape(1, 16, 24), BatchShape(1, 16, 24))]
+    assert make_profiles(manifest, max_batch=8) == [Profile(BatchShape(1, 16, 24), BatchShape(1, 16, 24))]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.generators.fillnet import FillNet, FillNetOptions, in_patches, push_pull
+from export.generators.fillnet import FillNet, FillNetOptions, make_net_input, push_pull
 
 FAMILY = FillNet()
 TINY = FillNetOptions(widths="6,5,4", encoder="1,0,1", decoder="0,2,1")
@@ -88,7 +88,7 @@ def test_the_net_sees_known_pixels_and_the_smooth_fill_elsewhere():
     image, hole = torch.rand(1, 3, 16, 16), torch.zeros(1, 1, 16, 16)
     hole[..., 5:14, 2:9] = 1
     filled = push_pull(image, 1 - hole, 1)
-    seen = torch.nn.functional.pixel_shuffle((in_patches(image, hole, filled) + 1) / 2, 4)
+    seen = torch.nn.functional.pixel_shuffle((make_net_input(image, hole, filled) + 1) / 2, 4)
     wide = filled.repeat_interleave(4, 2).repeat_interleave(4, 3)
     assert torch.allclose(seen, torch.cat([torch.where(hole > 0, wide, image), hole], 1), atol=1e-6)
 

@@ -7,7 +7,7 @@ import torch
 from export.checkpoint import StateDict, load_strictly, read_checkpoint
 from export.generators.pdgan.diverse import MaskConv, MaxDilation, SPDNorm, SpectralConv2d
 from export.generators.pdgan.generator import PDGAN, PDGANOptions
-from export.generators.pdgan.prior import LoweredPartial, PriorNet
+from export.generators.pdgan.prior import LoweredPartialConv, PriorNet
 from export.lowering import to_half
 from export.parity_inputs import MASK_KINDS, draw_mask
 from export.partial_conv import PartialConv2d
@@ -192,7 +192,7 @@ def test_a_quotient_beyond_half_survives_until_the_norm():
     conv = PartialConv2d((1, 1), 4, (2, 1), bias=False)
     conv.mask_conv.weight.data.fill_(1e-8)
     conv.input_conv.weight.data.fill_(1)
-    y, _ = to_half(LoweredPartial(conv, single=False, normed=True))(
+    y, _ = to_half(LoweredPartialConv(conv, single=False, normed=True))(
         torch.ones(1, 1, 8, 8).half(), torch.ones(1, 1, 8, 8)
     )
     assert y.dtype == torch.float32

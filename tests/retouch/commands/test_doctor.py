@@ -13,8 +13,8 @@ import structlog
 import typer
 from typer.testing import CliRunner
 
+from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
-from engines.load import ChosenEngine
 from retouch.commands.doctor import doctor
 from retouch.doctor import diagnosis
 from retouch.doctor.diagnosis import Check, HostSources, diagnose
@@ -160,7 +160,7 @@ def test_older_version_that_the_settings_name_is_tried_beside_the_newest(setting
 def test_words_in_brackets_are_shown_as_they_are(settings, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     remedy = Check(name="TensorRT [x]", level="warning", detail="pip install -e '.[gpu]'")
-    monkeypatch.setattr(diagnosis, "_gpu", lambda _: [remedy])
+    monkeypatch.setattr(diagnosis, "_check_gpu", lambda _: [remedy])
     output = run(*flags(settings)).output
     assert "TensorRT [x]" in output
     assert "pip install -e '.[gpu]'" in output

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from retouch.__main__ import app
-from service.auth.keys import id_of, read_keys
+from service.auth.keys import key_id_of, read_keys
 
 
 def keys(*arguments: object, env: dict[str, str] | None = None) -> Result:
@@ -33,7 +33,7 @@ def test_a_revoked_key_is_listed_as_such(tmp_path: Path) -> None:
     env = {"RETOUCH_KEYS_FILE": str(tmp_path / "k.json")}
     key = keys("create", "one", env=env).stdout.strip()
     keys("create", "two", "--scope", "metrics", "--expires-days", 30, env=env)
-    assert keys("revoke", id_of(key), env=env).exit_code == 0
+    assert keys("revoke", key_id_of(key), env=env).exit_code == 0
     states = {record.name: record.revoked_at is not None for record in read_keys(tmp_path / "k.json")}
     assert states == {"one": True, "two": False}
     listed = keys("list", env=env).stdout

@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from engines.base import Feed, Outputs
+from engines.engine_choice import Candidate, EngineOptions
 from engines.fake import FakeEngine
-from engines.load import Candidate, EngineOptions
 from engines.manifest import Manifest
 from retouch.client.http_client import FillResult, Task
 from retouch.filling.embedded import open_embedded_filler
@@ -74,7 +74,9 @@ def test_one_picture_pays_for_no_servers_warm_up_on_a_cpu(flags, monkeypatch, de
         engine.device = device
         return engine
 
-    monkeypatch.setattr("engines.load.candidates", lambda _choice: (Candidate("fake", open_counting, False),))
+    monkeypatch.setattr(
+        "engines.engine_choice.candidates_for", lambda _choice: (Candidate("fake", open_counting, False),)
+    )
     make(flags, "translate")
     assert (len(computed) > 1) == warmed
 

@@ -7,8 +7,8 @@ import pytest
 
 from retouch.commands import fill
 from retouch.filling.jobs import FilesInvalid, FillJob, Format, fill_jobs, pair_images
+from service.core.batch_rows import Strategy
 from service.core.pictures import ImageFormat, MaskMode
-from service.core.samples import Strategy
 
 
 def test_the_flags_offer_what_the_service_takes() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from retouch.sweep.cases import BANDS, KINDS, draw_cases, find_pictures, frame
+from retouch.sweep.cases import BANDS, KINDS, crop_or_scale, draw_cases, find_pictures
 from training.errors import DataMissing
 
 
@@ -65,5 +65,5 @@ def test_pictures_that_are_all_too_small_are_refused(folder):
     [((64, 96), True, (32, 32)), ((64, 96), False, (21, 32)), ((32, 32), True, (32, 32)), ((31, 64), True, None)],
 )
 def test_a_picture_is_scaled_down_and_cut_but_never_enlarged(shape, square, framed):
-    found = frame(np.zeros((*shape, 3), np.uint8), 32, square=square)
+    found = crop_or_scale(np.zeros((*shape, 3), np.uint8), 32, square=square)
     assert (None if found is None else found.shape[:2]) == framed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engines.fill_rules import FillRule
 from retouch.sweep.choosing import best_way, choose_rules
-from retouch.sweep.measuring import Row, Tried
+from retouch.sweep.measuring import CaseMeasurements, WayMeasurement
 
 WHOLE, CROPS, SCALED = (
     FillRule(strategy="whole"),
@@ -14,9 +14,9 @@ WHOLE, CROPS, SCALED = (
 WAYS = {"whole": WHOLE, "crops": CROPS, "scaled": SCALED}
 
 
-def row(radius: float, size: int = 512, **figures: tuple[float, int]) -> Row:
-    tried = {name: Tried(lpips, pixels, 1, 0.1) for name, (lpips, pixels) in figures.items()}
-    return Row("a", size, "5-20 %", "boxes", size, radius, 0.1, tried)
+def row(radius: float, size: int = 512, **figures: tuple[float, int]) -> CaseMeasurements:
+    tried = {name: WayMeasurement(lpips, pixels, 1, 0.1) for name, (lpips, pixels) in figures.items()}
+    return CaseMeasurements("a", size, "5-20 %", "boxes", size, radius, 0.1, tried)
 
 
 def test_what_is_better_than_the_default_wins_though_it_computes_more():

@@ -12,12 +12,12 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from engines.engine_choice import EngineOptions
 from engines.errors import ModelError
 from engines.fill_rules import FillRule, FillRules
-from engines.load import EngineOptions
 from engines.manifest import read_manifest
 from retouch.__main__ import app
-from retouch.sweep.session import Request, SweepImpossible, sweep, write_rules
+from retouch.sweep.session import SweepImpossible, SweepRequest, sweep, write_rules
 from tests.retouch.commands.test_doctor import write_model
 from training.losses.lpips_distance import Lpips
 
@@ -48,7 +48,7 @@ def model(tmp_path):
 
 def request_of(model, pictures, features, **changed):
     given = {"sizes": (64, 128), "per_cell": 1, "engine": EngineOptions(choice="fake")} | changed
-    return Request(model, pictures, features, **given)
+    return SweepRequest(model, pictures, features, **given)
 
 
 def run(request):

@@ -18,7 +18,7 @@ PATIENT = AdmissionRequest(60.0)
 def paced(service_s: float) -> ServiceRate:
     pace = ServiceRate(1)
     if service_s:
-        pace.learn([(1, service_s)], 1e-9)
+        pace.add_measurement([(1, service_s)], 1e-9)
     return pace
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from service.admission.admission import Admission, AdmissionRequest
-from service.admission.retry_book import LocalRetryBook, RetryBook
+from service.admission.reservation_store import LocalReservationStore, ReservationStore
 from service.admission.service_rate import ServiceRate
 from service.core.errors import Overloaded
 from service.core.flow import Flow
@@ -81,7 +81,7 @@ class SharedLoad:
     counts: list[int]
     index: int
     engines: int = 1
-    retry_book: RetryBook = field(default_factory=LocalRetryBook)
+    reservation_store: ReservationStore = field(default_factory=LocalReservationStore)
 
     @property
     def in_flight_elsewhere(self) -> int:
@@ -163,7 +163,7 @@ def test_beyond_a_whole_house_of_large_pictures_they_take_places_like_others() -
             place = stack.enter_context(admission.admit(PATIENT))
             admission.count_in_flight(place)
             admission.mark_large(place)
-        assert (admission.in_flight, admission.large_in_flight, admission.ordinary) == (3, 2, 1)
+        assert (admission.in_flight, admission.large_in_flight, admission.ordinary_in_flight) == (3, 2, 1)
     assert (admission.in_flight, admission.large_in_flight, admission.waiting) == (0, 0, {})
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from service.admission.deadline import answer
+from service.admission.deadline import await_with_deadline
 from service.core.errors import Cancelled, DeadlineExceeded, InvalidImage
 
 
@@ -16,7 +16,7 @@ async def soon(seconds: float = 0.0, value: str = "done") -> str:
 
 
 async def test_the_answer_is_returned() -> None:
-    assert await answer(soon(), 5.0) == "done"
+    assert await await_with_deadline(soon(), 5.0) == "done"
 
 
 async def test_the_error_of_the_work_is_raised() -> None:
@@ -24,7 +24,7 @@ async def test_the_error_of_the_work_is_raised() -> None:
         raise InvalidImage("no")
 
     with pytest.raises(InvalidImage):
-        await answer(fail(), 5.0)
+        await await_with_deadline(fail(), 5.0)
 
 
 async def test_the_deadline_cancels_the_work() -> None:
@@ -37,7 +37,7 @@ async def test_the_deadline_cancels_the_work() -> None:
             stopped.set()
 
     with pytest.raises(DeadlineExceeded):
-        await answer(work(), 0.01)
+        await await_with_deadline(work(), 0.01)
     assert stopped.is_set()
 
 
@@ -53,7 +53,7 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
     gone = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.01, gone.set_result, None)
     with pytest.raises(Cancelled):
-        await answer(work(), 60.0, gone)
+        await await_with_deadline(work(), 60.0, gone)
     assert stopped.is_set()
 
 
@@ -61,20 +61,20 @@ async def test_a_client_that_left_before_is_not_waited_for() -> None:
     gone = asyncio.get_running_loop().create_future()
     gone.set_result(None)
     with pytest.raises(Cancelled):
-        await answer(soon(60), 60.0, gone)
+        await await_with_deadline(soon(60), 60.0, gone)
 
 
 async def test_the_caller_goes_on_after_a_deadline() -> None:
     with pytest.raises(DeadlineExceeded):
-        await answer(soon(60), 0.01)
-    assert await answer(soon(0.01), 60.0) == "done"
+        await await_with_deadline(soon(60), 0.01)
+    assert await await_with_deadline(soon(0.01), 60.0) == "done"
 
 
 async def test_an_answer_that_is_there_wins_over_a_client_that_leaves() -> None:
     gone = asyncio.get_running_loop().create_future()
-    assert await answer(soon(), 5.0, gone) == "done"
+    assert await await_with_deadline(soon(), 5.0, gone) == "done"
     gone.set_result(None)
-    assert await answer(soon(), 5.0) == "done"
+    assert await await_with_deadline(soon(), 5.0) == "done"
 
 
 async def test_cancelling_the_waiter_cancels_the_work() -> None:
@@ -86,7 +86,7 @@ async def test_cancelling_the_waiter_cancels_the_work() -> None:
         finally:
             stopped.set()
 
-    task = asyncio.create_task(answer(work(), 60.0))
+    task = asyncio.create_task(await_with_deadline(work(), 60.0))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from service.admission.large_and_small_shares import Claim
 from service.admission.memory_budget import MemoryBudget
-from service.admission.memory_shares import Claim
 from service.core.errors import DeadlineExceeded, Overloaded
 from service.core.flow import Flow
 from tests.fakes.clock import Clock
@@ -32,10 +32,10 @@ async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
     budget, log, release = budget_of(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
     await settle()
-    assert (log, budget.taken) == (["a", "b"], 10)
+    assert (log, budget.granted_bytes) == (["a", "b"], 10)
     release.set()
     await asyncio.gather(*tasks)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
 
 
 async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_overtake_it() -> None:
@@ -58,10 +58,10 @@ async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
     budget, log, release = budget_of(10), [], asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
     await settle()
-    assert (log, budget.taken) == (["99"], 10)
+    assert (log, budget.granted_bytes) == (["99"], 10)
     release.set()
     await asyncio.gather(*tasks)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
 
 
 async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
@@ -76,7 +76,7 @@ async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
     assert log == ["a", "small"]
     release.set()
     await asyncio.gather(holder, small, large, return_exceptions=True)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
 
 
 async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
@@ -90,7 +90,7 @@ async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> 
     await holder_done
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
 
 
 async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
@@ -101,7 +101,7 @@ async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken(
         task.cancel()
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(end) for end in ends] == [asyncio.CancelledError] * len(tasks)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
     release.set()
     await asyncio.wait_for(hold(budget, 10, log, "next", release), 5)
     assert log[-1] == "next"
@@ -126,17 +126,17 @@ async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_b
 
     tasks = [asyncio.create_task(one(*each)) for each in zip(claims, releases, strict=True)]
     await settle()
-    assert (budget.waiting, refused) == (2, []), "nothing is known of how long it takes"
+    assert (budget.waiting_requests, refused) == (2, []), "nothing is known of how long it takes"
     clock.now += 25.0
     releases[0].set()
     await settle()
     (failure,) = refused
     assert type(failure) is error
     assert failure.retry_after_s == 5, "it would take 50 s from now, and has 45 when it comes again"
-    assert (budget.taken, budget.waiting) == (8, 0)
+    assert (budget.granted_bytes, budget.waiting_requests) == (8, 0)
     releases[1].set()
     await asyncio.gather(*tasks)
-    assert budget.taken == 0
+    assert budget.granted_bytes == 0
 
 
 async def test_what_takes_no_memory_never_waits() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from service.admission.reservation_store import LocalReservationStore
 from service.admission.retry_after import Reservations
-from service.admission.retry_book import LocalRetryBook
 
 REQUEST_S = 0.05
 
@@ -24,9 +24,9 @@ def test_who_comes_when_told_is_expected_once() -> None:
     assert pause_s == 4
     assert not reservations.redeem("a", 102.0), "too soon"
     assert not reservations.redeem("b", 104.0), "another"
-    assert reservations.expected(104.0) > 0
+    assert reservations.expected_returns(104.0) > 0
     assert reservations.redeem("a", 104.0)
-    assert reservations.expected(104.0) == 0
+    assert reservations.expected_returns(104.0) == 0
     assert not reservations.redeem("a", 104.0), "a second time"
 
 
@@ -34,7 +34,7 @@ def test_asking_again_too_soon_keeps_the_moment_and_books_no_other() -> None:
     reservations = Reservations()
     first = reservations.reserve("a", 10.0, REQUEST_S, now=100.0)
     assert reservations.reserve("a", 10.0, REQUEST_S, now=104.0) == first - 4
-    assert reservations.expected(110.0) == 1
+    assert reservations.expected_returns(110.0) == 1
 
 
 def test_who_comes_much_later_is_a_newcomer() -> None:
@@ -61,9 +61,9 @@ def test_nobody_is_told_to_wait_longer_than_five_minutes() -> None:
 
 
 def test_the_book_does_not_grow_for_ever() -> None:
-    book = LocalRetryBook()
-    reservations = Reservations(book=book)
+    store = LocalReservationStore()
+    reservations = Reservations(store=store)
     for second in range(2000):
         reservations.reserve(second, 0.0, REQUEST_S, now=100.0 + second)
-    assert len(book) < 50
-    assert sum(book.expected(second) > 0 for second in range(3000)) < 50
+    assert len(store) < 50
+    assert sum(store.expected_in_second(second) > 0 for second in range(3000)) < 50

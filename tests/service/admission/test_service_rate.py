@@ -13,7 +13,7 @@ def test_nothing_is_known_before_the_first_request() -> None:
 
 def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
     service_rate = ServiceRate(8)
-    service_rate.learn([(1, 0.008)], 0.01)
+    service_rate.add_measurement([(1, 0.008)], 0.01)
     assert service_rate.request_s(0.0) == pytest.approx(0.008)
     assert service_rate.unloaded_s == pytest.approx(0.01)
 
@@ -29,14 +29,14 @@ def test_of_lone_requests_only_the_cost_in_a_full_batch_is_their_own() -> None:
 def test_small_batches_say_what_a_full_one_costs(fixed_s: float, each_s: float, expected_s: float) -> None:
     service_rate = ServiceRate(8)
     for size in (1, 2, 3, 1, 4, 2, 3):
-        service_rate.learn([(size, fixed_s + each_s * size)], 0.01)
+        service_rate.add_measurement([(size, fixed_s + each_s * size)], 0.01)
     assert service_rate.request_s(0.0) == pytest.approx(expected_s)
 
 
 def test_a_request_of_several_samples_costs_them_all() -> None:
     service_rate = ServiceRate(8)
     for _ in range(100):
-        service_rate.learn([(8, 0.008)] * 4, 0.01)
+        service_rate.add_measurement([(8, 0.008)] * 4, 0.01)
     assert service_rate.request_s(0.0) == pytest.approx(0.004)
 
 
@@ -51,7 +51,7 @@ def serve(service_rate: ServiceRate, every_s: float, inside: int, begin: float =
 
 def test_what_http_and_codecs_cost_is_seen_while_a_queue_waits() -> None:
     service_rate = ServiceRate(8)
-    service_rate.learn([(8, 0.008)], 0.01)
+    service_rate.add_measurement([(8, 0.008)], 0.01)
     now = serve(service_rate, 0.002, inside=50)
     assert service_rate.request_s(now) == pytest.approx(0.002)
     assert service_rate.request_s(now + 60) == pytest.approx(0.001), "an old rate says nothing any more"
@@ -59,7 +59,7 @@ def test_what_http_and_codecs_cost_is_seen_while_a_queue_waits() -> None:
 
 def test_the_pace_of_an_idle_service_is_not_its_speed() -> None:
     service_rate = ServiceRate(8)
-    service_rate.learn([(8, 0.008)], 0.01)
+    service_rate.add_measurement([(8, 0.008)], 0.01)
     now = serve(service_rate, 0.5, inside=1, count=20)
     assert service_rate.request_s(now) == pytest.approx(0.001)
 
@@ -73,6 +73,6 @@ def test_the_pace_follows_a_service_that_slows_down() -> None:
 
 def test_a_large_picture_says_nothing_about_how_long_others_take() -> None:
     service_rate = ServiceRate(8)
-    service_rate.learn([(1, 0.1)], 0.5)
-    service_rate.learn([(1, 0.1)], None)
+    service_rate.add_measurement([(1, 0.1)], 0.5)
+    service_rate.add_measurement([(1, 0.1)], None)
     assert service_rate.unloaded_s == 0.5

@@ -10,7 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from service.auth.clients import Clients
-from service.auth.keys import KeysInvalid, id_of, read_keys, revoked, write_keys
+from service.auth.keys import KeysInvalid, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
 from tests.serving.key_files import add_key
 
@@ -69,7 +69,7 @@ def test_both_headers_are_understood_and_name_the_same_client(path: Path, time: 
     ids = {
         identify(clients, pair) for pair in (("Authorization", f"Bearer {key}"), ("authorization", f"bearer  {key}"))
     }
-    assert ids | {identify(clients, ("X-API-Key", key))} == {f"key:{id_of(key)}"}
+    assert ids | {identify(clients, ("X-API-Key", key))} == {f"key:{key_id_of(key)}"}
 
 
 def test_wrong_keys_are_told_apart_only_by_those_who_hold_them(path: Path, time: Time) -> None:
@@ -134,16 +134,16 @@ def test_a_changed_file_is_taken_over_and_what_was_used_stays_used(path: Path, t
     clients = loaded(path, time)
     client = clients.identify(Headers({"X-API-Key": key}), "")
     clients.charge(client, work=True)
-    assert clients.read() is None  # nothing changed
+    assert clients.read_changed_keys() is None  # nothing changed
     added = add_key(path)
-    records = clients.read()
+    records = clients.read_changed_keys()
     assert records is not None
-    clients.replace(records)
-    assert identify(clients, ("X-API-Key", added)) == f"key:{id_of(added)}"
+    clients.replace_keys(records)
+    assert identify(clients, ("X-API-Key", added)) == f"key:{key_id_of(added)}"
     with pytest.raises(TooManyRequests):
         clients.charge(client, work=True)
-    write_keys(path, revoked(read_keys(path), id_of(key) or "", time.date))
-    clients.replace(clients.read() or ())
+    write_keys(path, with_key_revoked(read_keys(path), key_id_of(key) or "", time.date))
+    clients.replace_keys(clients.read_changed_keys() or ())
     assert refusal(clients, ("X-API-Key", key)) == "revoked_key"
 
 
@@ -152,8 +152,8 @@ def test_a_file_that_breaks_or_goes_locks_nobody_out_and_lets_nobody_in(path: Pa
     clients = loaded(path, time)
     for breakage in (lambda: path.write_text("{"), path.unlink):
         breakage()
-        assert clients.read() is None
-        assert identify(clients, ("X-API-Key", key)) == f"key:{id_of(key)}"
+        assert clients.read_changed_keys() is None
+        assert identify(clients, ("X-API-Key", key)) == f"key:{key_id_of(key)}"
         assert refusal(clients) == "no_key"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.auth.keys import KeysInvalid, id_of, new_key, read_keys, revoked, sole_writer, write_keys
+from service.auth.keys import KeysInvalid, key_id_of, lock_key_file, new_key, read_keys, with_key_revoked, write_keys
 from tests.serving.key_files import CREATED, add_key, record_of
 
 
@@ -17,7 +17,7 @@ def test_a_key_has_256_random_bits_and_names_its_id() -> None:
     made = [new_key() for _ in range(100)]
     assert len({key for _, key in made}) == 100
     for key_id, key in made:
-        assert id_of(key) == key_id
+        assert key_id_of(key) == key_id
         assert len(key.split("_", 2)[2]) == 43  # 32 bytes in base64url
 
 
@@ -25,7 +25,7 @@ def test_a_key_has_256_random_bits_and_names_its_id() -> None:
     "text", ["", "rtk_", "rtk_12345678_short", "RTK_12345678_" + "a" * 43, "rtk_1234567é_" + "a" * 43]
 )
 def test_what_is_no_key_has_no_id(text: str) -> None:
-    assert id_of(text) is None
+    assert key_id_of(text) is None
 
 
 def test_the_file_holds_no_key_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_missing_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "none" / "keys.json"
     with (
         pytest.raises(KeysInvalid, match=rf"make the folder {path.parent}, or choose another with --file"),
-        sole_writer(path),
+        lock_key_file(path),
     ):
         raise AssertionError("nobody writes there")
 
@@ -111,9 +111,9 @@ def test_an_id_that_occurs_twice_is_refused(tmp_path: Path) -> None:
 
 def test_a_revoked_key_keeps_its_first_time_and_the_others_stay() -> None:
     keys = (record_of("a", "0" * 8), record_of("b", "1" * 8))
-    first = revoked(keys, "0" * 8, CREATED)
-    again = revoked(first, "0" * 8, datetime.now(timezone.utc) + timedelta(days=1))
+    first = with_key_revoked(keys, "0" * 8, CREATED)
+    again = with_key_revoked(first, "0" * 8, datetime.now(timezone.utc) + timedelta(days=1))
     assert again == first
     assert [key.revoked_at for key in first] == [CREATED, None]
     with pytest.raises(KeysInvalid, match="no key has the id"):
-        revoked(keys, "2" * 8, CREATED)
+        with_key_revoked(keys, "2" * 8, CREATED)

@@ -11,8 +11,8 @@ import numpy as np
 from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, Entry
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ def sample(side: int = 64) -> Sample:
 
 
 def computed(batch: list[Entry]) -> list[tuple[Entry, Any]]:
-    return [(entry, Computed(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0, 0.0)) for entry in batch]
+    return [(entry, ComputedSample(np.zeros((1, 1, 3), np.uint8), len(batch), 0.0, 0.0, 0.0)) for entry in batch]
 
 
-async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float]) -> list[asyncio.Task[Computed]]:
+async def queued(batcher: Batcher, *requests: tuple[Sample, ServedModel, float]) -> list[asyncio.Task[ComputedSample]]:
     tasks = [asyncio.create_task(batcher.submit(*request)) for request in requests]
     await asyncio.sleep(0)
     return tasks

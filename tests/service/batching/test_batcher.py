@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from engines.repository.versions import ServedModel
-from service.batching.batcher import Batcher, BatchPolicy, answer_all, fail
+from service.batching.batcher import Batcher, BatchPolicy, answer_entries, fail_entries
 from service.core.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
 from tests.fakes.clock import Clock
 from tests.service.batching.entries import StubEngine, computed, model, queued, sample
@@ -16,7 +16,7 @@ from tests.service.batching.entries import StubEngine, computed, model, queued, 
 
 @pytest.mark.parametrize(("server", "of_model", "size"), [(8, 32, 8), (8, 4, 4)])
 def test_a_batch_obeys_the_servers_and_the_models_limit(server: int, of_model: int, size: int) -> None:
-    assert BatchPolicy(server).size(of_model) == size
+    assert BatchPolicy(server).largest_batch(of_model) == size
 
 
 async def test_a_lone_request_is_taken_at_once() -> None:
@@ -24,7 +24,7 @@ async def test_a_lone_request_is_taken_at_once() -> None:
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = batcher.take(0)
     assert batch is not None
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     assert (await task).batch_size == 1
 
 
@@ -34,7 +34,7 @@ async def test_requests_that_gathered_share_a_batch_up_to_its_limit() -> None:
     sizes = []
     while batch := batcher.take(0):
         sizes.append(len(batch))
-        answer_all(computed(batch))
+        answer_entries(computed(batch))
     await asyncio.gather(*tasks)
     assert sizes == [3, 2]
     assert len(batcher) == 0
@@ -53,7 +53,7 @@ async def test_tiles_of_different_sizes_and_models_are_not_mixed() -> None:
     batches = []
     while batch := batcher.take(0):
         batches.append([(entry.model.manifest.key, entry.sample.tile.height) for entry in batch])
-        answer_all(computed(batch))
+        answer_entries(computed(batch))
     await asyncio.gather(*tasks)
     assert batches == [[("photos/1", 64)] * 2, [("photos/1", 128)], [("faces/1", 64)]]
 
@@ -67,7 +67,7 @@ async def test_a_request_whose_client_left_is_not_computed() -> None:
     batch = batcher.take(0)
     assert batch is not None
     assert len(batch) == 1
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     await stays
 
 
@@ -78,7 +78,7 @@ async def test_a_client_that_leaves_while_its_batch_runs_disturbs_nobody() -> No
     assert batch is not None
     gone.cancel()
     await asyncio.sleep(0)
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     assert (await stays).batch_size == 2
 
 
@@ -90,7 +90,7 @@ async def test_a_request_whose_deadline_passed_in_the_queue_is_told_so_and_not_c
     batch = batcher.take(0)
     assert batch is not None
     assert len(batch) == 1
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     await in_time
     with pytest.raises(DeadlineExceeded, match="2000 ms in the queue"):
         await late
@@ -104,7 +104,7 @@ async def test_a_queue_of_only_dead_requests_gives_way_to_the_next_one() -> None
     batch = batcher.take(0)
     assert batch is not None
     assert batch[0].sample.tile.height == 128
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     await asyncio.gather(late, in_time, return_exceptions=True)
 
 
@@ -113,7 +113,7 @@ async def test_a_failed_batch_reaches_every_request_in_it() -> None:
     tasks = await queued(batcher, *[(sample(), served, 1.0)] * 3)
     batch = batcher.take(0)
     assert batch is not None
-    fail(batch, InferenceFailed("it broke"))
+    fail_entries(batch, InferenceFailed("it broke"))
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(answer) for answer in answers] == [InferenceFailed] * 3
 
@@ -123,8 +123,8 @@ async def test_an_entry_is_answered_once_even_if_two_answer_it() -> None:
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = batcher.take(0)
     assert batch is not None
-    fail(batch, InferenceFailed("first"))
-    answer_all(computed(batch))
+    fail_entries(batch, InferenceFailed("first"))
+    answer_entries(computed(batch))
     with pytest.raises(InferenceFailed, match="first"):
         await task
 
@@ -149,7 +149,7 @@ async def test_what_waited_for_an_engine_that_died_is_computed_by_its_replacemen
     batch = batcher.take(0)
     assert batch is not None
     assert [entry.model.engine for entry in batch] == [fresh.engine] * 3
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     await asyncio.gather(*tasks)
 
 
@@ -159,7 +159,7 @@ async def test_two_engines_of_one_model_are_never_asked_for_one_batch() -> None:
     engines = []
     while batch := batcher.take(0):
         engines.append([entry.model.engine for entry in batch])
-        answer_all(computed(batch))
+        answer_entries(computed(batch))
     await asyncio.gather(*tasks)
     assert engines == [[first.engine], [second.engine], [first.engine]]
 
@@ -170,7 +170,7 @@ async def test_a_waiting_worker_wakes_up_when_a_request_comes() -> None:
     (task,) = await queued(batcher, (sample(), model(), 1.0))
     batch = await taken
     assert batch is not None
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     await task
 
 

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 from engines.base import Engine
-from service.admission.fairness import QueuePosition
-from service.batching.batcher import Batcher, BatchPolicy, QueueHead, answer_all
+from service.admission.request_order import QueuePosition
+from service.batching.batcher import Batcher, BatchPolicy, QueueHead, answer_entries
+from service.core.batch_rows import Sample
 from service.core.flow import Flow
 from service.core.pictures import Size
-from service.core.samples import Sample
 from tests.fakes.clock import Clock
 from tests.service.batching.entries import computed, model, queued, sample
 
@@ -30,7 +30,7 @@ from tests.service.batching.entries import computed, model, queued, sample
     ],
 )
 def test_queues_come_in_the_order_of_their_first_entries_turns(waiting: list[QueueHead], expected: list[str]) -> None:
-    assert BatchPolicy(8).order(waiting) == expected
+    assert BatchPolicy(8).queue_order(waiting) == expected
 
 
 async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_there_is_room() -> None:
@@ -42,10 +42,10 @@ async def test_rows_of_several_samples_share_a_batch_with_their_like_as_far_as_t
         batch = batcher.take()
         assert batch is not None
         sizes.append([entry.sample.samples for entry in batch])
-        answer_all(computed(batch))
+        answer_entries(computed(batch))
     assert sizes == [[3, 3], [1], [3]], "eight pictures are the most"
     await asyncio.gather(*tasks)
-    assert BatchPolicy(4).size(32, samples=8) == 1, "a row is never divided"
+    assert BatchPolicy(4).largest_batch(32, samples=8) == 1, "a row is never divided"
 
 
 async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_another() -> None:
@@ -54,14 +54,14 @@ async def test_a_client_with_one_request_is_in_the_next_batch_after_hundreds_of_
     tasks = await queued(batcher, *crowd)
     first = batcher.take(0)
     assert first is not None
-    answer_all(computed(first))
+    answer_entries(computed(first))
     tasks += await queued(batcher, (sample(128), served, 9.0, None, Flow("quiet")))
     second = batcher.take(0)
     third = batcher.take(0)
     assert second is not None
     assert third is not None
     assert sample(128).tile in {entry.sample.tile for entry in (*second, *third)}
-    answer_all([*computed(second), *computed(third)])
+    answer_entries([*computed(second), *computed(third)])
     batcher.close()
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -81,7 +81,7 @@ async def test_the_device_is_asked_about_the_engine_that_will_compute_and_about_
     assert batch is not None
     assert [entry.sample.tile for entry in batch] == [(64, 64)]
     assert asked == [(fresh.engine, (64, 64), 8, 3)] * 2
-    answer_all(computed(batch))
+    answer_entries(computed(batch))
     batcher.close()
     await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -99,7 +99,7 @@ async def test_who_waits_for_a_busy_device_is_passed_by_others_but_by_nobody_of_
     busy = False
     taken = [taken[0], batcher.take(0, rows), batcher.take(0, rows)]
     assert [batch[0].model for batch in taken if batch] == [on_gpu, on_cpu, also_on_cpu]
-    answer_all(answer for batch in taken if batch for answer in computed(batch))
+    answer_entries(answer for batch in taken if batch for answer in computed(batch))
     await asyncio.gather(*tasks)
 
 

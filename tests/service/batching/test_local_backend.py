@@ -78,7 +78,7 @@ async def test_what_lanes_compute_side_by_side_is_warmed_up_in_every_size(models
         await backend.loaded.wait()
         for served in backend.models.statuses():
             assert served.manifest is not None
-            buckets = served.manifest.size.buckets()
+            buckets = served.manifest.size.tile_sizes()
             assert warmed[served.name] == [BatchShape(rows, *bucket) for bucket in buckets for rows in (1, 3)]
 
 

@@ -19,9 +19,9 @@ from engines.repository.versions import LeaseCounter, ServedModel
 from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.supervisor import Supervisor
 from service.batching.worker import DeviceWorker
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import InferenceFailed, NotReady
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from service.devices.contract import SerialDevice
 from service.devices.cpu import CpuDevice
 from tests.serving.waiting import until
@@ -47,7 +47,7 @@ class Bench:
     observed: Observed
     faults: list[Fault | None]
 
-    async def submit(self, value: int = 100) -> Computed:
+    async def submit(self, value: int = 100) -> ComputedSample:
         image = np.full((64, 64, 3), value, np.uint8)
         mask = np.zeros((64, 64), np.uint8)
         mask[:32] = 1

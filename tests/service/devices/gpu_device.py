@@ -10,8 +10,8 @@ import numpy as np
 from engines.base import BatchShape
 from engines.cuda.api import Cuda
 from engines.manifest import Manifest
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.contract import Tiles
 from service.devices.gpu import GpuDevice
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
@@ -60,7 +60,7 @@ def manifests(make: MakeManifest) -> dict[str, Manifest]:
 
 
 def random_samples(manifest: Manifest, rng: np.random.Generator, batch: int) -> list[Sample]:
-    buckets = [bucket for bucket in manifest.size.buckets() if max(bucket) <= 64]
+    buckets = [bucket for bucket in manifest.size.tile_sizes() if max(bucket) <= 64]
     tile = Size(*buckets[rng.integers(len(buckets))])
     several = 2 if manifest.samples_together else 1
     return [Sample(tile, _arrays(manifest, rng, tile, several), several) for _ in range(batch)]

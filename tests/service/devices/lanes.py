@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 
 
 def samples(*values: int) -> list[Sample]:

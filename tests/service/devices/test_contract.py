@@ -19,8 +19,8 @@ from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from service.devices.contract import Device, RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
@@ -122,7 +122,7 @@ class Beside:
     def batch_done(self, model: str, device: str, size: int, device_s: float) -> None:
         """Nobody asks."""
 
-    def submit(self, engine: Engine, sample: Sample) -> asyncio.Task[Computed]:
+    def submit(self, engine: Engine, sample: Sample) -> asyncio.Task[ComputedSample]:
         return asyncio.create_task(self.batcher.submit(sample, ServedModel(engine.manifest, engine), 1e12))
 
     async def open(self, sample: Sample) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from engines.errors import EngineFailed
 from engines.fake import FakeEngine
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.cpu_lanes import LaneDevice
 from tests.fakes.clock import Clock
 from tests.fakes.lanes import FakeLaneEngine

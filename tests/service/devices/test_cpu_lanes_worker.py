@@ -11,8 +11,8 @@ import pytest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
+from service.core.batch_rows import ComputedSample
 from service.core.errors import InferenceFailed
-from service.core.samples import Computed
 from service.devices.contract import SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
@@ -38,7 +38,7 @@ class Bench:
         assert device_s >= 0
         self.sizes.append(size)
 
-    def submit(self, *values: int) -> list[asyncio.Task[Computed]]:
+    def submit(self, *values: int) -> list[asyncio.Task[ComputedSample]]:
         model = ServedModel(self.engine.manifest, self.engine)
         return [asyncio.create_task(self.batcher.submit(sample, model, 1e12)) for sample in samples(*values)]
 

@@ -18,13 +18,13 @@ from engines.trt.build import BuildOptions
 from engines.trt.engine import TrtEngine
 from service.batching.batcher import BatchPolicy
 from service.batching.local_backend import warm_up_shapes
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.core.settings import Settings
 from service.devices.contract import Tiles
 from service.devices.cpu import CpuDevice
 from service.devices.gpu import StreamEngine
-from service.devices.gpu_layout import padded_sizes
+from service.devices.gpu_layout import padded_batch_sizes
 from service.processes.shared.slots import Memory, SlotLayouts
 from tests.engines.conftest import SEVERAL_SAMPLES, several_samples_graph, tiny_manifest
 from tests.fakes.cuda import FakeRuntime
@@ -118,7 +118,7 @@ def test_batches_are_padded_to_few_sizes_and_what_pads_them_is_a_sample_and_not_
     [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (32, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]), (5, [1, 2, 3, 4, 5])],
 )
 def test_sizes_go_up_to_the_largest_batch(most: int, sizes: list[int]) -> None:
-    assert padded_sizes(most) == sizes
+    assert padded_batch_sizes(most) == sizes
 
 
 def test_memory_stops_growing_once_every_slot_has_seen_the_engine(gpu: Gpu, fake_manifest: MakeManifest) -> None:
@@ -202,7 +202,7 @@ def test_every_batch_of_a_model_with_several_samples_a_row_fits_its_plan_and_was
     monkeypatch.setattr(engine, "enqueue", lambda shape, stream: (enqueued.append(shape), enqueue(shape, stream)))
     rng, tile = np.random.default_rng(0), Size(16, 16)
     for several in range(1, 9):
-        for rows in range(1, BatchPolicy(max_batch).size(manifest.max_batch, several) + 1):
+        for rows in range(1, BatchPolicy(max_batch).largest_batch(manifest.max_batch, several) + 1):
             samples = [Sample(tile, _arrays(manifest, rng, tile, several), several) for _ in range(rows)]
             tiles = gpu.device.collect(gpu.device.launch(engine, samples))
             assert_same(tiles, CpuDevice().compute(reference, samples))

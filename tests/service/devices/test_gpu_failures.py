@@ -7,8 +7,8 @@ import pytest
 
 from engines.base import BatchShape
 from engines.errors import EngineDead, EngineFailed, EngineOutOfMemory
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
 from service.devices.cpu import CpuDevice
 from tests.fakes.cuda import Status
 from tests.service.devices.gpu_device import Gpu, MakeManifest, assert_same, manifests, random_samples

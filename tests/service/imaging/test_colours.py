@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from service.core.pictures import Picture
-from service.imaging.colours import coloured, lightness
+from service.imaging.colours import apply_colours, lightness
 
 RANDOM = np.random.default_rng(0)
 
@@ -23,13 +23,13 @@ def ab_of(pixels: np.ndarray) -> np.ndarray:
 
 def test_a_picture_painted_with_its_own_colours_is_itself_again() -> None:
     pixels = smooth(3)
-    painted = coloured(Picture(pixels), ab_of(pixels))
+    painted = apply_colours(Picture(pixels), ab_of(pixels))
     assert np.abs(painted.pixels.astype(int) - pixels).max() <= 4, "ab has steps of 0.86"
 
 
 def test_colours_of_a_small_tile_are_put_on_the_full_resolution() -> None:
     noise = RANDOM.integers(0, 256, (60, 80, 1), np.uint8)
-    painted = coloured(Picture(noise), np.full((15, 20, 2), 127, np.uint8))
+    painted = apply_colours(Picture(noise), np.full((15, 20, 2), 127, np.uint8))
     assert painted.pixels.shape == (60, 80, 3)
     assert np.abs(painted.pixels.astype(int) - noise).max() <= 3
 
@@ -37,6 +37,6 @@ def test_colours_of_a_small_tile_are_put_on_the_full_resolution() -> None:
 def test_lightness_is_grey_on_its_own_scale_and_alpha_is_kept() -> None:
     white = Picture(np.full((2, 2, 3), 65535, np.uint16), np.full((2, 2), 257, np.uint16))
     assert lightness(white).pixels.tolist() == [[[255]] * 2] * 2
-    painted = coloured(white, np.full((2, 2, 2), 127, np.uint8))
+    painted = apply_colours(white, np.full((2, 2, 2), 127, np.uint8))
     assert painted.alpha is not None
     assert painted.alpha.tolist() == [[1, 1], [1, 1]]

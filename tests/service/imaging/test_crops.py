@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from engines.fill_rules import FillRule
 from engines.manifest import FixedSize, MultipleSize, SizeRule
+from service.core.batch_rows import Crop
 from service.core.pictures import Box, Size
-from service.core.samples import Crop
 from service.imaging import crops
-from service.imaging.crops import MAX_CROPS, MAX_TILES, plan, plan_whole
+from service.imaging.crops import MAX_CROPS, MAX_TILES, plan_crops, plan_whole
 from tests.service.imaging.hole_shapes import LIMITED, ellipses, ruled
 
 PAD = MultipleSize(multiple_of=128, sides=(256, 512))
@@ -52,7 +52,7 @@ def check(mask: NDArray[np.bool_], crops: list[Crop], rule: SizeRule) -> None:
         box, size = crop.box, crop.box.size
         assert 0 <= box.top < box.bottom <= height
         assert 0 <= box.left < box.right <= width
-        assert tuple(crop.tile) in set(rule.buckets())
+        assert tuple(crop.tile) in set(rule.tile_sizes())
         assert crop.scaled.height <= crop.tile.height
         assert crop.scaled.width <= crop.tile.width
         if rule.fit == "resize":
@@ -88,7 +88,7 @@ def masks(draw: st.DrawFn) -> NDArray[np.bool_]:
 def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
     mask: NDArray[np.bool_], rule: str, strategy: Any
 ) -> None:
-    check(mask, plan(mask, RULES[rule], strategy), RULES[rule])
+    check(mask, plan_crops(mask, RULES[rule], strategy), RULES[rule])
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -96,10 +96,10 @@ def test_every_masked_pixel_is_filled_once_by_a_crop_that_fits_its_tile(
 def test_what_only_goes_whole_is_planned_as_if_its_holes_had_been_looked_for(
     mask: NDArray[np.bool_], rule: str
 ) -> None:
-    planned = plan(mask, RULES[rule], "auto")
+    planned = plan_crops(mask, RULES[rule], "auto")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crops, "_least_cost", lambda _: 0)
-        looked_for = plan(mask, RULES[rule], "auto")
+        patch.setattr(crops, "_smallest_crop_cost", lambda _: 0)
+        looked_for = plan_crops(mask, RULES[rule], "auto")
     assert [(crop.box, crop.scaled, crop.tile) for crop in planned] == [
         (crop.box, crop.scaled, crop.tile) for crop in looked_for
     ]
@@ -114,7 +114,7 @@ def test_a_mask_whose_thickness_decides_is_measured_once(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(cv2, "distanceTransform", counted)
     thick = ruled(FillRule(radius=48, strategy="whole"), FillRule(strategy="crop", max_hole_radius=32))
-    (crop,) = plan(ellipses((256, 256), (128, 128, 60, 60)), thick, "auto")
+    (crop,) = plan_crops(ellipses((256, 256), (128, 128, 60, 60)), thick, "auto")
     assert len(measured) == 1
     assert crop.scaled != crop.box.size, "it is scaled down"
 
@@ -124,14 +124,14 @@ def test_a_mask_whose_thickness_decides_is_measured_once(monkeypatch: pytest.Mon
 def test_noise_is_filled_once_too(share: float, seed: int, rule: str) -> None:
     mask = np.random.default_rng(seed).random((700, 900)) < share
     mask[5, 5] = True
-    check(mask, plan(mask, RULES[rule], "crop"), RULES[rule])
+    check(mask, plan_crops(mask, RULES[rule], "crop"), RULES[rule])
 
 
 @pytest.mark.parametrize(
     ("size", "tile"), [((17, 23), (256, 256)), ((256, 257), (256, 512)), ((512, 100), (512, 256))], ids=str
 )
 def test_a_picture_that_fits_a_tile_is_padded_whole(size: tuple[int, int], tile: tuple[int, int]) -> None:
-    (crop,) = plan(ellipses(size, (5, 5, 2, 2)), PAD, "whole")
+    (crop,) = plan_crops(ellipses(size, (5, 5, 2, 2)), PAD, "whole")
     assert crop == Crop(Box(0, 0, *size), Size(*size), Size(*tile))
 
 
@@ -146,37 +146,37 @@ def test_a_picture_that_fits_a_tile_is_padded_whole(size: tuple[int, int], tile:
     ],
 )
 def test_a_small_picture_goes_whole_by_itself(size: tuple[int, int], holes: list[tuple[int, int, int, int]]) -> None:
-    (crop,) = plan(ellipses(size, *holes), PAD, "auto")
+    (crop,) = plan_crops(ellipses(size, *holes), PAD, "auto")
     assert crop.box == Box(0, 0, *size)
 
 
 def test_a_small_picture_with_a_small_hole_is_cropped_where_that_computes_half_as_much_or_less() -> None:
-    (crop,) = plan(ellipses((500, 500), (250, 250, 10, 10)), PAD, "auto")
+    (crop,) = plan_crops(ellipses((500, 500), (250, 250, 10, 10)), PAD, "auto")
     assert crop == Crop(Box(122, 122, 378, 378), Size(256, 256), Size(256, 256))
 
 
 def test_a_larger_picture_is_cropped_or_if_asked_scaled_down() -> None:
     mask = ellipses((3000, 4000), (2000, 1500, 30, 20))
-    (crop,) = plan(mask, PAD, "auto")
+    (crop,) = plan_crops(mask, PAD, "auto")
     assert crop == Crop(Box(1372, 1872, 1628, 2128), Size(256, 256), Size(256, 256))
-    (whole,) = plan(mask, PAD, "whole")
+    (whole,) = plan_crops(mask, PAD, "whole")
     assert whole == Crop(Box(0, 0, 3000, 4000), Size(384, 512), Size(512, 512))
 
 
 def test_a_picture_that_fits_can_still_be_cropped() -> None:
-    (crop,) = plan(ellipses((500, 500), (60, 60, 10, 10)), PAD, "crop")
+    (crop,) = plan_crops(ellipses((500, 500), (60, 60, 10, 10)), PAD, "crop")
     assert crop.tile == Size(256, 256)
 
 
 def test_a_crop_is_moved_inside_the_picture_and_stays_full() -> None:
-    (crop,) = plan(ellipses((3000, 4000), (3999, 0, 20, 20)), PAD, "auto")
+    (crop,) = plan_crops(ellipses((3000, 4000), (3999, 0, 20, 20)), PAD, "auto")
     assert crop.box == Box(0, 3744, 256, 4000)
 
 
 def test_context_is_half_the_hole_on_every_side() -> None:
     mask = np.zeros((3000, 4000), np.bool_)
     mask[1000:1200, 2000:2240] = True
-    (crop,) = plan(mask, PAD, "auto")
+    (crop,) = plan_crops(mask, PAD, "auto")
     assert crop.tile == Size(512, 512)
     assert crop.box.top <= 900
     assert crop.box.bottom >= 1300
@@ -187,31 +187,31 @@ def test_context_is_half_the_hole_on_every_side() -> None:
 def test_context_gives_way_before_resolution_does() -> None:
     mask = np.zeros((3000, 4000), np.bool_)
     mask[1000:1440, 2000:2440] = True  # with half of 440 on every side it would be 880
-    (crop,) = plan(mask, PAD, "auto")
+    (crop,) = plan_crops(mask, PAD, "auto")
     assert crop.scaled == crop.box.size == Size(512, 512)
 
 
 def test_a_hole_larger_than_a_tile_is_scaled_down_with_its_context() -> None:
-    (crop,) = plan(ellipses((3000, 4000), (2000, 1500, 600, 300)), PAD, "auto")
+    (crop,) = plan_crops(ellipses((3000, 4000), (2000, 1500, 600, 300)), PAD, "auto")
     assert crop.tile == crop.scaled == Size(256, 512)
     assert crop.box.size.width == pytest.approx(2400, abs=5)
 
 
 def test_two_near_holes_share_a_tile_and_two_far_ones_do_not() -> None:
-    near = plan(ellipses((3000, 4000), (2000, 1500, 30, 30), (2100, 1500, 30, 30)), PAD, "auto")
-    far = plan(ellipses((3000, 4000), (500, 500, 30, 30), (3500, 2500, 30, 30)), PAD, "auto")
+    near = plan_crops(ellipses((3000, 4000), (2000, 1500, 30, 30), (2100, 1500, 30, 30)), PAD, "auto")
+    far = plan_crops(ellipses((3000, 4000), (500, 500, 30, 30), (3500, 2500, 30, 30)), PAD, "auto")
     assert [crop.tile for crop in near] == [Size(256, 256)]
     assert [crop.tile for crop in far] == [Size(256, 256)] * 2
 
 
 def test_overlapping_crops_are_merged_where_one_tile_costs_no_more() -> None:
-    (crop,) = plan(ellipses((3000, 4000), (2000, 1500, 60, 30), (2200, 1500, 60, 30)), PAD, "auto")
+    (crop,) = plan_crops(ellipses((3000, 4000), (2000, 1500, 60, 30), (2200, 1500, 60, 30)), PAD, "auto")
     assert crop.tile == Size(256, 512)
 
 
 def test_a_long_wire_is_filled_at_full_resolution() -> None:
     mask = cv2.line(np.zeros((3000, 4000), np.uint8), (100, 100), (3900, 2900), 1, 7).astype(np.bool_)
-    crops = plan(mask, PAD, "auto")
+    crops = plan_crops(mask, PAD, "auto")
     check(mask, crops, PAD)
     assert 8 <= len(crops) <= 20
     assert all(crop.scaled == crop.box.size for crop in crops)
@@ -219,34 +219,34 @@ def test_a_long_wire_is_filled_at_full_resolution() -> None:
 
 def test_asked_for_crops_a_hole_too_thick_is_scaled_down_and_its_neighbour_is_not() -> None:
     mask = ellipses((3000, 4000), (2000, 1500, 96, 96), (2200, 1500, 10, 10))
-    crops = plan(mask, LIMITED, "crop")
+    crops = plan_crops(mask, LIMITED, "crop")
     check(mask, crops, LIMITED)
     shrink = sorted(crop.box.size.width / crop.scaled.width for crop in crops)
     assert shrink[0] == 1
     assert shrink[1] == pytest.approx(3, rel=0.05)
-    (together,) = plan(mask, LIMITED, "auto")
+    (together,) = plan_crops(mask, LIMITED, "auto")
     assert together.scaled == together.box.size
 
 
 def test_a_picture_that_fits_a_tile_is_scaled_down_only_if_crops_are_asked_for() -> None:
     mask = ellipses((500, 500), (250, 250, 100, 100))
     for strategy in ("auto", "whole"):
-        (whole,) = plan(mask, LIMITED, strategy)
+        (whole,) = plan_crops(mask, LIMITED, strategy)
         assert whole == Crop(Box(0, 0, 500, 500), Size(500, 500), Size(512, 512))
-    (crop,) = plan(mask, LIMITED, "crop")
+    (crop,) = plan_crops(mask, LIMITED, "crop")
     assert crop.scaled.width == pytest.approx(160, abs=8)
 
 
 def test_a_fixed_size_is_resized_whole_unless_crops_are_asked_for() -> None:
     mask = ellipses((900, 1200), (600, 500, 20, 20))
-    (auto,) = plan(mask, FIXED, "auto")
+    (auto,) = plan_crops(mask, FIXED, "auto")
     assert auto == Crop(Box(0, 0, 900, 1200), Size(256, 256), Size(256, 256))
-    (crop,) = plan(mask, FIXED, "crop")
+    (crop,) = plan_crops(mask, FIXED, "crop")
     assert crop.box.size == Size(256, 256)
 
 
 def test_a_fixed_size_that_is_to_be_cropped_is() -> None:
-    (crop,) = plan(ellipses((900, 1200), (600, 500, 20, 20)), FIXED_CROP, "auto")
+    (crop,) = plan_crops(ellipses((900, 1200), (600, 500, 20, 20)), FIXED_CROP, "auto")
     assert crop.box.size == crop.scaled == crop.tile == Size(128, 256)
 
 
@@ -263,7 +263,7 @@ SPECKLED = {
 def test_any_mask_of_12_megapixels_has_a_bounded_plan(name: str, rule: SizeRule) -> None:
     mask = SPECKLED[name](np.random.default_rng(0))
     started = time.process_time()
-    crops = plan(mask, rule, "auto")
+    crops = plan_crops(mask, rule, "auto")
     assert time.process_time() - started < 5  # about 0.3 s
     assert len(crops) <= MAX_CROPS
     assert sum(crop.tile.height * crop.tile.width for crop in crops) <= MAX_TILES * 512 * 512
@@ -271,7 +271,7 @@ def test_any_mask_of_12_megapixels_has_a_bounded_plan(name: str, rule: SizeRule)
 
 
 def test_a_full_mask_is_one_crop() -> None:
-    (crop,) = plan(np.ones((3000, 4000), np.bool_), PAD, "auto")
+    (crop,) = plan_crops(np.ones((3000, 4000), np.bool_), PAD, "auto")
     assert crop.box == Box(0, 0, 3000, 4000)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from engines.manifest import FixedSize, Manifest
 from service.core.pictures import Box, Picture, Size
-from service.imaging.crops import plan
-from service.imaging.fixed_hole import crop_onto
-from service.imaging.postprocess import paste
+from service.imaging.crops import plan_crops
+from service.imaging.fixed_hole import crop_onto_fixed_hole
+from service.imaging.postprocess import paste_fills
 from service.imaging.preprocess import inpaint_sample
 
 RULE = FixedSize(height=128, width=128, fit="crop", hole=(32, 32, 96, 96))
@@ -29,19 +29,19 @@ def mask_of(size: tuple[int, int], *boxes: tuple[int, int, int, int]) -> np.ndar
 
 
 def test_a_centred_hole_of_the_models_own_size_is_passed_as_it_is() -> None:
-    (crop,) = plan(mask_of((128, 128), (32, 32, 96, 96)), RULE, "auto")
+    (crop,) = plan_crops(mask_of((128, 128), (32, 32, 96, 96)), RULE, "auto")
     assert (crop.box, crop.scaled, crop.below, crop.right_of) == (Box(0, 0, 128, 128), Size(128, 128), 0, 0)
 
 
 def test_a_hole_is_enlarged_until_it_fills_the_models() -> None:
-    crop = crop_onto(Box(100, 100, 116, 132), Size(400, 400), RULE, CENTRE)
+    crop = crop_onto_fixed_hole(Box(100, 100, 116, 132), Size(400, 400), RULE, CENTRE)
     assert crop.box == Box(76, 84, 140, 148)
     assert crop.scaled == crop.tile == Size(128, 128)
 
 
 def test_a_hole_in_the_corner_is_moved_to_the_centre_with_its_context_reflected(make_fixed: MakeManifest) -> None:
     mask = mask_of((300, 300), (0, 0, 64, 64))
-    (crop,) = plan(mask, RULE, "auto")
+    (crop,) = plan_crops(mask, RULE, "auto")
     assert (crop.box, crop.below, crop.right_of) == (Box(0, 0, 96, 96), 32, 32)
     pixels = np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)
     sample = inpaint_sample(Picture(pixels), mask, crop, make_fixed())
@@ -57,9 +57,9 @@ def test_a_tile_that_shows_the_picture_itself_goes_back_to_where_it_came_from(
     mask = mask_of((300, 300), hole)
     rows, columns = np.mgrid[:300, :300]
     picture = Picture(np.stack((rows * 0.8, columns * 0.8, 255 - rows * 0.4 - columns * 0.4), axis=2).astype(np.uint8))
-    crops = plan(mask, RULE, "auto")
+    crops = plan_crops(mask, RULE, "auto")
     tiles = [inpaint_sample(picture, mask, crop, make_fixed()).arrays["image"] for crop in crops]
-    filled = paste(picture, mask, crops, tiles).pixels.astype(int)
+    filled = paste_fills(picture, mask, crops, tiles).pixels.astype(int)
     assert np.abs(filled - picture.pixels).max() <= 4, "smooth colours survive scaling, in the right place only"
 
 
@@ -78,7 +78,7 @@ def test_any_hole_lands_inside_the_models_hole_with_its_aspect_kept(
 ) -> None:
     size, hole = case
     rule = RULE.model_copy(update={"hole": target})
-    crop = crop_onto(Box(*hole), Size(*size), rule, Box(*target))
+    crop = crop_onto_fixed_hole(Box(*hole), Size(*size), rule, Box(*target))
     height, width = crop.scaled
     assert 0 <= crop.below <= crop.below + height <= 128
     assert 0 <= crop.right_of <= crop.right_of + width <= 128
@@ -97,14 +97,14 @@ def test_any_hole_lands_inside_the_models_hole_with_its_aspect_kept(
 def test_several_holes_are_filled_and_nothing_else_is_touched(make_fixed: MakeManifest, strategy: str) -> None:
     mask = mask_of((350, 420), (5, 5, 40, 30), (150, 200, 250, 330), (330, 400, 350, 420))
     pixels = np.random.default_rng(1).integers(0, 200, (350, 420, 3), np.uint8)
-    crops = plan(mask, RULE, strategy)  # type: ignore[arg-type]  # parametrised
+    crops = plan_crops(mask, RULE, strategy)  # type: ignore[arg-type]  # parametrised
     tiles = []
     for crop in crops:
         sample = inpaint_sample(Picture(pixels), mask, crop, make_fixed())
         own = sample.arrays["mask"].astype(bool)
         assert own[32:96, 32:96].any()
         tiles.append(np.full((128, 128, 3), 255, np.uint8))
-    filled = paste(Picture(pixels), mask, crops, tiles).pixels
+    filled = paste_fills(Picture(pixels), mask, crops, tiles).pixels
     np.testing.assert_array_equal(filled[~mask], pixels[~mask])
     assert (filled[200, 265] == 255).all()
     assert (filled[mask] != pixels[mask]).any(axis=1).all()
@@ -113,7 +113,7 @@ def test_several_holes_are_filled_and_nothing_else_is_touched(make_fixed: MakeMa
 def test_a_model_that_is_told_no_mask_never_sees_what_is_removed(make_fixed: MakeManifest) -> None:
     mask = mask_of((200, 200), (60, 60, 124, 124), (60, 140, 70, 150))
     pixels = np.where(mask[:, :, None], 255, 40).astype(np.uint8).repeat(3, axis=2)
-    crop = crop_onto(Box(60, 60, 124, 124), Size(200, 200), RULE, CENTRE)
+    crop = crop_onto_fixed_hole(Box(60, 60, 124, 124), Size(200, 200), RULE, CENTRE)
     manifest = make_fixed(with_mask=False)
     assert (inpaint_sample(Picture(pixels), mask, crop, manifest).arrays["image"] == 40).all()
     all_masked = inpaint_sample(Picture(pixels), np.ones_like(mask), crop, manifest)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engines.manifest import Manifest
-from service.imaging.model_inputs import refusal, request_format
+from service.imaging.model_inputs import request_format, why_not_servable
 from tests.serving.tensor_specs import image, instance, label, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -49,7 +49,7 @@ def test_generation_takes_no_files(fake_manifest: MakeManifest) -> None:
 
 def test_two_channels_are_a_picture_only_with_the_lightness_that_they_colour(fake_manifest: MakeManifest) -> None:
     def reason(**fields: object) -> str:
-        return refusal(fake_manifest("m", "translate", **fields)) or ""
+        return why_not_servable(fake_manifest("m", "translate", **fields)) or ""
 
     assert "gives 2 channels, which are no picture" in reason(inputs=[image(1)], output=output(2))
     assert "gives 2 channels" in reason(inputs=[image(1)], output=output(2, colours="ab"))

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest, MultipleSize, SizeRule
+from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
-from service.core.samples import Crop
-from service.imaging.crops import plan, plan_whole
+from service.imaging.crops import plan_crops, plan_whole
 from service.imaging.files.codec import decode, decode_mask, encode
-from service.imaging.postprocess import FEATHER, MAX_FEATHER, paste, paste_area, translated
+from service.imaging.postprocess import FEATHER, MAX_FEATHER, paste_area, paste_fills, translated_picture
 from tests.serving import image_files as files
 
 RULE = MultipleSize(multiple_of=128, sides=(256, 512))
@@ -37,8 +37,8 @@ def scattered(size: tuple[int, int]) -> NDArray[np.bool_]:
 
 
 def filled(picture: Picture, mask: NDArray[np.bool_], value: int = 99, rule: SizeRule = RULE) -> Picture:
-    crops = plan(mask, rule, "auto")
-    return paste(picture, mask, crops, [np.full((*crop.tile, 3), value, np.uint8) for crop in crops])
+    crops = plan_crops(mask, rule, "auto")
+    return paste_fills(picture, mask, crops, [np.full((*crop.tile, 3), value, np.uint8) for crop in crops])
 
 
 KINDS = {
@@ -152,7 +152,7 @@ def test_each_crop_fills_its_own_holes_only() -> None:
     crops = [Crop(box, box.size, Size(64, 64), hole) for hole in (left, mask & ~left, np.zeros_like(mask))]
     tiles = [np.full((64, 64, 3), value, np.uint8) for value in (50, 150, 250)]
     known = np.full((50, 60, 3), 100, np.uint8)
-    result = paste(Picture(known), mask, crops, tiles).pixels[:, :, 0]
+    result = paste_fills(Picture(known), mask, crops, tiles).pixels[:, :, 0]
     assert result[10:14, 10:30].max() < 100
     assert result[10:14, 30:50].min() > 100
     assert result.max() < 200
@@ -161,11 +161,11 @@ def test_each_crop_fills_its_own_holes_only() -> None:
 def test_places_can_be_worked_out_before_the_tiles_are_there() -> None:
     size = (700, 900)
     picture, mask = Picture(noise(np.uint8, 3, size)), scattered(size)
-    crops = plan(mask, RULE, "crop")
+    crops = plan_crops(mask, RULE, "crop")
     tiles = [noise(np.uint8, 3, crop.tile) for crop in crops]
-    known = paste(picture, mask, crops, tiles, [paste_area(mask, crop) for crop in crops])
+    known = paste_fills(picture, mask, crops, tiles, [paste_area(mask, crop) for crop in crops])
     assert len(crops) > 1
-    assert np.array_equal(known.pixels, paste(picture, mask, crops, tiles).pixels)
+    assert np.array_equal(known.pixels, paste_fills(picture, mask, crops, tiles).pixels)
 
 
 def test_a_crop_that_fills_nothing_has_no_place() -> None:
@@ -179,7 +179,7 @@ def test_a_scaled_tile_lands_where_it_came_from() -> None:
     mask[300:800, 200:900] = True
     crop = plan_whole(Size(1024, 1024), RULE)
     tile = cv2.resize(ramp, (512, 512), interpolation=cv2.INTER_AREA)
-    result = paste(Picture(ramp), mask, [crop], [tile])
+    result = paste_fills(Picture(ramp), mask, [crop], [tile])
     assert np.abs(result.pixels.astype(int) - ramp).max() <= 2
 
 
@@ -201,12 +201,14 @@ def test_an_erased_region_becomes_opaque_and_any_other_alpha_is_kept(dtype: Any,
 def test_a_grey_model_fills_a_colour_picture_and_the_other_way_round() -> None:
     mask = np.zeros((20, 20), np.bool_)
     mask[8:, 8:] = True
-    crops = plan(mask, RULE, "auto")
+    crops = plan_crops(mask, RULE, "auto")
     grey_tile = [np.full((256, 256, 1), 50, np.uint8)]
-    assert paste(Picture(noise(np.uint8, 3, (20, 20))), mask, crops, grey_tile).pixels[-1, -1].tolist() == [50] * 3
+    assert (
+        paste_fills(Picture(noise(np.uint8, 3, (20, 20))), mask, crops, grey_tile).pixels[-1, -1].tolist() == [50] * 3
+    )
     red = np.zeros((256, 256, 3), np.uint8)
     red[:, :, 0] = 255
-    result = paste(Picture(noise(np.uint16, 1, (20, 20))), mask, crops, [red])
+    result = paste_fills(Picture(noise(np.uint16, 1, (20, 20))), mask, crops, [red])
     assert result.pixels[-1, -1].tolist() == [76 * 257]
 
 
@@ -224,7 +226,7 @@ def test_a_translation_has_the_pictures_size_8_bits_and_the_models_channels(chan
     picture = Picture(noise(dtype, 3, (90, 120)), alpha, b"profile")
     manifest = translator(channels)
     crop = plan_whole(picture.size, manifest.size)
-    result = translated(picture, crop, np.full((256, 256, channels), 77, np.uint8), manifest)
+    result = translated_picture(picture, crop, np.full((256, 256, channels), 77, np.uint8), manifest)
     assert result.pixels.shape == (90, 120, channels)
     assert result.pixels.dtype == np.uint8
     assert np.unique(result.pixels).tolist() == [77]
@@ -237,6 +239,6 @@ def test_a_padded_translation_is_cut_back_without_scaling() -> None:
     tile = noise(np.uint8, 3, (256, 256))
     picture = Picture(noise(np.uint8, 3, (100, 90)))
     crop = plan_whole(picture.size, RULE)
-    result = translated(picture, crop, tile, translator(3))
+    result = translated_picture(picture, crop, tile, translator(3))
     np.testing.assert_array_equal(result.pixels, tile[:100, :90])
     assert result.alpha is None

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from engines.manifest import Manifest
+from service.core.batch_rows import Crop
 from service.core.pictures import Box, Picture, Size
-from service.core.samples import Crop
 from service.imaging.preprocess import inpaint_sample, translate_sample
 
 RANDOM = np.random.default_rng(0)

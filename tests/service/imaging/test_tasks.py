@@ -19,8 +19,8 @@ from service.imaging import tasks
 from service.imaging.files import codec
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import Header, read_header
-from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn
-from service.imaging.tasks import Prepared
+from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
+from service.imaging.tasks import PreparedRequest
 from tests.serving import image_files as files
 
 LIMIT = 1_000_000
@@ -30,7 +30,7 @@ def inpaint(photo: bytes, mask: bytes) -> Order:
     return Order("inpaint", {"image": photo, "mask": mask}, InpaintOptions())
 
 
-def prepare_inpaint(order: Order, manifest: Manifest, side_by_side: SideBySide = in_turn) -> Prepared:
+def prepare_inpaint(order: Order, manifest: Manifest, side_by_side: StepRunner = run_one_by_one) -> PreparedRequest:
     headers = tasks.read_headers(order.files, LIMIT)
     return tasks.prepare_inpaint(order, headers, LIMIT, manifest, Timings(), side_by_side)
 
@@ -54,7 +54,7 @@ def test_a_header_is_read_once_for_the_budget_the_plan_and_the_decoder(
 ) -> None:
     order = inpaint(photo, mask)
     headers = tasks.read_headers(order.files, LIMIT)
-    weight = tasks.weigh(order.files, headers)
+    weight = tasks.estimate_cost(order.files, headers)
     prepared = tasks.prepare_inpaint(order, headers, LIMIT, fake_manifest("photos", "inpaint"), Timings())
     assert weight.effort >= prepared.size.height * prepared.size.width
     assert weight.decoded_bytes == sum(decoded_bytes(read_header(f, max_pixels=LIMIT), len(f)) for f in (photo, mask))
@@ -83,9 +83,9 @@ def test_options_of_another_task_are_a_defect_and_not_taken_for_those_of_this_on
 def test_pictures_are_the_same_whether_mask_and_image_are_read_side_by_side_or_in_turn(
     photo: bytes, mask: bytes, fake_manifest: Callable[..., Manifest]
 ) -> None:
-    helpers, manifest = Helpers(1, lambda: 1), fake_manifest("photos", "inpaint")
+    helpers, manifest = HelperThreads(1, lambda: 1), fake_manifest("photos", "inpaint")
     made = []
-    for side_by_side in (in_turn, helpers.share):
+    for side_by_side in (run_one_by_one, helpers.run_with_helpers):
         prepared = prepare_inpaint(inpaint(photo, mask), manifest, side_by_side)
         tiles = [np.full_like(row.arrays["image"], 200) for row in prepared.rows]
         made.append(
@@ -107,11 +107,11 @@ def test_a_mask_of_zeros_and_ones_is_refused_with_its_brightest_value(
 
 
 def test_of_two_broken_files_the_image_is_complained_about(fake_manifest: Callable[..., Manifest]) -> None:
-    helpers = Helpers(1, lambda: 1)
+    helpers = HelperThreads(1, lambda: 1)
     broken = files.png(np.zeros((64, 64, 3), np.uint8))[:-40]
     no_mask = files.png(np.zeros((64, 64, 1), np.uint8)).replace(b"IDAT", b"iDAT")
     manifest = fake_manifest("photos", "inpaint")
-    for side_by_side in (in_turn, helpers.share):
+    for side_by_side in (run_one_by_one, helpers.run_with_helpers):
         with pytest.raises(InvalidImage, match="PNG is"):
             prepare_inpaint(inpaint(broken, no_mask), manifest, side_by_side)
     helpers.close()

@@ -15,14 +15,14 @@ from service.core.call import Call
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.jobs import table
+from service.jobs import jobs_table, webhook_table
 from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.jobs_table import Job
 from service.jobs.request_files import KeptOrders
-from service.jobs.table import Job
 from service.ledger.database import LEDGER_FILE, Database
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from tests.fakes.clock import Clock
 
 Run = Callable[[Order, Call], Awaitable[list[str]]]
@@ -39,7 +39,7 @@ class Desk:
     """One process: its jobs, what it was asked to fulfil, and its place in the house."""
 
     jobs: Jobs
-    owner: Owner
+    owner: SpoolOwner
     admission: Admission
     clock: Clock
     disk: DiskState
@@ -77,9 +77,9 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 @asynccontextmanager
 async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
     """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
-    owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
+    owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
-    with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))
@@ -101,4 +101,4 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
             yield desk
         finally:
             await desk.jobs.close()
-            owner.leave()
+            owner.unlock_folder()

@@ -11,7 +11,7 @@ import pytest
 from service.core.call import Call
 from service.core.errors import InvalidImage, NotFound, NotReady, Overloaded
 from service.core.order import Order
-from service.jobs import table
+from service.jobs import jobs_table
 from tests.fakes.disk import SYNCS, FailingDisk
 from tests.service.jobs.processes import URLS, hang, process
 from tests.serving.waiting import until
@@ -141,7 +141,7 @@ async def test_while_the_disk_takes_nothing_no_job_is_accepted_and_nothing_is_le
         assert disk.asked.count("write") == 1, "the second is refused before anything is written"
         assert list((tmp_path / ".jobs").iterdir()) == []
         disk.mend()
-        assert desk.disk.look()
+        assert desk.disk.probe_if_doubtful()
         await desk.until((await desk.start()).id, "succeeded")
 
 
@@ -161,15 +161,15 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
-    finish, failures = table.finish, [3]
+    finish, failures = jobs_table.finish, [3]
 
     def failing(*arguments: Any) -> bool:
         if failures[0]:
             failures[0] -= 1
-            raise table.sqlite3.OperationalError("database or disk is full")  # type: ignore[attr-defined]
+            raise jobs_table.sqlite3.OperationalError("database or disk is full")  # type: ignore[attr-defined]
         return finish(*arguments)
 
-    monkeypatch.setattr(table, "finish", failing)
+    monkeypatch.setattr(jobs_table, "finish", failing)
     async with process(tmp_path) as desk:
         await desk.until((await desk.start()).id, "succeeded")
     assert failures == [0]

@@ -13,9 +13,9 @@ from service.core.call import Call
 from service.core.errors import ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
-from service.jobs.assembly import _look_after
+from service.jobs.assembly import _maintain_jobs
 from service.jobs.jobs import Jobs
-from service.lifecycle.background import running
+from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
 from tests.serving.waiting import until
 
@@ -54,7 +54,7 @@ async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
     async def nobody(_jobs: Jobs, _job_id: str) -> None:
         """Neither sees the other's."""
 
-    monkeypatch.setattr(Jobs, "known", nobody)
+    monkeypatch.setattr(Jobs, "find_job", nobody)
     job_id = uuid4().hex
     async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
         jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
@@ -153,16 +153,16 @@ async def test_a_look_at_other_processes_that_fails_is_tried_again(
         job = await dead.start()
         await until(lambda: bool(dead.asked))
     async with process(tmp_path) as heir:
-        answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.lives
+        answers, lives = [OSError(errno.EMFILE, "Too many open files")], heir.owner.is_alive
 
         def lives_or_fails(owner_id: str) -> bool:
             if answers:
                 raise answers.pop()
             return lives(owner_id)
 
-        monkeypatch.setattr(heir.owner, "lives", lives_or_fails)
+        monkeypatch.setattr(heir.owner, "is_alive", lives_or_fails)
         loaded = asyncio.Event()
         loaded.set()
-        async with running(_look_after(heir.jobs, heir.admission, loaded)):
+        async with run_in_background(_maintain_jobs(heir.jobs, heir.admission, loaded)):
             await heir.until(job.id, "succeeded")
     assert not answers

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from service.jobs.name_lookup import Names, TooManyLookups
+from service.jobs.name_lookup import NameLookup, TooManyLookups
 from tests.serving.waiting import until
 
 FOUND = [(socket.AF_INET, 0, 0, "", ("93.184.215.14", 443))]
 
 
 async def test_what_the_resolver_finds_or_raises_comes_back() -> None:
-    assert await Names(lambda *_: FOUND)("example.com", 443, 0) == FOUND
+    assert await NameLookup(lambda *_: FOUND)("example.com", 443, 0) == FOUND
 
     def fail(*_: Any) -> list[Any]:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
     with pytest.raises(socket.gaierror):
-        await Names(fail)("example.com", 443, 0)
+        await NameLookup(fail)("example.com", 443, 0)
 
 
 async def test_a_label_that_no_name_may_have_is_an_error_as_any_other() -> None:
     with pytest.raises(OSError, match="label"):
-        await Names()("a" * 64 + ".example.com", 443, 0)
+        await NameLookup()("a" * 64 + ".example.com", 443, 0)
 
 
 async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
@@ -37,7 +37,7 @@ async def test_slow_names_are_bounded_and_hold_up_nothing_else() -> None:
         go.wait()
         return FOUND
 
-    names = Names(slow, most_at_once=2)
+    names = NameLookup(slow, most_at_once=2)
     waiting = [asyncio.create_task(names("slow.example", 443, 0)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TooManyLookups):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from service.jobs.name_lookup import Names
+from service.jobs.name_lookup import NameLookup
 from tests.service.jobs.webhook_receiver import KEY, Receiver
 from tests.serving.waiting import until
 
@@ -49,7 +49,7 @@ async def test_a_webhook_into_the_network_is_refused_before_the_job_is_taken(
 ) -> None:
     (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
     running = serve(webhook_secret_file=str(tmp_path / "secret"))
-    running.service.names = Names(lambda host, port, _: [(socket.AF_INET, 0, 0, "", ("10.0.0.7", port))])
+    running.service.names = NameLookup(lambda host, port, _: [(socket.AF_INET, 0, 0, "", ("10.0.0.7", port))])
     async with running.async_client() as client:
         later = {"Prefer": "respond-async"}
         refused = await client.post("/v1/inpaint", files=files, data={"webhook": url}, headers=later)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from service.jobs import table, webhook_table
-from service.jobs.name_lookup import Names
-from service.jobs.table import Job
+from service.jobs import jobs_table, webhook_table
+from service.jobs.jobs_table import Job
+from service.jobs.name_lookup import NameLookup
 from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_targets import Destinations, Resolve
@@ -38,9 +38,9 @@ class Outcomes(Counter[str]):
 async def deliverer(
     root: Path, clock: Clock, destinations: Destinations | None = None, resolve: Resolve | None = None
 ) -> AsyncIterator[Deliverer]:
-    with Database(root / LEDGER_FILE, [table.SCHEMA, webhook_table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:
         allowed = destinations or Destinations(private=True)
-        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or Names())
+        yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or NameLookup())
 
 
 def ended(url: str, status: Any = "succeeded", events: list[str] | None = None) -> Job:
@@ -52,16 +52,16 @@ async def announce(one: Deliverer, job: Job) -> None:
     """End the job, as `Jobs` does."""
 
     def end(ledger: sqlite3.Connection) -> None:
-        table.insert(ledger, replace(job, status="running"), 100)
-        table.finish(ledger, job)
-        one.announce(ledger, job)
+        jobs_table.insert(ledger, replace(job, status="running"), 100)
+        jobs_table.finish(ledger, job)
+        one.enqueue_job_ended(ledger, job)
 
     await one.ledger.write(end)
 
 
 async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
     """What the job says of its webhook."""
-    job = await one.ledger.read(lambda ledger: table.find(ledger, job_id))
+    job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
     assert job is not None
     webhook = job.reply().webhook
     return None if webhook is None else webhook.model_dump()
@@ -191,7 +191,7 @@ async def test_the_job_tells_what_became_of_its_webhook(tmp_path: Path, receiver
         assert await told(one, "j3") == {"state": "skipped", "tries": 0, "reason": None}
         await announce(one, replace(ended(receiver.url), id="j4", facts={}))
         assert await told(one, "j4") is None
-        await one.ledger.write(lambda ledger: table.forget(ledger, finished_before=2.0))
+        await one.ledger.write(lambda ledger: jobs_table.forget(ledger, finished_before=2.0))
         left = await one.ledger.read(lambda ledger: ledger.execute("SELECT count(*) FROM webhook_states").fetchone()[0])
         assert left == 0
 
@@ -223,7 +223,7 @@ async def test_of_two_processes_one_delivers_and_what_a_dead_one_took_comes_back
     clock = Clock(1e9)
     async with deliverer(tmp_path, clock) as one, deliverer(tmp_path, clock) as other:
         await announce(one, ended(receiver.url))
-        taken = await one.ledger.write(lambda ledger: webhook_table.take(ledger, clock.now, clock.now + 60, 16))
+        taken = await one.ledger.write(lambda ledger: webhook_table.claim_due(ledger, clock.now, clock.now + 60, 16))
         assert len(taken) == 1
         assert await other.deliver_due() == 0
         clock.now += 60

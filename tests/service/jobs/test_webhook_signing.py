@@ -12,7 +12,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from service.core.settings import SettingsInvalid
 from service.jobs import webhook_signing
-from service.jobs.table import Job
+from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import read_secrets
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -28,8 +28,8 @@ def secret_file(folder: Path, text: str) -> Path:
 
 def test_a_receiver_verifies_the_signature_with_either_secret_and_with_no_other(tmp_path: Path) -> None:
     secrets = read_secrets(secret_file(tmp_path, f"{SECRET}\n{OLDER}\n"))
-    body = webhook_signing.payload(JOB)
-    headers = webhook_signing.headers(secrets, "msg_1", int(time.time()), body)
+    body = webhook_signing.event_payload(JOB)
+    headers = webhook_signing.signature_headers(secrets, "msg_1", int(time.time()), body)
     for secret in (SECRET, OLDER):
         assert Webhook(secret).verify(body, headers)["type"] == "job.succeeded"
     with pytest.raises(WebhookVerificationError):
@@ -39,7 +39,7 @@ def test_a_receiver_verifies_the_signature_with_either_secret_and_with_no_other(
 
 
 def test_the_body_tells_what_polling_the_job_would_but_for_the_webhook_itself() -> None:
-    told = json.loads(webhook_signing.payload(JOB))
+    told = json.loads(webhook_signing.event_payload(JOB))
     assert told["timestamp"] == "1970-01-01T00:16:41.500000+00:00"
     assert told["data"] == JOB.reply().model_dump(mode="json", exclude={"webhook"})
 

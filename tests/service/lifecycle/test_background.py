@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from service.lifecycle.background import first_of, running
+from service.lifecycle.background import run_in_background, wait_for_any
 
 
 async def fails() -> None:
@@ -23,7 +23,7 @@ async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
             ended.append("lasts")
 
     with capture_logs() as lines:
-        async with running(fails(), lasts()):
+        async with run_in_background(fails(), lasts()):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
     assert ended == ["lasts"]
@@ -33,5 +33,5 @@ async def test_work_that_fails_is_logged_and_takes_nothing_else_along() -> None:
 async def test_the_first_of_several_events_is_enough_and_nothing_goes_on_waiting_for_the_others() -> None:
     early, never = asyncio.Event(), asyncio.Event()
     asyncio.get_running_loop().call_later(0.01, early.set)
-    await asyncio.wait_for(first_of(never, early), 10)
+    await asyncio.wait_for(wait_for_any(never, early), 10)
     assert len(asyncio.all_tasks()) == 1

@@ -18,7 +18,7 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from service.batching.local_backend import LocalBackend, open_local_backend
 from service.core.settings import Settings
-from service.lifecycle.background import cancelled
+from service.lifecycle.background import cancel_and_wait
 from service.processes.engine.page_locks import NoPageLocks
 from service.processes.engine.server import EngineServer
 from service.processes.front_end.backend import RemoteBackend, open_remote_backend
@@ -94,10 +94,12 @@ def pair(models_dir: Path, short_folder: Path) -> Callable[..., Any]:
 
             async with open_local_backend(settings, Metrics(), open_model, own_process=True) as backend:
                 server = EngineServer(backend, board.engine(index), NoPageLocks())
-                tasks = [asyncio.create_task(work) for work in (server.accept(listeners[index]), server.look())]
+                tasks = [
+                    asyncio.create_task(work) for work in (server.accept(listeners[index]), server.announce_changes())
+                ]
                 yield Engine(backend, server, fakes)
                 for task in tasks:
-                    await cancelled(task)
+                    await cancel_and_wait(task)
                 server.close()
 
         async with AsyncExitStack() as stack:

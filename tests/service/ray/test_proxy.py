@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
 from service.ray.proxy import RepeatOnLoss, middlewares
-from service.ray.tries import JOB_ID, job_id_of
+from service.ray.repeat_header import JOB_ID, job_id_of
 from service.web.framing import FramedHttp
 
 BODY = [b"one ", b"two ", b"three"]

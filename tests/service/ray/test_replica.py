@@ -28,7 +28,9 @@ Open = Callable[..., Any]
 @pytest.fixture
 def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """`async with opened(**settings) as (replica, client)`; leaving it is the replica's end."""
-    monkeypatch.setattr("service.ray.replica.prepare", lambda settings: None)  # the logs of all tests stay as they are
+    monkeypatch.setattr(
+        "service.ray.replica.run_preflight", lambda settings: None
+    )  # the logs of all tests stay as they are
 
     @asynccontextmanager
     async def open_replica(**changes: Any) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:

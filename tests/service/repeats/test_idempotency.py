@@ -23,7 +23,7 @@ from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse, KeptResponses
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from tests.fakes.clock import Clock
 from tests.fakes.disk import FailingDisk
 from tests.serving.waiting import until
@@ -54,7 +54,7 @@ class Work:
 
 @asynccontextmanager
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
-    owner = Owner(root, lambda: uuid4().hex)
+    owner = SpoolOwner(root, lambda: uuid4().hex)
     owner.create()
     with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
         desk = Idempotency(
@@ -62,7 +62,7 @@ async def process(root: Path, clock: Clock | None = None, disk: Disk | None = No
         )
         yield desk
         await desk.close()
-        owner.leave()
+        owner.unlock_folder()
 
 
 def kept(root: Path) -> list[Path]:
@@ -72,10 +72,10 @@ def kept(root: Path) -> list[Path]:
 async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restart(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one:
-        first = await one.once(NAME, "a", work)
-        again = await one.once(NAME, "a", work)
+        first = await one.run_once(NAME, "a", work)
+        again = await one.run_once(NAME, "a", work)
     async with process(tmp_path) as restarted:
-        later = await restarted.once(NAME, "a", work)
+        later = await restarted.run_once(NAME, "a", work)
     assert work.done == 1
     assert first.body == again.body == later.body
     assert "idempotency-replayed" not in dict(first.headers)
@@ -87,9 +87,9 @@ async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restar
 async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_are(tmp_path: Path) -> None:
     work = Work(held=True)
     async with process(tmp_path) as one, process(tmp_path) as other:
-        first = asyncio.create_task(one.once(NAME, "a", work))
+        first = asyncio.create_task(one.run_once(NAME, "a", work))
         await work.begun.wait()
-        others = [asyncio.create_task(desk.once(NAME, "a", work)) for desk in (one, other, other)]
+        others = [asyncio.create_task(desk.run_once(NAME, "a", work)) for desk in (one, other, other)]
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in others)
         work.gate.set()
@@ -100,15 +100,15 @@ async def test_duplicates_at_once_wait_for_the_first_in_whatever_process_they_ar
 async def test_of_many_at_once_in_two_processes_one_does_the_work(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one, process(tmp_path) as other:
-        answers = await asyncio.gather(*(desk.once(NAME, "a", work) for desk in (one, other) * 10))
+        answers = await asyncio.gather(*(desk.run_once(NAME, "a", work) for desk in (one, other) * 10))
     assert (work.done, len({bytes(answer.body) for answer in answers})) == (1, 1)
 
 
 async def test_a_key_holds_for_one_request(tmp_path: Path) -> None:
     async with process(tmp_path) as one:
-        await one.once(NAME, "a", Work())
+        await one.run_once(NAME, "a", Work())
         with pytest.raises(InvalidOption) as refused:
-            await one.once(NAME, "b", Work())
+            await one.run_once(NAME, "b", Work())
         assert refused.value.code == "idempotency_mismatch"
 
 
@@ -117,12 +117,12 @@ async def test_a_failed_request_gives_its_key_back_and_so_does_one_whose_client_
         failing = Work(InvalidImage("not an image"))
         for _ in range(2):
             with pytest.raises(InvalidImage):
-                await one.once(NAME, "a", failing)
+                await one.run_once(NAME, "a", failing)
         assert failing.done == 2
         leaving = Work(held=True)
-        left = asyncio.create_task(one.once(NAME, "a", leaving))
+        left = asyncio.create_task(one.run_once(NAME, "a", leaving))
         await leaving.begun.wait()
-        waiting = asyncio.create_task(one.once(NAME, "a", Work()))
+        waiting = asyncio.create_task(one.run_once(NAME, "a", Work()))
         left.cancel()
         assert (await waiting).status == 200
 
@@ -140,13 +140,13 @@ async def test_who_leaves_while_the_key_is_being_claimed_leaves_it_free(
     monkeypatch.setattr(idempotency_table, "claim", slow_claim)
     async with process(tmp_path) as one:
         work = Work()
-        left = asyncio.create_task(one.once(NAME, "a", work))
+        left = asyncio.create_task(one.run_once(NAME, "a", work))
         assert await asyncio.to_thread(claiming.wait, 20)
         left.cancel()
         with pytest.raises(asyncio.CancelledError):
             await left
         gate.set()
-        assert (await asyncio.wait_for(one.once(NAME, "a", work), 20)).status == 200
+        assert (await asyncio.wait_for(one.run_once(NAME, "a", work), 20)).status == 200
     assert work.done == 1
 
 
@@ -164,8 +164,8 @@ async def test_a_key_is_given_back_once_the_disk_takes_it_again(
     monkeypatch.setattr(idempotency_table, "release", release_or_fail)
     async with process(tmp_path) as one, process(tmp_path) as other:
         with pytest.raises(InvalidImage):
-            await one.once(NAME, "a", Work(InvalidImage("not an image")))
-        assert (await asyncio.wait_for(other.once(NAME, "a", Work()), 20)).status == 200
+            await one.run_once(NAME, "a", Work(InvalidImage("not an image")))
+        assert (await asyncio.wait_for(other.run_once(NAME, "a", Work()), 20)).status == 200
     assert not full
 
 
@@ -173,9 +173,9 @@ async def test_the_key_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     hanging = Work(held=True)
     async with process(tmp_path) as heir:
         async with process(tmp_path) as dying:
-            unfinished = asyncio.create_task(dying.once(NAME, "a", hanging))
+            unfinished = asyncio.create_task(dying.run_once(NAME, "a", hanging))
             await hanging.begun.wait()
-        assert (await heir.once(NAME, "a", Work())).status == 200
+        assert (await heir.run_once(NAME, "a", Work())).status == 200
         unfinished.cancel()
         with pytest.raises((asyncio.CancelledError, RuntimeError)):
             await unfinished
@@ -184,9 +184,9 @@ async def test_the_key_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
 async def test_an_answer_that_takes_too_long_is_told_and_can_be_asked_for_later(tmp_path: Path) -> None:
     clock, work = Clock(), Work(held=True)
     async with process(tmp_path, clock) as one:
-        first = asyncio.create_task(one.once(NAME, "a", work))
+        first = asyncio.create_task(one.run_once(NAME, "a", work))
         await work.begun.wait()
-        waiting = asyncio.create_task(one.once(NAME, "a", work))
+        waiting = asyncio.create_task(one.run_once(NAME, "a", work))
         await asyncio.sleep(0.05)
         clock.now += 31
         with pytest.raises(Conflict) as refused:
@@ -194,28 +194,28 @@ async def test_an_answer_that_takes_too_long_is_told_and_can_be_asked_for_later(
         assert (refused.value.status, refused.value.code) == (409, "idempotency_in_progress")
         work.gate.set()
         await first
-        assert (await one.once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
+        assert (await one.run_once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
 
 
 async def test_an_expired_key_is_free_and_its_answer_is_removed(tmp_path: Path) -> None:
     clock, work = Clock(), Work()
     async with process(tmp_path, clock) as one:
-        await one.once(NAME, "a", work)
+        await one.run_once(NAME, "a", work)
         clock.now += 61
-        assert (await one.once(NAME, "b", work)).status == 200
+        assert (await one.run_once(NAME, "b", work)).status == 200
         clock.now += 61
-        await one.forget()
+        await one.delete_expired()
         assert kept(tmp_path) == []
-        await one.once(NAME, "a", work)
+        await one.run_once(NAME, "a", work)
     assert work.done == 3
 
 
 async def test_an_answer_whose_file_was_deleted_is_computed_again(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one:
-        await one.once(NAME, "a", work)
+        await one.run_once(NAME, "a", work)
         kept(tmp_path)[0].unlink()
-        await one.once(NAME, "a", work)
+        await one.run_once(NAME, "a", work)
     assert work.done == 2
 
 
@@ -225,14 +225,14 @@ async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_give
         for at in (("write_soon",), ("rename",)):
             disk.fail(errno.ENOSPC, at)
             with pytest.raises(NotReady) as refused:
-                await one.once(NAME, "a", work)
+                await one.run_once(NAME, "a", work)
             assert refused.value.code == "storage_unavailable"
             assert kept(tmp_path) == []
             await until(lambda: not one._giving_back)
             disk.mend()
-            assert one.disk.look()
-        response = await one.once(NAME, "a", work)
-        again = await one.once(NAME, "a", work)
+            assert one.disk.probe_if_doubtful()
+        response = await one.run_once(NAME, "a", work)
+        again = await one.run_once(NAME, "a", work)
         assert again.body == response.body
         assert work.done == 3
 
@@ -240,11 +240,11 @@ async def test_an_answer_that_the_disk_does_not_take_is_refused_and_its_key_give
 async def test_a_key_is_not_taken_while_the_disk_takes_nothing_but_kept_answers_are_given(tmp_path: Path) -> None:
     work = Work()
     async with process(tmp_path) as one:
-        await one.once(NAME, "a", work)
-        one.disk.failed(OSError(errno.EROFS, "Read-only file system"))
-        assert (await one.once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
+        await one.run_once(NAME, "a", work)
+        one.disk.record_failure(OSError(errno.EROFS, "Read-only file system"))
+        assert (await one.run_once(NAME, "a", work)).headers[-1] == ("idempotency-replayed", "true")
         with pytest.raises(NotReady) as refused:
-            await one.once("another", "a", work)
+            await one.run_once("another", "a", work)
         assert refused.value.code == "storage_unavailable"
     assert work.done == 1
 

@@ -115,7 +115,7 @@ def test_while_the_disk_takes_nothing_hits_are_sent_and_misses_neither_promised_
         incoming = running.service.settings.results_dir / INCOMING
         incoming.rename(tmp_path / "aside")
         incoming.write_bytes(b"")  # so that the disk cannot be tried
-        running.service.store.disk.failed(OSError(errno.ENOSPC, "No space left on device"))
+        running.service.store.disk.record_failure(OSError(errno.ENOSPC, "No space left on device"))
         again, refused = client.post(PATH, files=files), client.post(PATH, files=files, data=other)
         assert again.headers["location"] == first.headers["location"]
         assert refused.json()["code"] == "storage_unavailable"

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from service.repeats.single_flight import Flights
+from service.repeats.single_flight import SingleFlight
 
 
 class Work:
@@ -29,15 +29,15 @@ class Work:
         return f"result {self.begun}"
 
 
-async def joined(flights: Flights[str], work: Work, key: str = "key") -> asyncio.Task[str]:
-    task = asyncio.create_task(flights.join(key, partial(work)))
+async def joined(flights: SingleFlight[str], work: Work, key: str = "key") -> asyncio.Task[str]:
+    task = asyncio.create_task(flights.run_or_join(key, partial(work)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return task
 
 
 async def test_all_who_wait_get_what_was_done_once() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     work = Work()
     tasks = [await joined(flights, work) for _ in range(5)]
     assert "key" in flights
@@ -48,7 +48,7 @@ async def test_all_who_wait_get_what_was_done_once() -> None:
 
 
 async def test_the_one_who_began_it_may_leave_and_the_others_are_answered() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     work = Work()
     leader, follower = await joined(flights, work), await joined(flights, work)
     leader.cancel()
@@ -59,7 +59,7 @@ async def test_the_one_who_began_it_may_leave_and_the_others_are_answered() -> N
 
 
 async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_for_the_next() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     work = Work()
     tasks = [await joined(flights, work) for _ in range(2)]
     for task in tasks:
@@ -72,7 +72,7 @@ async def test_work_that_nobody_waits_for_any_more_is_cancelled_and_begun_anew_f
 
 
 async def test_a_failure_reaches_all_and_is_not_kept() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     work = Work()
     work.error = RuntimeError("engine")
     tasks = [await joined(flights, work) for _ in range(3)]
@@ -81,14 +81,14 @@ async def test_a_failure_reaches_all_and_is_not_kept() -> None:
         with pytest.raises(RuntimeError, match="engine"):
             await task
     work.error = None
-    assert await flights.join("key", work) == "result 2"
+    assert await flights.run_or_join("key", work) == "result 2"
 
 
 async def test_different_keys_do_not_wait_for_each_other() -> None:
-    flights: Flights[str] = Flights()
+    flights: SingleFlight[str] = SingleFlight()
     held, free = Work(), Work()
     free.gate.set()
     waiting = await joined(flights, held)
-    assert await flights.join("other", free) == "result 1"
+    assert await flights.run_or_join("other", free) == "result 1"
     held.gate.set()
     await waiting

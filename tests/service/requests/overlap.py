@@ -14,8 +14,8 @@ from engines.base import Engine
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, Entry
 from service.batching.supervisor import Supervisor
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from service.devices.contract import Device, Tiles
 from tests.serving.waiting import until
 
@@ -77,11 +77,11 @@ class Bench:
     supervisor: Supervisor
     reloaded: list[Entry]
 
-    def submit(self, value: int) -> asyncio.Task[Computed]:
+    def submit(self, value: int) -> asyncio.Task[ComputedSample]:
         sample = Sample(Size(64, 64), {"image": np.full((64, 64, 3), value, np.uint8)})
         return asyncio.create_task(self.batcher.submit(sample, self.model, 1e12))
 
-    async def launch(self, value: int) -> asyncio.Task[Computed]:
+    async def launch(self, value: int) -> asyncio.Task[ComputedSample]:
         """Submit one and wait until it is on its way."""
         before = len(self.device.launched)
         task = self.submit(value)

@@ -67,12 +67,12 @@ def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         reply = client.post("/v1/inpaint", files=files)
         assert reply.status_code == 200
-        assert running.service.pipeline.memory.waiting >= 2, "most of the large ones still wait"
+        assert running.service.pipeline.memory.waiting_requests >= 2, "most of the large ones still wait"
         replies = [one.result() for one in sent]
     assert memory_ms(reply) < 100
     assert [one.status_code for one in replies] == [200] * 6
     assert max(map(memory_ms, replies)) > 4 * 400
-    assert running.service.pipeline.memory.taken == 0
+    assert running.service.pipeline.memory.granted_bytes == 0
 
 
 def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, files: Files) -> None:

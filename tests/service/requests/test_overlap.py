@@ -16,16 +16,16 @@ from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import InferenceFailed, NotReady
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from tests.service.requests.overlap import Bench, Nobody, StepDevice
 from tests.serving.waiting import until
 
 pytestmark = pytest.mark.usefixtures("no_tracebacks")
 
 
-Answers = Coroutine[Any, Any, Computed]
+Answers = Coroutine[Any, Any, ComputedSample]
 
 
 async def test_the_next_batch_is_launched_while_one_computes_and_no_more_than_the_device_takes(bench: Bench) -> None:

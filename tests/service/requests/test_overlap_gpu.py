@@ -18,9 +18,9 @@ from engines.manifest import Manifest
 from engines.repository.versions import ServedModel
 from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
+from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import InferenceFailed
 from service.core.pictures import Size
-from service.core.samples import Computed, Sample
 from service.devices.contract import RoutingDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
@@ -42,7 +42,7 @@ class GpuBench:
     engine: FakeStreamEngine
     observed: Nobody
 
-    def submit(self, image: np.ndarray) -> asyncio.Task[Computed]:
+    def submit(self, image: np.ndarray) -> asyncio.Task[ComputedSample]:
         sample = Sample(Size(64, 64), {"image": image})
         return asyncio.create_task(self.batcher.submit(sample, ServedModel(self.engine.manifest, self.engine), 1e12))
 

@@ -87,7 +87,7 @@ class Simulation:
     def answer(self, batch: list[tuple[float, AbstractContextManager[Any]]], took_s: float) -> None:
         self.busy = False
         for arrived_at, entered in batch:
-            self.admission.service_rate.learn([(len(batch), took_s)], took_s)
+            self.admission.service_rate.add_measurement([(len(batch), took_s)], took_s)
             entered.__exit__(None, None, None)
             self.latencies.append(self.now - arrived_at)
             self.good += self.now - arrived_at <= self.deadline_s and self.now <= self.end

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.retention import Retention, RetentionLimits, plan
+from service.saving.retention import Retention, RetentionLimits, plan_deletions
 from service.saving.storage.contract import StoredObject
 from service.saving.storage.disk import ResultFiles
 
@@ -41,31 +41,31 @@ ENTRIES = [kept for number, age in ((3, 1.0), (1, 3 * HOUR), (2, 2 * HOUR)) for 
     ],
 )
 def test_the_oldest_go_first(limits: RetentionLimits, gone: list[int]) -> None:
-    names = plan(ENTRIES, limits, NOW)
+    names = plan_deletions(ENTRIES, limits, NOW)
     assert ids(names) == gone
     assert len(names) == 2 * len(gone)
 
 
 def test_a_sidecar_goes_before_its_image() -> None:
-    names = plan(ENTRIES, RetentionLimits(max_age_s=60.0), NOW)
+    names = plan_deletions(ENTRIES, RetentionLimits(max_age_s=60.0), NOW)
     assert [name.rpartition(".")[2] for name in names] == ["json", "png"] * 2
 
 
 def test_half_a_result_is_left_while_it_may_still_be_written_and_removed_when_it_cannot() -> None:
     fresh, old = stored(1, 60.0)[:1], stored(2, 2 * HOUR)[:1]
-    assert plan(fresh + old, RetentionLimits(max_bytes=1), NOW) == [old[0].name]
+    assert plan_deletions(fresh + old, RetentionLimits(max_bytes=1), NOW) == [old[0].name]
 
 
 def test_what_others_keep_in_the_same_place_is_left_alone() -> None:
     names = ["backup.tar", "00/notes.txt", "models/photos/1/model.onnx", f"01/{1:032x}.png", f"00/{1:032x}.tiff"]
-    assert plan([StoredObject(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
+    assert plan_deletions([StoredObject(name, 10**9, 0.0) for name in names], RetentionLimits(60.0, 1), NOW) == []
 
 
 def test_what_is_still_in_the_spool_is_left_however_old_its_image_is() -> None:
     """Its sidecar could not be written for hours, and both may be written again at this moment."""
     half, whole = stored(1, 2 * HOUR)[:1], stored(2, 2 * HOUR)
     spooled = {half[0].result_id, whole[0].result_id}
-    assert plan(half + whole, RetentionLimits(60.0, 1), NOW, spooled) == []
+    assert plan_deletions(half + whole, RetentionLimits(60.0, 1), NOW, spooled) == []
 
 
 def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_time(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def test_a_sweep_deletes_on_disk_what_is_too_old_and_one_process_sweeps_at_a_tim
 
     class Nested(ResultFiles):
         def entries(self):  # type: ignore[no-untyped-def] # as the base's
-            counts.append(Retention(files, tmp_path / "lock", limits, lambda: now, set).sweep())
+            counts.append(Retention(files, tmp_path / "lock", limits, lambda: now, set).delete_excess())
             return super().entries()
 
-    assert Retention(Nested(tmp_path), tmp_path / "lock", limits, lambda: now, set).sweep() == 2
+    assert Retention(Nested(tmp_path), tmp_path / "lock", limits, lambda: now, set).delete_excess() == 2
     assert counts == [0]
     assert files.read(f"{1:032x}") is None
     assert files.read(f"{2:032x}") == (b"image", "image/png")
-    assert Retention(files, tmp_path / "lock", limits, lambda: now, set).sweep() == 0
+    assert Retention(files, tmp_path / "lock", limits, lambda: now, set).delete_excess() == 0

@@ -16,7 +16,7 @@ def waits(name: str, size: int = 1, *, failed: bool = False) -> UnsavedResult:
 
 def taken(queue: WriteQueue) -> list[list[str]]:
     groups = []
-    while group := queue.take():
+    while group := queue.take_group():
         groups.append([waiting.id for waiting in group])
     assert len(queue) == 0
     return groups
@@ -27,7 +27,7 @@ def test_as_many_as_wait_go_together_in_order_up_to_the_most() -> None:
 
 
 def test_an_empty_queue_gives_none() -> None:
-    assert queue().take() == []
+    assert queue().take_group() == []
 
 
 def test_large_results_do_not_fill_the_memory_together() -> None:
@@ -45,11 +45,11 @@ def test_one_that_failed_goes_by_itself_and_holds_up_nobody() -> None:
 
 def test_a_group_waits_for_what_is_coming_but_not_for_long() -> None:
     gathering = queue(*map(waits, "ab"))
-    assert gathering.ripe_in_s(0.04, coming=1) == GATHER_S - 0.04
-    assert gathering.ripe_in_s(GATHER_S + 1, coming=1) == 0
+    assert gathering.next_group_due_in_s(0.04, coming=1) == GATHER_S - 0.04
+    assert gathering.next_group_due_in_s(GATHER_S + 1, coming=1) == 0
 
 
 def test_a_group_goes_at_once_when_nothing_is_coming_or_it_is_full_or_was_refused_before() -> None:
-    assert queue(waits("a")).ripe_in_s(0.0, coming=0) == 0
-    assert queue(*map(waits, "abcd"), most=4).ripe_in_s(0.0, coming=9) == 0
-    assert queue(waits("a", failed=True)).ripe_in_s(0.0, coming=9) == 0
+    assert queue(waits("a")).next_group_due_in_s(0.0, coming=0) == 0
+    assert queue(*map(waits, "abcd"), most=4).next_group_due_in_s(0.0, coming=9) == 0
+    assert queue(waits("a", failed=True)).next_group_due_in_s(0.0, coming=9) == 0

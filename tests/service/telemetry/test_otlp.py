@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from starlette.datastructures import Headers
 
 from benchmarks.harness.otlp_receiver import OtlpReceiver
-from service.core.samples import Computed
-from service.telemetry.otlp import Exporter, encoded
+from service.core.batch_rows import ComputedSample
+from service.telemetry.otlp import Exporter, encode_spans_fast
 from service.telemetry.tracing import BatchTracer, RequestTracer
 
 CALLER = {"traceparent": f"00-{5:032x}-{6:016x}-01", "tracestate": "vendor=it,other=that"}
@@ -34,12 +34,12 @@ def spans() -> list[ReadableSpan]:
     tracer: Any = provider.get_tracer("retouch")
     requests, batches = RequestTracer(tracer, 1.0), BatchTracer(tracer)
     for headers, status in ((CALLER, 200), ({}, 503)):
-        trace = requests.begin("POST", "/v1/inpaint", Headers(headers))
-        stages = requests.follow(trace.traceparent)
+        trace = requests.begin_trace("POST", "/v1/inpaint", Headers(headers))
+        stages = requests.resume(trace.traceparent)
         stages.stage_ended("decode", 0.001)
         batch = batches.batch_ended("photos/1", "cpu", 4, 0.001)
         for one in (batch, ""):
-            stages.computed(Computed(None, 4, 0.001, 0.001, 0.001, one))  # type: ignore[arg-type]
+            stages.sample_computed(ComputedSample(None, 4, 0.001, 0.001, 0.001, one))  # type: ignore[arg-type]
         trace.end("/v1/inpaint", status, {"retouch.request_id": "an id, ü", "retouch.model": ""})
     return ended
 
@@ -47,7 +47,7 @@ def spans() -> list[ReadableSpan]:
 def test_they_are_encoded_to_the_bytes_of_the_sdks_encoder(spans: list[ReadableSpan]) -> None:
     assert len(spans) == 14
     for some in (spans, spans[:1], spans[-1:], spans[::-1]):
-        assert encoded(some).SerializeToString() == encode_spans(some).SerializeToString()
+        assert encode_spans_fast(some).SerializeToString() == encode_spans(some).SerializeToString()
 
 
 def test_they_arrive(spans: list[ReadableSpan]) -> None:

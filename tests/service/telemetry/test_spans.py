@@ -14,9 +14,9 @@ from opentelemetry.trace import Link, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import Headers
 
-from service.core.samples import Computed
+from service.core.batch_rows import ComputedSample
 from service.core.settings import Settings
-from service.telemetry.spans import ids_of
+from service.telemetry.spans import ids_of_traceparent
 from service.telemetry.tracing import BatchTracer, RequestTracer, open_batch_tracer, open_request_tracer
 
 BATCH = f"00-{7:032x}-{8:016x}-01"
@@ -62,7 +62,7 @@ def encoded(kept: Kept) -> list[Any]:
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_request_is_what_the_sdk_makes_of_it(kept: Kept, tracer: Any, status: int) -> None:
-    trace = RequestTracer(tracer, 0.0).begin("POST", "/v1/inpaint", Headers(CALLER))
+    trace = RequestTracer(tracer, 0.0).begin_trace("POST", "/v1/inpaint", Headers(CALLER))
     trace.end("/v1/{task}", status, {"retouch.model": "photos/1"})
     assert int(trace.ids["span_id"], 16) == kept.spans[0].get_span_context().span_id
     ours = encoded(kept)
@@ -87,16 +87,16 @@ def test_a_request_is_what_the_sdk_makes_of_it(kept: Kept, tracer: Any, status: 
 
 
 def test_stages_and_the_link_to_their_batch_are_what_the_sdk_makes_of_them(kept: Kept, tracer: Any) -> None:
-    stages = RequestTracer(tracer, 0.0).follow(CALLER["traceparent"])
+    stages = RequestTracer(tracer, 0.0).resume(CALLER["traceparent"])
     stages.stage_ended("decode", 0.25)
-    stages.computed(Computed(None, 4, 0.5, 0.25, 0.25, BATCH))  # type: ignore[arg-type]
-    stages.computed(Computed(None, 4, 0.5, 0.25, 0.25))  # type: ignore[arg-type]
+    stages.sample_computed(ComputedSample(None, 4, 0.5, 0.25, 0.25, BATCH))  # type: ignore[arg-type]
+    stages.sample_computed(ComputedSample(None, 4, 0.5, 0.25, 0.25))  # type: ignore[arg-type]
     ours = encoded(kept)
     parent = TraceContextTextMapPropagator().extract({"traceparent": CALLER["traceparent"]})
     now = time.time_ns()
     quarter = 250_000_000
     tracer.start_span("decode", parent, start_time=now - quarter).end(now)
-    for links in ([Link(ids_of(BATCH))], []):
+    for links in ([Link(ids_of_traceparent(BATCH))], []):
         facts = {"retouch.batch_size": 4}
         tracer.start_span("queue", parent, start_time=now - 3 * quarter).end(now - quarter)
         tracer.start_span("infer", parent, attributes=facts, links=links, start_time=now - quarter).end(now)
@@ -105,7 +105,7 @@ def test_stages_and_the_link_to_their_batch_are_what_the_sdk_makes_of_them(kept:
 
 def test_a_batch_has_a_trace_of_its_own_and_says_which(kept: Kept, tracer: Any) -> None:
     traces = BatchTracer(tracer)
-    first, second = (ids_of(traces.batch_ended("photos/1", "cpu", 4, 0.25)) for _ in range(2))
+    first, second = (ids_of_traceparent(traces.batch_ended("photos/1", "cpu", 4, 0.25)) for _ in range(2))
     assert first.trace_id != second.trace_id
     assert [(span.get_span_context().trace_id, span.parent) for span in kept.spans] == [
         (first.trace_id, None),
@@ -120,7 +120,7 @@ def test_a_batch_has_a_trace_of_its_own_and_says_which(kept: Kept, tracer: Any) 
 
 def test_no_id_is_zero_whatever_chance_says(kept: Kept, tracer: Any) -> None:
     drawn = count()
-    trace = RequestTracer(tracer, 1.0, lambda _: 0 * next(drawn)).begin("POST", "/v1/inpaint", Headers({}))
+    trace = RequestTracer(tracer, 1.0, lambda _: 0 * next(drawn)).begin_trace("POST", "/v1/inpaint", Headers({}))
     assert trace.traceparent == f"00-{1:032x}-{1:016x}-01"
     assert next(drawn) == 3
 

@@ -123,7 +123,7 @@ def test_who_is_not_sampled_gets_ids_and_no_spans(serve: Serve, files: Files, co
 )
 def test_chance_decides_where_no_caller_has(drawn: float, headers: dict[str, str], recorded: bool) -> None:
     tracer = RequestTracer(TracerProvider().get_tracer("test"), 0.1, lambda bits: int(drawn * 2**bits))
-    trace = tracer.begin("POST", "/v1/inpaint", Headers(headers))
+    trace = tracer.begin_trace("POST", "/v1/inpaint", Headers(headers))
     version, trace_id, span_id, flags = trace.traceparent.split("-")
     assert (version, flags) == ("00", "01" if recorded else "00")
     assert trace.recorded is recorded

@@ -204,4 +204,4 @@ def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> 
     with running.client() as client, ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post("/v1/inpaint", files=files).status_code, range(16)))
     assert replies == [200] * 16
-    assert running.service.pipeline.memory.taken == 0
+    assert running.service.pipeline.memory.granted_bytes == 0

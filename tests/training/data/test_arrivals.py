@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.data.arrivals import Arrivals
+from training.data.arrivals import ShardWatcher
 from training.errors import DataMissing
 from training.gather.shards import ShardWriter
 from training.run_config import DataConfig
@@ -32,27 +32,27 @@ def data(folder: Path) -> DataConfig:
 
 def test_a_shard_that_comes_later_takes_part(tmp_path: Path) -> None:
     shard(tmp_path, "first", 2)
-    arrivals = Arrivals(data(tmp_path))
+    arrivals = ShardWatcher(data(tmp_path))
     cache = arrivals.cache(CPU, 1e6)
     assert cache.count == 2
     shard(tmp_path, "second", 3)
-    arrivals.look(cache)
+    arrivals.add_arrived_shards(cache)
     assert cache.count == 5
-    arrivals.look(cache)
+    arrivals.add_arrived_shards(cache)
     assert cache.count == 5
     arrivals.close()
 
 
 def test_a_broken_shard_is_named_by_the_run(tmp_path: Path) -> None:
     shard(tmp_path, "first", 1)
-    arrivals = Arrivals(data(tmp_path))
+    arrivals = ShardWatcher(data(tmp_path))
     cache = arrivals.cache(CPU, 1e6)
     (tmp_path / "torn.tar").write_bytes(b"no tar")
     with pytest.raises(DataMissing, match="torn"):
-        arrivals.look(cache)
+        arrivals.add_arrived_shards(cache)
     arrivals.close()
 
 
 def test_a_run_without_any_shard_does_not_wait_for_ever(tmp_path: Path) -> None:
     with pytest.raises(DataMissing, match="no shard came"):
-        Arrivals(data(tmp_path), patience_s=0)
+        ShardWatcher(data(tmp_path), patience_s=0)

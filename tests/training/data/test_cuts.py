@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from training.config import DataConfig
-from training.data.cuts import central_cuts, draw_cuts, picture_numbers
+from training.data.cuts import centre_crops, draw_crops, picture_numbers
 
 CPU = torch.device("cpu")
 DATA = DataConfig(path=Path("unused"))
@@ -31,27 +31,27 @@ def test_order_depends_on_the_seed_and_on_nothing_else() -> None:
 
 
 def test_cuts_begin_anywhere_and_half_of_them_are_mirrored() -> None:
-    cuts = draw_cuts(DATA, torch.arange(500), torch.Generator().manual_seed(1))
+    cuts = draw_crops(DATA, torch.arange(500), torch.Generator().manual_seed(1))
     assert cuts.span is None
     assert cuts.place.min() < 0.02
     assert cuts.place.max() > 0.98
     assert 200 < cuts.mirrored.sum() < 300
-    assert not draw_cuts(DATA.model_copy(update={"flip": False}), torch.arange(9), torch.Generator()).mirrored.any()
+    assert not draw_crops(DATA.model_copy(update={"flip": False}), torch.arange(9), torch.Generator()).mirrored.any()
 
 
 def test_scaled_cuts_span_what_the_config_says() -> None:
     data = DATA.model_copy(update={"scale": (0.5, 2.0)})
-    cuts = draw_cuts(data, torch.arange(500), torch.Generator().manual_seed(1))
+    cuts = draw_crops(data, torch.arange(500), torch.Generator().manual_seed(1))
     assert cuts.span is not None
     assert 0.5 <= cuts.span.min() < 0.55
     assert 1.95 < cuts.span.max() <= 2.0
-    part = cuts.part(10, 20)
+    part = cuts.samples_between(10, 20)
     assert part.span is not None
     assert torch.equal(part.span, cuts.span[10:20])
     assert torch.equal(part.picture, cuts.picture[10:20])
 
 
 def test_central_cuts_are_of_the_pictures_in_order() -> None:
-    cuts = central_cuts(3, 6, CPU)
+    cuts = centre_crops(3, 6, CPU)
     assert cuts.picture.tolist() == [3, 4, 5]
     assert not cuts.mirrored.any()

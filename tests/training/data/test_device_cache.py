@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.data.cuts import Cuts, central_cuts
+from training.data.cuts import CropPositions, centre_crops
 from training.data.device_cache import PictureCache
 from training.errors import DataMissing
 
@@ -20,9 +20,11 @@ def cache() -> PictureCache:
     return PictureCache(PICTURES, CPU)
 
 
-def cut(picture: int, place: tuple[float, float], *, mirrored: bool = False, span: float | None = None) -> Cuts:
+def cut(
+    picture: int, place: tuple[float, float], *, mirrored: bool = False, span: float | None = None
+) -> CropPositions:
     spans = None if span is None else torch.tensor([span])
-    return Cuts(torch.tensor([picture]), torch.tensor([place]), torch.tensor([mirrored]), spans)
+    return CropPositions(torch.tensor([picture]), torch.tensor([place]), torch.tensor([mirrored]), spans)
 
 
 def as_crop(picture: np.ndarray) -> torch.Tensor:
@@ -40,7 +42,7 @@ def test_a_mirrored_cut_has_left_and_right_exchanged(cache: PictureCache) -> Non
 
 
 def test_a_batch_mixes_pictures_of_different_sizes(cache: PictureCache) -> None:
-    crops = cache.crops(central_cuts(0, 3, CPU), 8)
+    crops = cache.crops(centre_crops(0, 3, CPU), 8)
     assert crops.shape == (3, 3, 8, 8)
     assert torch.equal(crops[0], as_crop(PICTURES[0][2:10, 6:14]))
     assert torch.equal(crops[1], as_crop(PICTURES[1][4:12, 1:9]))

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.data.hole_masks import Shapes, draw_shapes, fill_shapes
+from training.data.hole_masks import HoleShapes, draw_shapes, fill_shapes
 
 
-def drawn(count: int, coverage: tuple[float, float] = (0.05, 0.55), seed: int = 1) -> Shapes:
+def drawn(count: int, coverage: tuple[float, float] = (0.05, 0.55), seed: int = 1) -> HoleShapes:
     return draw_shapes(count, coverage, torch.Generator().manual_seed(seed))
 
 
@@ -39,7 +39,7 @@ def test_holes_are_irregular(masks: Tensor) -> None:
 
 
 def test_a_part_of_a_batch_is_drawn_alone_as_it_is_drawn_in_the_whole(masks: Tensor) -> None:
-    assert torch.equal(fill_shapes(drawn(64).part(10, 14), 128), masks[10:14])
+    assert torch.equal(fill_shapes(drawn(64).samples_between(10, 14), 128), masks[10:14])
 
 
 def test_the_seed_decides() -> None:

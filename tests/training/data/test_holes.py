@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.data.holes import carve, draw_numbers
+from training.data.holes import draw_numbers, make_holes
 
 SIDE = 64
 
 
 def holes(count: int, coverage: tuple[float, float] = (0.08, 0.75), seed: int = 0) -> torch.Tensor:
-    return carve(*draw_numbers(count, torch.Generator().manual_seed(seed)), SIDE, coverage)
+    return make_holes(*draw_numbers(count, torch.Generator().manual_seed(seed)), SIDE, coverage)
 
 
 def test_holes_are_zeros_and_ones_of_the_wanted_size() -> None:
@@ -29,8 +29,8 @@ def test_they_cover_what_is_asked_for(coverage: tuple[float, float]) -> None:
 
 def test_a_part_of_the_numbers_gives_the_same_holes() -> None:
     uniform, normal = draw_numbers(6, torch.Generator().manual_seed(1))
-    whole = carve(uniform, normal, SIDE, (0.1, 0.5))
-    assert torch.equal(whole[2:4], carve(uniform[2:4], normal[2:4], SIDE, (0.1, 0.5)))
+    whole = make_holes(uniform, normal, SIDE, (0.1, 0.5))
+    assert torch.equal(whole[2:4], make_holes(uniform[2:4], normal[2:4], SIDE, (0.1, 0.5)))
 
 
 def test_no_two_are_alike_and_some_are_boxes() -> None:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from engines.engine_choice import EngineOptions
 from engines.errors import ModelNotFound
-from engines.load import EngineOptions
 from engines.manifest import FixedSize, MultipleSize
 from export.generators.family import Interface, image_tensor
 from export.generators.pconv.unet import PConv, PConvOptions

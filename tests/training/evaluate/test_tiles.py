@@ -55,5 +55,5 @@ def test_output_is_scaled_back_as_the_service_does_it(rule, size):
     pixels, _ = _case(*size)
     planned, placement = crops.plan_whole(Size(*size), rule), lay_out(rule, *size)
     tile, _ = _case(*placement.tile)
-    served = postprocess.translated(Picture(pixels), planned, tile, ManifestOfPictures())
+    served = postprocess.translated_picture(Picture(pixels), planned, tile, ManifestOfPictures())
     assert (picture_of_tile(tile, placement, size) == served.pixels).all()

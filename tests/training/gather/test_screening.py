@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from training.gather.recipe import Recipe
-from training.gather.screening import decode, fingerprint, flatness, resize, screen, views
+from training.gather.screening import crops_for_fingerprints, decode, fingerprint, flatness, resize, screen
 
 
 def _recipe(**options):
@@ -108,4 +108,4 @@ def test_views_find_a_picture_that_was_cut_square_and_mirrored():
     pixels = _scene(320, 480)
     cut = fingerprint(resize(np.ascontiguousarray(pixels[:, 115:435, :][:, ::-1]), 256, 256))
     assert _bits(fingerprint(pixels), cut) > 12
-    assert min(_bits(fingerprint(view), cut) for view in views(pixels)) <= 6
+    assert min(_bits(fingerprint(view), cut) for view in crops_for_fingerprints(pixels)) <= 6

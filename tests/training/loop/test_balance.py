@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.loop.balance import Balancer
+from training.loop.balance import LossBalancer
 from training.loop.runtime import Runtime
 
 RUNTIME = Runtime(torch.device("cpu"), "fp32")
@@ -23,7 +23,7 @@ def picture() -> torch.Tensor:
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_shares_hold_whatever_the_losses_sizes_are(scale: float) -> None:
     shown = picture()
-    gradient = Balancer({"difference": 1.0, "adversarial": 0.5, "matching": 0.0}, RUNTIME).gradient(
+    gradient = LossBalancer({"difference": 1.0, "adversarial": 0.5, "matching": 0.0}, RUNTIME).gradient(
         losses(shown, scale), shown, 0
     )
     lengths = gradient[:, :2].flatten(2).norm(dim=2).sum(0)
@@ -32,13 +32,13 @@ def test_shares_hold_whatever_the_losses_sizes_are(scale: float) -> None:
 
 def test_the_ramp_holds_the_adversary_back_alone() -> None:
     shown = picture()
-    gradient = Balancer({"difference": 1.0, "adversarial": 0.5}, RUNTIME).gradient(losses(shown), shown, 0, 0.0)
+    gradient = LossBalancer({"difference": 1.0, "adversarial": 0.5}, RUNTIME).gradient(losses(shown), shown, 0, 0.0)
     assert gradient[:, 0].abs().min() > 0
     assert gradient[:, 1].abs().max() == 0
 
 
 def test_sizes_are_followed_slowly_and_come_back() -> None:
-    balancer, shown = Balancer({"difference": 1.0}, RUNTIME), picture()
+    balancer, shown = LossBalancer({"difference": 1.0}, RUNTIME), picture()
 
     def length(scale: float, number: int) -> float:
         return float(balancer.gradient(losses(shown, scale), shown, number).flatten(1).norm(dim=1).sum())
@@ -46,6 +46,6 @@ def test_sizes_are_followed_slowly_and_come_back() -> None:
     assert length(1.0, 0) == pytest.approx(1, rel=1e-3)
     assert length(2.0, 7) == pytest.approx(2, rel=1e-3)
     assert length(2.0, 25) == pytest.approx(2 / 1.3, rel=1e-3)
-    other = Balancer({"difference": 1.0}, RUNTIME)
+    other = LossBalancer({"difference": 1.0}, RUNTIME)
     other.load(balancer.state())
     assert torch.equal(other.gradient(losses(shown), shown, 7), balancer.gradient(losses(shown), shown, 7))

@@ -13,25 +13,25 @@ from typer.testing import CliRunner
 from training.__main__ import app
 from training.config import PConvConfig
 from training.fit import make_trainee
-from training.loop.planning import plan, planned
+from training.loop.planning import measure_and_plan, plan_steps
 from training.loop.runtime import Runtime
 
 PHASES = [{"steps": 2000, "batch": 4, "learning_rate": 1e-3}, {"steps": 1000, "batch": 8, "learning_rate": 1e-3}]
 
 
 def test_phases_keep_their_proportions_and_fill_the_time(partial_config: Callable[..., PConvConfig]) -> None:
-    found = plan(partial_config(phase=PHASES), [0.01, 0.03], 100)
+    found = plan_steps(partial_config(phase=PHASES), [0.01, 0.03], 100)
     assert found.steps == (4000, 2000)
     assert found.images_per_s == (pytest.approx(400), pytest.approx(800 / 3))
 
 
 def test_a_plan_is_never_without_steps(partial_config: Callable[..., PConvConfig]) -> None:
-    assert plan(partial_config(phase=PHASES), [10.0, 10.0], 1).steps == (1, 1)
+    assert plan_steps(partial_config(phase=PHASES), [10.0, 10.0], 1).steps == (1, 1)
 
 
 def test_it_measures_here(partial_config: Callable[..., PConvConfig]) -> None:
     config = partial_config(phase=[PHASES[0] | {"batch": 1}])
-    assert planned(config, Runtime(torch.device("cpu"), "fp32"), make_trainee, 60).steps[0] >= 50
+    assert measure_and_plan(config, Runtime(torch.device("cpu"), "fp32"), make_trainee, 60).steps[0] >= 50
 
 
 def test_the_command_prints_flags_for_fit(
@@ -47,5 +47,5 @@ def test_steps_are_rounded_down_only_where_there_are_enough_of_them(
     partial_config: Callable[..., PConvConfig],
 ) -> None:
     config = partial_config(phase=PHASES[:1])
-    found = [plan(config, [1.5], seconds).steps for seconds in (60, 75, 149)]
+    found = [plan_steps(config, [1.5], seconds).steps for seconds in (60, 75, 149)]
     assert found == [(40,), (50,), (50,)]

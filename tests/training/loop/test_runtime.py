@@ -9,26 +9,26 @@ import torch
 
 from training.config import PConvConfig
 from training.errors import ConfigInvalid
-from training.loop.runtime import Runtime, started
+from training.loop.runtime import Runtime, start_runtime
 
 CPU = torch.device("cpu")
 
 
 def test_a_batch_is_split_evenly_and_wholly() -> None:
-    shares = [Runtime(CPU, "fp32", rank=rank, world=4).share(12) for rank in range(4)]
+    shares = [Runtime(CPU, "fp32", rank=rank, world=4).samples_of_process(12) for rank in range(4)]
     assert shares == [(0, 3), (3, 6), (6, 9), (9, 12)]
     with pytest.raises(ConfigInvalid, match="multiple"):
-        Runtime(CPU, "fp32", world=4).share(10)
+        Runtime(CPU, "fp32", world=4).samples_of_process(10)
 
 
 def test_alone_nothing_is_exchanged() -> None:
     runtime, tensor = Runtime(CPU, "fp32"), torch.tensor([3.0])
-    runtime.average([tensor])
-    runtime.adopt_buffers(torch.nn.BatchNorm2d(2))
+    runtime.average_over_processes([tensor])
+    runtime.broadcast_buffers(torch.nn.BatchNorm2d(2))
     assert tensor == 3
-    assert runtime.any(True)
-    assert not runtime.any(False)
-    assert runtime.leads
+    assert runtime.any_process(True)
+    assert not runtime.any_process(False)
+    assert runtime.is_leader
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_precision_decides_what_products_compute_in(precision: str, kind: torch.
 def test_weights_lie_in_the_order_that_the_config_asks_for(partial_config: Callable[..., PConvConfig]) -> None:
     for wanted in (True, False):
         net = torch.nn.Conv2d(4, 4, 3)
-        with started(partial_config(channels_last=wanted), "cpu") as runtime:
-            runtime.hold(net)
+        with start_runtime(partial_config(channels_last=wanted), "cpu") as runtime:
+            runtime.move_to_device(net)
         assert net.weight.is_contiguous(memory_format=torch.channels_last) == wanted
 
 
 def test_determinism_ends_with_the_run(partial_config: Callable[..., PConvConfig]) -> None:
-    with started(partial_config(deterministic=True), "cpu"):
+    with start_runtime(partial_config(deterministic=True), "cpu"):
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
 
@@ -78,24 +78,24 @@ def test_a_gpu_without_a_number_is_that_of_the_local_rank(
 ) -> None:
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
-    with started(partial_config(), name) as runtime:
+    with start_runtime(partial_config(), name) as runtime:
         assert runtime.device == torch.device("cuda", wanted)
     assert two_gpus == [torch.device("cuda", wanted)]
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "meta", ""])
 def test_a_device_that_is_none_is_named(name: str, partial_config: Callable[..., PConvConfig]) -> None:
-    with pytest.raises(ConfigInvalid, match=f"device '{name}'.*cuda:N"), started(partial_config(), name):
+    with pytest.raises(ConfigInvalid, match=f"device '{name}'.*cuda:N"), start_runtime(partial_config(), name):
         pass
 
 
 def test_a_gpu_that_is_not_there_is_named(
     two_gpus: list[torch.device], partial_config: Callable[..., PConvConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigInvalid, match=r"cuda:2.*sees 2"), started(partial_config(), "cuda:2"):
+    with pytest.raises(ConfigInvalid, match=r"cuda:2.*sees 2"), start_runtime(partial_config(), "cuda:2"):
         pass
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ConfigInvalid, match=r"cuda:0.*sees none"), started(partial_config(), "cuda"):
+    with pytest.raises(ConfigInvalid, match=r"cuda:0.*sees none"), start_runtime(partial_config(), "cuda"):
         pass
     assert two_gpus == []
 

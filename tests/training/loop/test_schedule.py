@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training.config import PhaseConfig
-from training.loop.schedule import place_of, total_steps
+from training.loop.schedule import position_of_step, total_steps
 
 PHASES = [
     PhaseConfig(steps=100, batch=4, learning_rate=1.0, final_learning_rate=0.2, warm_up=10, hold=0.3),
@@ -14,23 +14,23 @@ PHASES = [
 
 
 def rate(step: int) -> float:
-    return place_of(step, PHASES).learning_rate
+    return position_of_step(step, PHASES).learning_rate
 
 
 def test_steps_run_through_the_phases_in_order() -> None:
     assert total_steps(PHASES) == 150
-    assert [(place_of(n, PHASES).index, place_of(n, PHASES).step) for n in (0, 99, 100, 149)] == [
+    assert [(position_of_step(n, PHASES).index, position_of_step(n, PHASES).step) for n in (0, 99, 100, 149)] == [
         (0, 0),
         (0, 99),
         (1, 0),
         (1, 49),
     ]
     with pytest.raises(IndexError):
-        place_of(150, PHASES)
+        position_of_step(150, PHASES)
 
 
 def test_samples_are_counted_over_phases_of_different_batches() -> None:
-    assert [place_of(n, PHASES).samples_before for n in (0, 1, 100, 101)] == [0, 4, 400, 408]
+    assert [position_of_step(n, PHASES).samples_before for n in (0, 1, 100, 101)] == [0, 4, 400, 408]
 
 
 def test_the_rate_rises_holds_and_falls_along_a_cosine() -> None:

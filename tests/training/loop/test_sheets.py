@@ -8,13 +8,13 @@ import cv2
 import pytest
 import torch
 
-from training.loop.sheets import mean_psnr_db, rows_of, write_sheet
+from training.loop.sheets import arrange_sheet, mean_psnr_db, write_sheet
 
 
 def test_a_sheet_has_a_row_a_sample_and_is_written_in_rgb(tmp_path: Path) -> None:
     red, blue = torch.zeros(3, 3, 4, 5), torch.zeros(3, 3, 4, 5)
     red[:, 0], blue[:, 2] = 1, 2
-    sheet = rows_of([red, blue])
+    sheet = arrange_sheet([red, blue])
     assert sheet.shape == (3, 12, 10)
     write_sheet(sheet, tmp_path / "new" / "1.png")
     found = cv2.imread(str(tmp_path / "new" / "1.png"))

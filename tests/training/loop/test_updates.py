@@ -11,14 +11,14 @@ from torch import nn
 
 from training.config import PConvConfig
 from training.loop.runtime import Runtime
-from training.loop.updates import Average, Manner, Updates
+from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
 
 CPU = torch.device("cpu")
 Config = Callable[..., PConvConfig]
 
 
-def updates(net: nn.Module, config: PConvConfig) -> Updates:
-    return Updates(net, config, Runtime(CPU, config.precision))
+def updates(net: nn.Module, config: PConvConfig) -> OptimiserUpdates:
+    return OptimiserUpdates(net, config, Runtime(CPU, config.precision))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -53,7 +53,7 @@ def test_moments_come_back(partial_config: Config) -> None:
 
 def test_an_average_follows_the_net_with_its_running_statistics() -> None:
     net = nn.BatchNorm2d(1)
-    average = Average(net, 0.9)
+    average = WeightAverage(net, 0.9)
     average.update(net)
     net.weight.data.fill_(2)
     assert net.running_mean is not None
@@ -70,7 +70,7 @@ def test_an_average_follows_the_net_with_its_running_statistics() -> None:
 
 def test_without_decay_the_average_is_the_net() -> None:
     net = nn.Linear(1, 1)
-    average = Average(net, 0.0)
+    average = WeightAverage(net, 0.0)
     for value in (1.0, 5.0):
         net.weight.data.fill_(value)
         average.update(net)
@@ -88,7 +88,7 @@ def test_biases_go_a_part_of_the_way_and_what_is_not_finite_does_not_count(parti
     net = nn.Conv2d(1, 2, 1)
     filters, biases = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
     config = partial_config()
-    made = Updates(net, config, Runtime(CPU, config.precision), Manner((0.0, 0.99), 1e-3, 0.25))
+    made = OptimiserUpdates(net, config, Runtime(CPU, config.precision), UpdateSettings((0.0, 0.99), 1e-3, 0.25))
     made.apply(net.weight.sum() + (net.bias * torch.tensor([1.0, float("inf")])).sum(), 0.1)  # type: ignore[operator]
     assert torch.allclose(net.weight - filters, torch.tensor(-0.1), atol=1e-3)
     assert net.bias is not None
@@ -98,7 +98,7 @@ def test_biases_go_a_part_of_the_way_and_what_is_not_finite_does_not_count(parti
 def test_long_gradients_are_shortened_together(partial_config: Config) -> None:
     net = nn.Conv2d(1, 1, 1)
     config = partial_config()
-    made = Updates(net, config, Runtime(CPU, config.precision), Manner((0.0, 0.0), 0.5))
+    made = OptimiserUpdates(net, config, Runtime(CPU, config.precision), UpdateSettings((0.0, 0.0), 0.5))
     made.apply(3 * net.weight.sum() + 4 * net.bias.sum(), 0.1)  # type: ignore[union-attr]
     found = [parameter.grad.item() for parameter in net.parameters() if parameter.grad is not None]
     assert found == pytest.approx([0.3, 0.4], abs=1e-5)

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from training.losses.lpips_distance import Lpips
 from training.losses.partial_conv import (
-    directed_distance,
     gram,
+    grid_unevenness,
     learned_distance,
     log_mse,
     masked_mean,
+    normalised_feature_distance,
     perceptual_distance,
     style_distance,
     total_variation,
-    weave,
 )
 
 
@@ -94,22 +94,22 @@ def test_alike_features_are_at_no_distance_and_others_at_some() -> None:
 
 def test_directed_distance_sees_the_direction_of_features_and_not_their_length() -> None:
     wanted = [pictures(1, 4, 8, 8) + 1, pictures(1, 8, 4, 4) + 1]
-    assert directed_distance([3 * layer for layer in wanted], wanted) == pytest.approx(0, abs=1e-4)
+    assert normalised_feature_distance([3 * layer for layer in wanted], wanted) == pytest.approx(0, abs=1e-4)
     apart = torch.zeros(1, 2, 4, 4), torch.zeros(1, 2, 4, 4)
     apart[0][:, 0], apart[1][:, 1] = 50, 80
-    assert directed_distance([apart[0]], [apart[1]]) == pytest.approx(2, rel=1e-4)
+    assert normalised_feature_distance([apart[0]], [apart[1]]) == pytest.approx(2, rel=1e-4)
 
 
 def test_directed_distance_is_right_where_squares_overflow_in_fp16() -> None:
     found, wanted = (300 * pictures(1, 64, 8, 8, seed=seed) for seed in (1, 2))
     assert torch.isinf(found.half().square()).any()
-    exact = directed_distance([found], [wanted])
-    assert directed_distance([found.half()], [wanted.half()]) == pytest.approx(exact.item(), rel=1e-2)
+    exact = normalised_feature_distance([found], [wanted])
+    assert normalised_feature_distance([found.half()], [wanted.half()]) == pytest.approx(exact.item(), rel=1e-2)
 
 
 def test_the_gradient_of_directed_distance_is_finite_where_all_features_are_zero() -> None:
     found = torch.zeros(1, 4, 8, 8).requires_grad_()
-    directed_distance([found], [pictures(1, 4, 8, 8)]).backward()
+    normalised_feature_distance([found], [pictures(1, 4, 8, 8)]).backward()
     assert found.grad is not None
     assert torch.isfinite(found.grad).all()
 
@@ -169,19 +169,19 @@ def test_total_variation_counts_neighbours_in_and_beside_the_hole_alone() -> Non
 
 def test_weave_sees_a_grid_of_the_decoder_and_no_other_texture() -> None:
     hole, texture = torch.ones(2, 1, 64, 64), pictures(2, 3, 64, 64)
-    assert weave(texture, hole) < 0.01
+    assert grid_unevenness(texture, hole) < 0.01
     blocks = texture[..., ::2, ::2].repeat_interleave(2, 2).repeat_interleave(2, 3)
-    assert weave(blocks, hole) == pytest.approx(2, rel=0.05)
+    assert grid_unevenness(blocks, hole) == pytest.approx(2, rel=0.05)
     softened = (blocks + blocks.roll(1, 2)) / 2
-    assert 1 < weave((softened + softened.roll(1, 3)) / 2, hole) + 1 < weave(blocks, hole)
+    assert 1 < grid_unevenness((softened + softened.roll(1, 3)) / 2, hole) + 1 < grid_unevenness(blocks, hole)
 
 
 def test_weave_is_blind_outside_the_hole_and_finite_on_any() -> None:
     blocks = pictures(1, 3, 16, 16).repeat_interleave(2, 2).repeat_interleave(2, 3).requires_grad_()
     outside = torch.zeros(1, 1, 32, 32)
-    assert weave(blocks, outside) == 0
+    assert grid_unevenness(blocks, outside) == 0
     outside[..., 3:5, 3:5] = 1
-    weave(blocks, outside).backward()
+    grid_unevenness(blocks, outside).backward()
     assert blocks.grad is not None
     assert torch.isfinite(blocks.grad).all()
     assert (blocks.grad * (1 - outside)).abs().sum() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from export.generators.fillnet import FillNet, FillNetOptions, push_pull
-from training.nets.fillnet import NormedConv, make_net, own_state, public_state
+from training.nets.fillnet import NormedConv, checkpoint_state, make_net, training_state
 
 OPTIONS = FillNetOptions(widths="6,5", encoder="1,1", decoder="1,1")
 
@@ -21,14 +21,14 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_the_public_net_computes_what_the_trained_one_does() -> None:
     net, public = make_net(OPTIONS, random()), FillNet().build(OPTIONS)
-    public.load_state_dict(public_state(net))
+    public.load_state_dict(checkpoint_state(net))
     with torch.no_grad():
         assert torch.allclose(net(*batch()), public(*batch()), atol=1e-5)
 
 
 def test_a_public_state_can_be_trained_on() -> None:
     first, second = make_net(OPTIONS, random()), make_net(OPTIONS, random(9))
-    second.load_state_dict(own_state(public_state(first)))
+    second.load_state_dict(training_state(checkpoint_state(first)))
     with torch.no_grad():
         assert torch.allclose(first(*batch()), second(*batch()), atol=1e-5)
     assert torch.isclose(second.get_parameter("stem.weight").square().mean(), torch.tensor(1.0), atol=1e-4)

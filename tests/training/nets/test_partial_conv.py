@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from export.generators.pconv.unet import PConv, PConvOptions
 from training.data.hole_masks import draw_shapes, fill_shapes
-from training.nets.partial_conv import PartialUNet, initialise, layer_masks, own_state, public_state
+from training.nets.partial_conv import PartialUNet, checkpoint_state, initialise, layer_masks, training_state
 
 OPTIONS = PConvOptions(levels=4, width=6)
 
@@ -42,7 +42,7 @@ def holes(count: int, side: int = 32) -> Tensor:
 
 def reference(net: PartialUNet) -> nn.Module:
     public = PConv().build(OPTIONS)
-    public.load_state_dict(PConv().translate(public_state(net), OPTIONS).state, strict=True)
+    public.load_state_dict(PConv().translate(checkpoint_state(net), OPTIONS).state, strict=True)
     return PConv().wrap(public.eval(), OPTIONS)
 
 
@@ -79,7 +79,7 @@ def test_a_ratio_lies_between_one_and_the_window() -> None:
 
 
 def test_weights_come_back_from_the_public_layout(net: PartialUNet) -> None:
-    again = own_state(public_state(net))
+    again = training_state(checkpoint_state(net))
     for key, tensor in again.items():
         assert torch.allclose(tensor, net.state_dict()[key]), key
 

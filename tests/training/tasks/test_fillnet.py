@@ -14,9 +14,9 @@ from torch import Tensor
 from export.generators.fillnet import FillNet
 from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
-from training.loop.schedule import Place, place_of
+from training.loop.schedule import StepPosition, position_of_step
 from training.losses.vgg16 import VGG16Features
-from training.tasks.fillnet import FillTrainee, rolled, two_views
+from training.tasks.fillnet import FillTrainee, half_size_and_crop, roll_picture
 
 Config = Callable[..., FillConfig]
 CPU = torch.device("cpu")
@@ -36,13 +36,13 @@ def trainee(config: FillConfig, rank: int = 0, world: int = 1) -> FillTrainee:
     return made
 
 
-def place(config: FillConfig, number: int) -> Place[Any]:
-    return place_of(number, config.phase)
+def place(config: FillConfig, number: int) -> StepPosition[Any]:
+    return position_of_step(number, config.phase)
 
 
 def test_a_view_is_the_half_of_the_size_and_a_cut() -> None:
     picture = torch.rand(2, 3, 8, 8)
-    views = two_views(picture, 3, 1)
+    views = half_size_and_crop(picture, 3, 1)
     assert torch.equal(views[:2], torch.nn.functional.avg_pool2d(picture, 2))
     assert torch.equal(views[2:], picture[..., 3:7, 1:5])
 
@@ -50,7 +50,7 @@ def test_a_view_is_the_half_of_the_size_and_a_cut() -> None:
 @pytest.mark.parametrize("shift", [(0, 0), (3, 0), (0, 5), (2, 7)])
 def test_rolling_moves_around_the_torus(shift: tuple[int, int]) -> None:
     picture = torch.rand(1, 2, 8, 8)
-    assert torch.equal(rolled(picture, *shift), torch.roll(picture, shift, (2, 3)))
+    assert torch.equal(roll_picture(picture, *shift), torch.roll(picture, shift, (2, 3)))
 
 
 def test_processes_split_the_batch_that_one_would_take(fill_config: Config) -> None:

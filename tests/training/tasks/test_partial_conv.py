@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from training.config import PConvConfig
 from training.errors import CheckpointMismatch
 from training.loop.runtime import Runtime
-from training.loop.schedule import place_of
+from training.loop.schedule import position_of_step
 from training.losses.hole_discriminator import HoleDiscriminator
 from training.losses.lpips_distance import Lpips
 from training.losses.vgg16 import VGG16Features
@@ -46,7 +46,7 @@ def weighing_alike() -> Lpips:
 def test_processes_together_see_the_batch_that_one_sees_alone(partial_config: Config, mask_folder: Path) -> None:
     masks = {"folder": mask_folder, "folder_share": 0.5}
     config = partial_config(masks=masks, phase=[{"steps": 4, "batch": 6, "learning_rate": 1e-3}])
-    place = place_of(2, config.phase)
+    place = position_of_step(2, config.phase)
     image, hole = PartialTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
     shares = [PartialTrainee(config, Runtime(CPU, "fp32", rank=rank, world=3)).batch(2, place) for rank in range(3)]
     assert torch.equal(torch.cat([share[0] for share in shares]), image)
@@ -58,7 +58,7 @@ def test_processes_together_see_the_batch_that_one_sees_alone(partial_config: Co
 def test_steps_differ_in_pictures_and_holes(partial_config: Config) -> None:
     config = partial_config()
     trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
-    first, second = (trainee.batch(number, place_of(number, config.phase)) for number in (0, 1))
+    first, second = (trainee.batch(number, position_of_step(number, config.phase)) for number in (0, 1))
     assert not torch.equal(first[0], second[0])
     assert not torch.equal(first[1], second[1])
 
@@ -69,7 +69,7 @@ def test_losses_with_a_weight_are_computed_and_summed_with_it(partial_config: Co
     phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "features_of_output": True} | weights
     config = partial_config(phase=[phase], features="unused.safetensors", lpips_features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
-    image, hole = trainee.batch(0, place_of(0, partial_config().phase))
+    image, hole = trainee.batch(0, position_of_step(0, partial_config().phase))
     losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], HoleDiscriminator(4, 2), weighing_alike())
     composite, terms = losses(image, hole)
     assert torch.equal(composite * (1 - hole), image * (1 - hole))
@@ -83,7 +83,7 @@ def test_features_are_taken_of_pictures_rolled_by_the_shift(partial_config: Conf
     phase = {"steps": 1, "batch": 2, "learning_rate": 1e-3, "directed": 1.0, "perceptual": 1.0, "lpips": 1.0}
     config = partial_config(phase=[phase], features="unused.safetensors", lpips_features="unused.safetensors")
     trainee = PartialTrainee(partial_config(), Runtime(CPU, "fp32"))
-    image, hole = trainee.batch(0, place_of(0, partial_config().phase))
+    image, hole = trainee.batch(0, position_of_step(0, partial_config().phase))
     losses = PartialLosses(trainee.net, VGG16Features(), config.phase[0], lpips=weighing_alike())
     still, moved, round_trip = (
         losses(image, hole, shift)[1] for shift in (None, torch.tensor([3, 5]), torch.tensor([32, 64]))
@@ -106,7 +106,7 @@ def test_a_phase_with_lpips_reads_alexnet_and_one_without_leaves_it_out(partial_
     )
     trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
     for number in range(2):
-        place = place_of(number, config.phase)
+        place = position_of_step(number, config.phase)
         trainee.begin_phase(place.phase)
         assert ("lpips" in trainee.step(number, place)) == bool(number)
 
@@ -116,7 +116,7 @@ def test_a_phase_freezes_the_norms_that_it_names(partial_config: Config) -> None
     config = partial_config(phase=[phase])
     trainee = PartialTrainee(config, Runtime(CPU, "fp32"))
     before = {key: tensor.clone() for key, tensor in trainee.net.state_dict().items()}
-    place = place_of(0, config.phase)
+    place = position_of_step(0, config.phase)
     trainee.begin_phase(place.phase)
     trainee.step(0, place)
     for key, tensor in trainee.net.state_dict().items():
@@ -134,7 +134,7 @@ def test_a_phase_without_an_adversary_leaves_the_discriminator_alone(partial_con
     before = {key: tensor.clone() for key, tensor in trainee.judge.state_dict().items()}
     changed = []
     for number in range(2):
-        place = place_of(number, config.phase)
+        place = position_of_step(number, config.phase)
         trainee.begin_phase(place.phase)
         terms = trainee.step(number, place)
         assert ("discriminator" in terms) == ("adversarial" in terms) == bool(number)
@@ -148,9 +148,9 @@ def test_a_trainee_with_a_discriminator_goes_on_from_its_state(partial_config: C
     first, second = (PartialTrainee(config, Runtime(CPU, "fp32")) for _ in range(2))
     for trainee in (first, second):
         trainee.begin_phase(config.phase[0])
-    first.step(0, place_of(0, config.phase))
+    first.step(0, position_of_step(0, config.phase))
     second.load(copy.deepcopy(first.state()))
-    ours, theirs = (trainee.step(1, place_of(1, config.phase)) for trainee in (first, second))
+    ours, theirs = (trainee.step(1, position_of_step(1, config.phase)) for trainee in (first, second))
     assert {name: value.item() for name, value in ours.items()} == {
         name: value.item() for name, value in theirs.items()
     }
@@ -163,7 +163,7 @@ def test_a_trainee_with_a_discriminator_goes_on_from_its_state(partial_config: C
 def test_no_step_before_its_phase(partial_config: Config) -> None:
     config = partial_config()
     with pytest.raises(RuntimeError, match="begin_phase"):
-        PartialTrainee(config, Runtime(CPU, "fp32")).step(0, place_of(0, config.phase))
+        PartialTrainee(config, Runtime(CPU, "fp32")).step(0, position_of_step(0, config.phase))
 
 
 def test_a_run_can_begin_with_given_weights(partial_config: Config, tmp_path: Path) -> None:

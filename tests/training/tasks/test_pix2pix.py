@@ -12,7 +12,7 @@ from torch import nn
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from training.config import Pix2PixConfig
 from training.loop.runtime import Runtime
-from training.loop.schedule import place_of
+from training.loop.schedule import position_of_step
 from training.tasks.pix2pix import Pix2PixTrainee, build_generator
 
 CPU = torch.device("cpu")
@@ -21,7 +21,7 @@ Config = Callable[..., Pix2PixConfig]
 
 def test_processes_together_see_the_batch_that_one_sees_alone(pix2pix_config: Config) -> None:
     config = pix2pix_config(phase=[{"steps": 4, "batch": 4, "learning_rate": 1e-3}])
-    place = place_of(2, config.phase)
+    place = position_of_step(2, config.phase)
     source, target = Pix2PixTrainee(config, Runtime(CPU, "fp32")).batch(2, place)
     shares = [Pix2PixTrainee(config, Runtime(CPU, "fp32", rank=rank, world=2)).batch(2, place) for rank in range(2)]
     assert torch.equal(torch.cat([share[0] for share in shares]), source)
@@ -44,7 +44,7 @@ def test_a_step_moves_both_nets(gan: str, pix2pix_config: Config) -> None:
     trainee = Pix2PixTrainee(config, Runtime(CPU, "fp32"))
     trainee.begin_phase(config.phase[0])
     before = [next(net.parameters()).clone() for net in (trainee.net, trainee.discriminator)]
-    terms = trainee.step(0, place_of(0, config.phase))
+    terms = trainee.step(0, position_of_step(0, config.phase))
     assert terms.keys() == {"l1", "adversarial", "loss", "real", "fake", "discriminator"}
     after = [next(net.parameters()) for net in (trainee.net, trainee.discriminator)]
     assert not any(torch.equal(old, new) for old, new in zip(before, after, strict=True))
@@ -55,14 +55,14 @@ def test_without_an_adversary_the_discriminator_rests(pix2pix_config: Config) ->
     trainee = Pix2PixTrainee(config, Runtime(CPU, "fp32"))
     trainee.begin_phase(config.phase[0])
     before = next(trainee.discriminator.parameters()).clone()
-    assert trainee.step(0, place_of(0, config.phase)).keys() == {"l1", "loss"}
+    assert trainee.step(0, position_of_step(0, config.phase)).keys() == {"l1", "loss"}
     assert torch.equal(next(trainee.discriminator.parameters()), before)
 
 
 def test_no_step_before_its_phase(pix2pix_config: Config) -> None:
     config = pix2pix_config()
     with pytest.raises(RuntimeError, match="begin_phase"):
-        Pix2PixTrainee(config, Runtime(CPU, "fp32")).step(0, place_of(0, config.phase))
+        Pix2PixTrainee(config, Runtime(CPU, "fp32")).step(0, position_of_step(0, config.phase))
 
 
 def test_a_run_can_begin_with_given_weights(pix2pix_config: Config, tmp_path: Path) -> None:

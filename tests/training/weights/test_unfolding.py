@@ -17,8 +17,8 @@ from training.data.hole_masks import draw_shapes, fill_shapes
 from training.errors import CheckpointMismatch
 from training.loop.checkpoints import save_generator
 from training.loop.runtime import Runtime
-from training.loop.schedule import place_of
-from training.nets.partial_conv import PartialUNet, initialise, own_state, public_state
+from training.loop.schedule import position_of_step
+from training.nets.partial_conv import PartialUNet, checkpoint_state, initialise, training_state
 from training.tasks.partial_conv import PartialTrainee
 from training.weights.initial import load_initial
 from training.weights.unfolding import unfold
@@ -46,7 +46,7 @@ def model(partial_config: Config, photographs: Path, batch: Batch, tmp_path: Pat
         net.get_parameter("dec_1.conv.input_conv.weight").mul_(0.1)  # keeps an untrained net near pictures
         for _ in range(30):
             net(*batch)
-    path = save_generator(tmp_path, "net", public_state(net), half=False)
+    path = save_generator(tmp_path, "net", checkpoint_state(net), half=False)
     return export_model(
         ExportRequest((path,), "tiny", photographs, precision="fp32", output=tmp_path / "models"), lambda _: None
     ).directory
@@ -56,7 +56,7 @@ def test_the_net_computes_what_the_graph_does(
     model: Path, partial_config: Config, batch: Batch, tmp_path: Path
 ) -> None:
     original = PartialUNet(partial_config().generator)
-    load_initial(original, tmp_path / "net.pth", own_state)
+    load_initial(original, tmp_path / "net.pth", training_state)
     unfolded = unfold(model, partial_config(), crops=14)
     with torch.no_grad():
         wanted, found = original.eval()(*batch), unfolded(*batch)
@@ -74,7 +74,7 @@ def test_batch_norms_hold_the_statistics_of_training_crops(model: Path, partial_
     trainee = PartialTrainee(config, Runtime(torch.device("cpu"), "fp32"))
     with torch.no_grad():
         for step in range(12):
-            net(*trainee.batch(step, place_of(step % 4, config.phase)))
+            net(*trainee.batch(step, position_of_step(step % 4, config.phase)))
     exact = torch.cat(seen)
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -94,7 +94,7 @@ def test_a_run_can_begin_with_what_the_command_writes(
     result = CliRunner().invoke(app, ["unfold", str(config), str(model), "-o", str(output), "--crops", "4"])
     assert result.exit_code == 0, result.output
     net = PartialUNet(load_config(config).generator)  # type: ignore[arg-type]  # a partial-convolution run's
-    load_initial(net, output, own_state)
+    load_initial(net, output, training_state)
     kernel = net.get_parameter("enc_2.conv.input_conv.weight").flatten(1).norm(dim=1)
     assert torch.allclose(kernel, torch.full_like(kernel, 8**0.5), rtol=1e-3)
 

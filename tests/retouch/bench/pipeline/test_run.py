@@ -168,7 +168,7 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 
         return open_model
 
-    monkeypatch.setattr(run, "engine_opener", opener)
+    monkeypatch.setattr(run, "make_engine_opener", opener)
     row = measure(settings, workload(pictures), VARIANTS[-1])
     assert row.gpu_busy is not None
     assert row.gpu_busy == pytest.approx(row.batches * 0.0015 / row.total_ms * 1e3)
@@ -186,7 +186,7 @@ def test_a_model_that_cannot_be_served_is_an_error_and_no_row(
 
         return open_model
 
-    monkeypatch.setattr(run, "engine_opener", opener)
+    monkeypatch.setattr(run, "make_engine_opener", opener)
     # old enough not to count as half-written
     os.utime(settings.models_dir / "facades" / "1" / MANIFEST_FILE, (1e9, 1e9))
     with pytest.raises(RetouchError, match=r"facades cannot be served: .*no GPU"):

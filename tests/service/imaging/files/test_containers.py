@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from service.core.errors import InvalidImage
-from service.imaging.files.containers import jpeg_segments, ordered_png_chunks, png_chunks, webp_chunks
+from service.imaging.files.containers import jpeg_segments, webp_chunks
+from service.imaging.files.png_chunks import ordered_png_chunks, png_chunks
 from tests.serving import image_files as files
 
 RGB = np.zeros((4, 5, 3), np.uint8)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.admission.memory_shares import SMALL_DIVISOR
+from service.admission.large_and_small_shares import SMALL_DIVISOR
 from service.core.pictures import Size
 from service.imaging.files.decode_cost import decode_effort, decoded_bytes, is_large
 from service.imaging.files.header import Header, read_header

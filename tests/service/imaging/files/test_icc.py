@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.core.errors import InvalidImage
-from service.imaging.files.icc import embed_in_jpeg, fitting, read_profile
+from service.imaging.files.icc import embed_in_jpeg, profile_for_channels, read_profile
 from tests.serving import image_files as files
 
 RGB = np.zeros((4, 5, 3), np.uint8)
@@ -96,7 +96,7 @@ def test_a_profile_of_more_than_4_mib_is_refused(format_: str) -> None:
 
 
 def test_a_profile_fits_only_pixels_of_its_colour_space() -> None:
-    assert fitting(PROFILE, 3) == PROFILE
-    assert fitting(PROFILE, 1) is None
-    assert fitting(files.icc_profile(b"GRAY"), 1) is not None
-    assert fitting(None, 3) is None
+    assert profile_for_channels(PROFILE, 3) == PROFILE
+    assert profile_for_channels(PROFILE, 1) is None
+    assert profile_for_channels(files.icc_profile(b"GRAY"), 1) is not None
+    assert profile_for_channels(None, 3) is None

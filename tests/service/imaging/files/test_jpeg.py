@@ -13,7 +13,7 @@ from PIL import Image
 from service.core.pictures import Picture
 from service.imaging.files.codec import decode, encode
 from service.imaging.files.jpeg import MOST_STRIPS, encode_jpeg
-from service.imaging.pool.parallel_steps import in_turn
+from service.imaging.pool.parallel_steps import run_one_by_one
 
 LIMIT = 10**8
 
@@ -31,7 +31,7 @@ def restarts(jpeg: bytes) -> int:
 @pytest.mark.parametrize(("quality", "channels"), [(92, 3), (75, 3), (90, 1)], ids=["444", "420", "grey"])
 def test_strips_decode_to_the_pixels_of_one_pass(size: tuple[int, int], quality: int, channels: int) -> None:
     pixels = photo(*size, channels)
-    jpeg = encode_jpeg(pixels, quality, in_turn)
+    jpeg = encode_jpeg(pixels, quality, run_one_by_one)
     colours, chroma = ("RGB", "444" if quality >= 90 else "420") if channels == 3 else ("GRAY", "Gray")
     whole = simplejpeg.encode_jpeg(pixels, quality, colours, chroma)
     assert restarts(whole) == 0 < restarts(jpeg) < MOST_STRIPS
@@ -44,12 +44,12 @@ def test_strips_decode_to_the_pixels_of_one_pass(size: tuple[int, int], quality:
 
 def test_a_picture_too_small_to_share_is_what_the_library_makes_of_it() -> None:
     pixels = photo(256, 256)
-    assert encode_jpeg(pixels, 90, in_turn) == simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")
+    assert encode_jpeg(pixels, 90, run_one_by_one) == simplejpeg.encode_jpeg(pixels, 90, "RGB", "444")
 
 
 def test_a_picture_whose_strips_have_more_blocks_than_the_format_counts_is_encoded_whole() -> None:
     pixels = np.zeros((5000, 9000, 1), np.uint8)
-    assert restarts(encode_jpeg(pixels, 90, in_turn)) == 0
+    assert restarts(encode_jpeg(pixels, 90, run_one_by_one)) == 0
 
 
 def test_the_file_does_not_depend_on_the_order_in_which_strips_are_made() -> None:
@@ -57,7 +57,7 @@ def test_the_file_does_not_depend_on_the_order_in_which_strips_are_made() -> Non
         return [piece() for piece in reversed(pieces)][::-1]
 
     pixels = photo(700, 600)
-    assert encode_jpeg(pixels, 90, backwards) == encode_jpeg(pixels, 90, in_turn)
+    assert encode_jpeg(pixels, 90, backwards) == encode_jpeg(pixels, 90, run_one_by_one)
 
 
 def test_a_profile_and_strips_go_into_one_file() -> None:

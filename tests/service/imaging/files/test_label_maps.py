@@ -10,10 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from service.core.batch_rows import Crop
 from service.core.errors import InvalidImage, InvalidOption, ServiceError, TooLarge
 from service.core.pictures import Box, Size
-from service.core.samples import Crop
-from service.imaging.files.label_maps import decode_ids, decode_labels, fitted
+from service.imaging.files.label_maps import decode_ids, decode_labels, fit_ids_to_tile
 from tests.serving.image_files import chunk, png, saved, small_bits_png
 
 LIMIT = 10_000
@@ -89,13 +89,13 @@ def test_the_largest_unknown_class_is_named() -> None:
 @pytest.mark.parametrize("size", [(7, 5), (16, 16), (33, 90)], ids=str)
 def test_ids_are_scaled_as_pillow_does_without_new_ones(size: tuple[int, int]) -> None:
     ids = RANDOM.integers(0, 65536, (23, 31)).astype(np.int32)
-    scaled = fitted(ids, Crop(Box(0, 0, 23, 31), Size(*size), Size(*size)))
+    scaled = fit_ids_to_tile(ids, Crop(Box(0, 0, 23, 31), Size(*size), Size(*size)))
     wanted = np.asarray(Image.fromarray(ids, "I").resize((size[1], size[0]), Image.Resampling.NEAREST))
     np.testing.assert_array_equal(scaled, wanted)
 
 
 def test_what_is_not_scaled_is_padded_by_reflection() -> None:
     ids = np.arange(6, dtype=np.int32).reshape(2, 3)
-    tile = fitted(ids, Crop(Box(0, 0, 2, 3), Size(2, 3), Size(4, 5)))
+    tile = fit_ids_to_tile(ids, Crop(Box(0, 0, 2, 3), Size(2, 3), Size(4, 5)))
     assert tile.tolist() == [[0, 1, 2, 1, 0], [3, 4, 5, 4, 3], [0, 1, 2, 1, 0], [3, 4, 5, 4, 3]]
     assert tile.flags.c_contiguous

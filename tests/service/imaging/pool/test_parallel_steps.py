@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from service.imaging.pool.parallel_steps import Helpers, in_turn
+from service.imaging.pool.parallel_steps import HelperThreads, run_one_by_one
 
 PATIENCE_S = 10
 
@@ -20,28 +20,28 @@ def refuse(number: int) -> int:
 
 
 def test_results_come_in_the_order_of_the_pieces() -> None:
-    helpers = Helpers(3, lambda: 3)
+    helpers = HelperThreads(3, lambda: 3)
     pieces: list[Callable[[], int]] = [partial(lambda n: (time.sleep(0.01 * (4 - n)), n)[1], n) for n in range(5)]
-    assert helpers.share(pieces) == in_turn(pieces) == [0, 1, 2, 3, 4]
+    assert helpers.run_with_helpers(pieces) == run_one_by_one(pieces) == [0, 1, 2, 3, 4]
     helpers.close()
 
 
 def test_pieces_run_at_the_same_time() -> None:
-    helpers, meet = Helpers(1, lambda: 1), threading.Barrier(2)
-    assert sorted(helpers.share([lambda: meet.wait(PATIENCE_S), lambda: meet.wait(PATIENCE_S)])) == [0, 1]
+    helpers, meet = HelperThreads(1, lambda: 1), threading.Barrier(2)
+    assert sorted(helpers.run_with_helpers([lambda: meet.wait(PATIENCE_S), lambda: meet.wait(PATIENCE_S)])) == [0, 1]
     helpers.close()
 
 
 @pytest.mark.parametrize("helpers_wanted", [0, -3, 1])
 def test_the_first_error_in_order_is_raised(helpers_wanted: int) -> None:
-    helpers = Helpers(1, lambda: helpers_wanted)
+    helpers = HelperThreads(1, lambda: helpers_wanted)
     with pytest.raises(ValueError, match="piece 1"):
-        helpers.share([lambda: 0, lambda: refuse(1), lambda: refuse(2)])
+        helpers.run_with_helpers([lambda: 0, lambda: refuse(1), lambda: refuse(2)])
     helpers.close()
 
 
 def test_an_error_is_raised_when_the_other_pieces_have_ended() -> None:
-    helpers, begun = Helpers(2, lambda: 2), threading.Barrier(3)
+    helpers, begun = HelperThreads(2, lambda: 2), threading.Barrier(3)
     ended: list[int] = []
 
     def fail() -> None:
@@ -55,13 +55,13 @@ def test_an_error_is_raised_when_the_other_pieces_have_ended() -> None:
         ended.append(1)
 
     with pytest.raises(ValueError, match="piece 0"):
-        helpers.share([fail, go_on, go_on])
+        helpers.run_with_helpers([fail, go_on, go_on])
     assert len(ended) == 2
     helpers.close()
 
 
 def test_pieces_behind_one_that_failed_are_not_begun() -> None:
-    helpers, begun = Helpers(1, lambda: 1), threading.Barrier(2)
+    helpers, begun = HelperThreads(1, lambda: 1), threading.Barrier(2)
     done: list[int] = []
 
     def fail() -> None:
@@ -74,14 +74,14 @@ def test_pieces_behind_one_that_failed_are_not_begun() -> None:
 
     pieces: list[Callable[[], None]] = [slow, fail, partial(done.append, 2), partial(done.append, 3)]
     with pytest.raises(ValueError, match="piece 1"):
-        helpers.share(pieces)
+        helpers.run_with_helpers(pieces)
     assert done == []
     helpers.close()
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
-    helpers = Helpers(1, lambda: 1)
+    helpers = HelperThreads(1, lambda: 1)
     picture = np.zeros(1)
     kept = weakref.ref(picture)
     pieces: list[Callable[[], object]] = [picture.sum, picture.sum]
@@ -89,7 +89,7 @@ def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
     gc.disable()
     try:
         with pytest.raises(ValueError, match="cannot reshape"):
-            helpers.share(pieces)
+            helpers.run_with_helpers(pieces)
         del picture, pieces
         helpers.close()
         assert kept() is None
@@ -98,29 +98,29 @@ def test_an_error_keeps_nothing_in_memory(failing: int) -> None:
 
 
 def test_without_a_helper_the_caller_does_it_all() -> None:
-    helpers = Helpers(1, lambda: 0)
-    threads = helpers.share([threading.get_ident] * 3)
+    helpers = HelperThreads(1, lambda: 0)
+    threads = helpers.run_with_helpers([threading.get_ident] * 3)
     assert set(threads) == {threading.get_ident()}
     helpers.close()
 
 
 def test_busy_helpers_are_not_waited_for() -> None:
-    helpers, release, begun = Helpers(1, lambda: 1), threading.Event(), threading.Barrier(3)
+    helpers, release, begun = HelperThreads(1, lambda: 1), threading.Event(), threading.Barrier(3)
 
     def block() -> None:
         begun.wait(PATIENCE_S)
         release.wait(PATIENCE_S)
 
-    blocker = threading.Thread(target=lambda: helpers.share([block, block]))
+    blocker = threading.Thread(target=lambda: helpers.run_with_helpers([block, block]))
     blocker.start()
     begun.wait(PATIENCE_S)
-    assert helpers.share([lambda: 1, lambda: 2]) == [1, 2]
+    assert helpers.run_with_helpers([lambda: 1, lambda: 2]) == [1, 2]
     release.set()
     blocker.join()
     helpers.close()
 
 
 def test_no_pieces_are_no_work() -> None:
-    helpers = Helpers(1, lambda: 1)
-    assert helpers.share([]) == []
+    helpers = HelperThreads(1, lambda: 1)
+    assert helpers.run_with_helpers([]) == []
     helpers.close()

@@ -26,11 +26,11 @@ async def test_large_pictures_on_all_threads_do_not_hold_up_a_small_one(threads:
     async with opened(threads) as pool:
         large = [asyncio.create_task(pool.run(release.wait, 10, large=True)) for _ in range(3 * threads)]
         await asyncio.sleep(0)
-        assert pool.for_small == 1
+        assert pool.threads_for_small == 1
         assert await asyncio.wait_for(pool.run(str, 5), 5) == "5"
         release.set()
         assert await asyncio.gather(*large) == [True] * len(large)
-        await until(lambda: pool.for_small == threads)
+        await until(lambda: pool.threads_for_small == threads)
 
 
 async def test_large_pictures_alone_have_all_threads() -> None:

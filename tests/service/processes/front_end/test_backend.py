@@ -18,9 +18,9 @@ import pytest
 from engines.errors import EngineDead, EngineFailed, ModelNotFound
 from engines.fake import FakeEngine, Fault, Hang, Raise
 from engines.manifest import Manifest
+from service.core.batch_rows import Sample
 from service.core.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
 from service.core.pictures import Size
-from service.core.samples import Sample
 from tests.serving.waiting import until
 
 PairOf = Callable[..., Any]
@@ -148,10 +148,10 @@ async def test_requests_of_an_engine_process_that_is_lost_are_asked_again_of_the
             await until(lambda: both.board.engine(0).load == 9)
             for session in engine.server._sessions:  # as the kernel does when a process is gone
                 session.channel._transport.abort()
-            await until(lambda: not both.front.clients[0].unanswered)
+            await until(lambda: not both.front.clients[0].unanswered_samples)
             release.set()
         assert not both.front.ready
-        both.board.engine(0).clear()
+        both.board.engine(0).clear_row()
         async with both.engine() as engine:
             done = await asyncio.gather(*pending)
             with engine.backend.models.lease("photos") as served:

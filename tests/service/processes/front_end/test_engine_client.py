@@ -42,7 +42,7 @@ def test_who_is_told_of_a_change_finds_the_link_ready_though_the_engine_process_
 
         async def connect() -> None:
             client = EngineClient(short_folder / "engine.sock", 0, 2**16, lambda: seen.append(client.ready))
-            keeping = asyncio.create_task(client.keep())
+            keeping = asyncio.create_task(client.keep_connected())
             await until(lambda: bool(seen))
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

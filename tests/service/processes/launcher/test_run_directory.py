@@ -13,7 +13,7 @@ from service.processes.launcher.run_directory import RunDirectory
 
 
 def test_it_is_removed_at_the_end(short_folder: Path) -> None:
-    with RunDirectory.make(short_folder) as run, run.listen(1):
+    with RunDirectory.create(short_folder) as run, run.listen_for_engine(1):
         assert sorted(path.name for path in run.path.iterdir()) == ["engine-1.sock", "lock", "metrics"]
         assert run.path.stat().st_mode & 0o077 == 0, "nobody else may connect"
     assert list(short_folder.iterdir()) == []
@@ -23,10 +23,10 @@ def test_what_a_killed_server_left_is_removed_and_a_living_one_is_left_alone(sho
     dead = short_folder / "retouch-run-dead"
     dead.mkdir()
     (dead / "lock").touch()
-    with RunDirectory.make(short_folder) as living:
+    with RunDirectory.create(short_folder) as living:
         assert not dead.exists()
         inherited = os.dup(living.lock)  # as a process that outlives the launcher has it
-        with RunDirectory.make(short_folder) as second:
+        with RunDirectory.create(short_folder) as second:
             assert living.path.exists()
             assert second.path != living.path
         os.close(inherited)
@@ -40,11 +40,11 @@ def test_servers_that_start_at_the_same_time_leave_each_other_alone(
 
     def lock_late(descriptor: int, mode: int) -> None:
         monkeypatch.setattr(fcntl, "flock", lock)
-        others.append(RunDirectory.make(short_folder))  # before the first holds its lock
+        others.append(RunDirectory.create(short_folder))  # before the first holds its lock
         lock(descriptor, mode)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    with RunDirectory.make(short_folder) as first, others[0] as second:
+    with RunDirectory.create(short_folder) as first, others[0] as second:
         assert first.path.exists()
         assert second.path.exists()
 
@@ -52,12 +52,12 @@ def test_servers_that_start_at_the_same_time_leave_each_other_alone(
 def test_a_folder_without_a_lock_is_nobody_s_business(short_folder: Path) -> None:
     foreign = short_folder / "retouch-run-foreign"
     foreign.mkdir()
-    with RunDirectory.make(short_folder):
+    with RunDirectory.create(short_folder):
         assert foreign.exists()
 
 
 def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
-    run = RunDirectory.make(short_folder)
+    run = RunDirectory.create(short_folder)
     inherited = os.dup(run.lock)
     os.close(run.lock)
     with (run.path / "lock").open() as other:
@@ -74,13 +74,13 @@ def test_its_lock_is_held_by_whoever_inherits_it(short_folder: Path) -> None:
 def test_the_longest_folder_has_room_for_the_last_socket(short_folder: Path) -> None:
     parent = short_folder / ("x" * (71 - len(str(short_folder)) - 1))
     parent.mkdir()
-    with RunDirectory.make(parent) as run, run.listen(63) as last:
-        assert last.getsockname() == str(run.sockets(64)[63])
+    with RunDirectory.create(parent) as run, run.listen_for_engine(63) as last:
+        assert last.getsockname() == str(run.socket_paths(64)[63])
 
 
 def test_a_folder_whose_name_is_too_long_for_sockets_is_refused_and_left_empty(short_folder: Path) -> None:
     parent = short_folder / ("x" * (72 - len(str(short_folder)) - 1))
     parent.mkdir()
     with pytest.raises(SettingsInvalid, match="set TMPDIR to a shorter one"):
-        RunDirectory.make(parent)
+        RunDirectory.create(parent)
     assert list(parent.iterdir()) == []

@@ -28,7 +28,7 @@ def test_the_free_list_gives_back_what_was_taken_whatever_the_order() -> None:
             free.free(start, taken.pop(start))
         else:
             nbytes = rng.randrange(1, 40) * PAGE
-            start = free.take(nbytes)  # type: ignore[assignment]
+            start = free.allocate(nbytes)  # type: ignore[assignment]
             if start is not None:
                 ranges = sorted([*taken.items(), (start, nbytes)])
                 assert all(a + n <= b for (a, n), (b, _) in pairwise(ranges)), "two overlap"
@@ -37,7 +37,7 @@ def test_the_free_list_gives_back_what_was_taken_whatever_the_order() -> None:
         assert free.nbytes == (1 << 20) - sum(taken.values())
     for start, nbytes in taken.items():
         free.free(start, nbytes)
-    assert free.take(1 << 20) == 0
+    assert free.allocate(1 << 20) == 0
 
 
 def test_a_slot_holds_every_input_and_the_tile_apart(fake_manifest: Callable[..., Manifest]) -> None:
@@ -80,7 +80,7 @@ async def test_what_one_side_writes_the_other_reads_without_a_copy(layout: Any) 
     arena = Arena(1 << 20)
     theirs = Memory(os.dup(arena.descriptor), 1 << 20)
     arena.close_descriptor()
-    slot = await arena.take(layout.nbytes)
+    slot = await arena.allocate(layout.nbytes)
     image = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     slot.write(layout, {"image": image, "mask": np.ones((64, 64), np.uint8)})
     sample = theirs.sample(slot.offset, layout, (64, 64, 1), locked=False)
@@ -94,7 +94,7 @@ async def test_what_one_side_writes_the_other_reads_without_a_copy(layout: Any) 
 async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(layout: Any) -> None:
     arena = Arena(1 << 20)
     arena.close_descriptor()
-    slot = await arena.take(layout.nbytes)
+    slot = await arena.allocate(layout.nbytes)
     view = slot.read(layout.output)[10:20, :, 0]
     del slot
     gc.collect()
@@ -111,11 +111,11 @@ async def test_a_slot_is_free_when_the_last_view_of_it_is_gone_on_any_thread(lay
 async def test_who_waits_for_room_gets_it_in_turn(layout: Any) -> None:
     arena = Arena(2 * layout.nbytes)
     arena.close_descriptor()
-    held = [await arena.take(layout.nbytes) for _ in range(2)]
+    held = [await arena.allocate(layout.nbytes) for _ in range(2)]
     order: list[str] = []
 
     async def wait(name: str, nbytes: int) -> None:
-        slot = await arena.take(nbytes)
+        slot = await arena.allocate(nbytes)
         order.append(name)
         del slot
 
@@ -138,7 +138,7 @@ async def test_a_tile_that_no_arena_could_hold_is_refused_at_once() -> None:
     arena = Arena(PAGE)
     arena.close_descriptor()
     with pytest.raises(ServiceError, match="too large for --workers"):
-        await arena.take(2 * PAGE)
+        await arena.allocate(2 * PAGE)
 
 
 async def test_a_slot_outside_the_memory_is_refused(layout: Any) -> None:

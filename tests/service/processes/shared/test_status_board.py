@@ -24,11 +24,11 @@ def test_what_one_process_writes_the_others_read(descriptor: int) -> None:
     mine.front_end(1).in_flight = 7
     mine.engine(0).load = 5
     mine.engine(0).ready = True
-    mine.engine(1).beat_at = 12.5
+    mine.engine(1).heartbeat_at = 12.5
     assert theirs.front_end(1).in_flight == 7
     assert theirs.engine(0).load == 5
-    assert theirs.engine(1).beat_at == 12.5
-    assert theirs.engines_ready == 1
+    assert theirs.engine(1).heartbeat_at == 12.5
+    assert theirs.ready_engines == 1
 
 
 def test_a_front_end_counts_what_is_inside_at_the_others(descriptor: int) -> None:
@@ -43,14 +43,14 @@ def test_a_row_that_is_cleared_counts_no_more(descriptor: int) -> None:
     board = StatusBoard(descriptor, PLACES)
     board.front_end(0).in_flight = 9
     board.front_end(2).in_flight = 1
-    board.front_end(0).clear()
+    board.front_end(0).clear_row()
     assert board.in_flight_elsewhere(1) == 1
 
 
 def test_a_process_learns_whether_another_had_its_place_before(descriptor: int) -> None:
     board = StatusBoard(descriptor, PLACES)
-    assert not board.engine(0).begin(12.5)
-    board.engine(0).clear()
-    assert board.engine(0).begin(13.0)
-    assert board.engine(0).beat_at == 13.0
-    assert not board.engine(1).begin(13.0)
+    assert not board.engine(0).claim_row(12.5)
+    board.engine(0).clear_row()
+    assert board.engine(0).claim_row(13.0)
+    assert board.engine(0).heartbeat_at == 13.0
+    assert not board.engine(1).claim_row(13.0)

@@ -18,16 +18,16 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 def refusal(state: DiskState) -> NotReady:
     with pytest.raises(NotReady) as refused:
-        state.refuse()
+        state.refuse_if_failing()
     return refused.value
 
 
 def test_a_disk_that_nothing_failed_on_is_not_tried(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
-    state.refuse()
-    assert not state.look()
-    assert (state.why, disk.asked) == ("", [])
+    state.refuse_if_failing()
+    assert not state.probe_if_doubtful()
+    assert (state.failure_reason, disk.asked) == ("", [])
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
@@ -39,17 +39,17 @@ def test_saving_is_refused_from_the_first_failure_until_the_disk_takes_a_synced_
     state = DiskState(tmp_path, disk=disk, now=clock)
     disk.fail(code, at)
     with capture_logs() as lines:
-        told = state.failed(OSError(code, "why"), 1000)
+        told = state.record_failure(OSError(code, "why"), 1000)
         assert (told.status, told.code, told.retry_after_s) == (503, "storage_unavailable", 1.0)
         clock.now += 20.0
-        assert not state.look()
+        assert not state.probe_if_doubtful()
         assert refusal(state).retry_after_s == 20.0
         clock.now += 100.0
         assert refusal(state).retry_after_s == 60.0
         disk.mend()
-        assert state.look()
-    state.refuse()
-    assert not state.look()
+        assert state.probe_if_doubtful()
+    state.refuse_if_failing()
+    assert not state.probe_if_doubtful()
     assert [line["log_level"] for line in lines] == ["error", "info"], "one line for each turn"
     assert list((tmp_path / INCOMING).iterdir()) == []
 
@@ -57,52 +57,52 @@ def test_saving_is_refused_from_the_first_failure_until_the_disk_takes_a_synced_
 def test_a_failure_that_was_not_the_disks_fault_refuses_nobody(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
-    state.suspect(100)
-    state.refuse()
-    assert not state.look()
+    state.suspect_failure(100)
+    state.refuse_if_failing()
+    assert not state.probe_if_doubtful()
     assert "write" in disk.asked
-    state.refuse()
+    state.refuse_if_failing()
 
 
 def test_a_disk_that_is_doubted_and_fails_is_refused(tmp_path: Path) -> None:
     disk = FailingDisk()
     state = DiskState(tmp_path, disk=disk)
     disk.fail(errno.EIO, SYNCS)
-    state.suspect(100)
-    assert not state.look()
-    assert state.why == "Input/output error"
+    state.suspect_failure(100)
+    assert not state.probe_if_doubtful()
+    assert state.failure_reason == "Input/output error"
 
 
 def test_a_disk_that_says_itself_that_it_is_full_is_refused_before_anybody_fails(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "1m") as folder:
         state = DiskState(folder)
-        assert not state.look()
+        assert not state.probe_if_doubtful()
         filler = fill(folder)
-        assert not state.look()
+        assert not state.probe_if_doubtful()
         assert "No space left" in refusal(state).args[0]
         filler.unlink()
-        assert state.look()
-        state.refuse()
+        assert state.probe_if_doubtful()
+        state.refuse_if_failing()
 
 
 def test_a_disk_has_to_have_room_for_what_it_did_not_take(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "1m") as folder:
         state = DiskState(folder)
-        state.failed(FULL, 2**20)
-        assert not state.look()
-        assert state.why
+        state.record_failure(FULL, 2**20)
+        assert not state.probe_if_doubtful()
+        assert state.failure_reason
 
 
 def test_a_folder_that_somebody_removed_is_no_failure_and_is_made_again(tmp_path: Path) -> None:
     state = DiskState(tmp_path / "results")
-    assert not state.look()
-    state.refuse()
-    state.failed(FULL)
-    assert state.look()
+    assert not state.probe_if_doubtful()
+    state.refuse_if_failing()
+    state.record_failure(FULL)
+    assert state.probe_if_doubtful()
 
 
 def test_a_folder_that_cannot_be_is_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     state = DiskState(tmp_path / "file" / "results")
-    assert not state.look()
-    assert state.why
+    assert not state.probe_if_doubtful()
+    assert state.failure_reason

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.saving.local_disk.disk import Disk
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import SPOOL, Owner
+from service.saving.spool.process_folder import SPOOL, SpoolOwner
 
 ID, OTHER = f"{1:032x}", f"{2:032x}"
 
@@ -18,7 +18,7 @@ SIDECAR = {"id": ID, "media_type": "image/png"}
 
 
 def spool(root: Path, name: str, disk: Disk | None = None) -> SpoolFiles:
-    files = SpoolFiles(Owner(root, lambda: name), disk)
+    files = SpoolFiles(SpoolOwner(root, lambda: name), disk)
     files.open()
     return files
 

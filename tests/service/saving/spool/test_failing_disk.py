@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from service.saving.local_disk.disk import Disk
 from service.saving.spool import files as spool_files
 from service.saving.spool.process_folder import SPOOL
-from service.saving.spool.segment import Spooled
+from service.saving.spool.segment import SpooledResult
 from tests.fakes.disk import FailingDisk, fill, tmpfs
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
 
@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert segment.stat().st_size == 0
     room[0] = 10**6
     files.write(ID, BODY, SIDECAR)
-    assert files.read(ID) == spool(tmp_path, "there").read(ID) == Spooled(BODY, SIDECAR)
+    assert files.read(ID) == spool(tmp_path, "there").read(ID) == SpooledResult(BODY, SIDECAR)
 
 
 def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_disk_that_takes_little_at_a_time_gets_all_of_it(tmp_path: Path, monke
     monkeypatch.setattr(os, "pwritev", lambda fd, pieces, at: pwritev(fd, [b"".join(pieces)[:777]], at))
     files = spool(tmp_path, "here")
     files.write(ID, BODY, SIDECAR)
-    assert files.read(ID) == Spooled(BODY, SIDECAR)
+    assert files.read(ID) == SpooledResult(BODY, SIDECAR)
 
 
 def test_a_folder_that_somebody_removed_is_made_again_and_locked(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(
     writer.start()
     assert stuck.wait(30)
     try:
-        assert files.read(ID) == Spooled(BODY, SIDECAR)
+        assert files.read(ID) == SpooledResult(BODY, SIDECAR)
         files.close()
     finally:
         release.set()
@@ -138,10 +138,10 @@ def test_on_a_full_disk_room_that_saved_results_take_in_the_spool_is_used_again(
         files.remove(ID)
         fill(disk)
         files.write(OTHER, bytes(400_000), SIDECAR)
-        assert files.read(OTHER) == Spooled(bytes(400_000), SIDECAR)
+        assert files.read(OTHER) == SpooledResult(bytes(400_000), SIDECAR)
         with pytest.raises(OSError, match="No space left"):
             files.write(ID, bytes(400_000), SIDECAR)
-        assert files.read(OTHER) == Spooled(bytes(400_000), SIDECAR)
+        assert files.read(OTHER) == SpooledResult(bytes(400_000), SIDECAR)
         assert files.read(ID) is None
         files.close()
         assert [result_id for result_id, _ in spool(disk, "next").inherit()] == [OTHER]

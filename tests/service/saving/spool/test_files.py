@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.saving.spool.process_folder import SPOOL
-from service.saving.spool.segment import SEGMENT_BYTES, Spooled
+from service.saving.spool.segment import SEGMENT_BYTES, SpooledResult
 from tests.fakes.disk import FailingDisk
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
 
@@ -19,7 +19,7 @@ def test_what_one_process_spooled_every_process_reads(tmp_path: Path) -> None:
     here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
     here.write(ID, BODY, SIDECAR)
     here.sync(ID)
-    assert here.read(ID) == there.read(ID) == Spooled(BODY, SIDECAR)
+    assert here.read(ID) == there.read(ID) == SpooledResult(BODY, SIDECAR)
     here.remove(ID)
     here.remove(ID)
     here.sync(ID)
@@ -34,7 +34,7 @@ def test_a_result_whose_bytes_changed_is_torn(tmp_path: Path) -> None:
     data = segment.read_bytes()
     segment.write_bytes(data[: len(data) // 2 - 1] + b"?" + data[len(data) // 2 :])
     assert files.read(ID) is reader.read(ID) is None
-    assert files.read(OTHER) == reader.read(OTHER) == Spooled(BODY, SIDECAR)
+    assert files.read(OTHER) == reader.read(OTHER) == SpooledResult(BODY, SIDECAR)
     files.close()
     with capture_logs() as lines:
         assert [result_id for result_id, _ in reader.inherit()] == [OTHER]
@@ -60,7 +60,7 @@ def test_a_long_segment_is_followed_by_another_and_goes_when_nothing_in_it_count
     first, second, last = segments(tmp_path, "here")
     files.remove(f"{0:032x}")
     assert first.exists(), "another result in it counts"
-    assert files.read(f"{1:032x}") == Spooled(large, SIDECAR)
+    assert files.read(f"{1:032x}") == SpooledResult(large, SIDECAR)
     files.remove(f"{1:032x}")
     assert segments(tmp_path, "here") == [second, last]
     files.remove(f"{4:032x}")
@@ -86,7 +86,7 @@ def test_a_damaged_line_ends_the_segment_and_nothing_else(tmp_path: Path, damage
     data = segment.read_bytes()
     place = data.rindex(b'"bytes":102400') + 8 if damage == b"-9" else data.rindex(b"77777")
     segment.write_bytes(data[:place] + damage + data[place + len(damage) :])
-    assert reader.read(ID) == Spooled(BODY, SIDECAR)
+    assert reader.read(ID) == SpooledResult(BODY, SIDECAR)
     assert reader.read(OTHER) is None
     assert reader.ids() == {ID}
     dead.close()
@@ -111,10 +111,10 @@ def test_what_was_seen_of_anothers_segment_is_not_read_again(tmp_path: Path, mon
     assert reads == [0]
     there.write(ID, BODY, SIDECAR)
     there.remove(f"{2:032x}")
-    assert here.read(ID) == Spooled(BODY, SIDECAR)
+    assert here.read(ID) == SpooledResult(BODY, SIDECAR)
     assert reads[0] <= 3
     assert here.read(f"{2:032x}") is None
-    assert here.read(f"{3:032x}") == Spooled(BODY, SIDECAR)
+    assert here.read(f"{3:032x}") == SpooledResult(BODY, SIDECAR)
 
 
 def test_all_that_is_spooled_is_listed(tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_a_result_that_is_spooled_anew_counts_once_and_its_old_file_goes(tmp_pat
     disk.mend()
     files.write(ID, BODY, SIDECAR)
     assert [path.name for path in segments(tmp_path, "here")] == ["2.log"]
-    assert files.read(ID) == there.read(ID) == Spooled(BODY, SIDECAR)
+    assert files.read(ID) == there.read(ID) == SpooledResult(BODY, SIDECAR)
     files.remove(ID)
     assert files.read(ID) is there.read(ID) is None

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from service.saving.spool import files as spool_files
 from service.saving.spool.process_folder import SPOOL
-from service.saving.spool.segment import Spooled
+from service.saving.spool.segment import SpooledResult
 from tests.service.saving.spool.segments import BODY, ID, OTHER, SIDECAR, segments, spool
 
 
@@ -21,10 +21,10 @@ def test_what_a_dead_process_left_is_inherited_once_and_stays_readable(tmp_path:
     dead.write(ID, BODY, SIDECAR)
     assert list(heir.inherit()) == [], "it lives"
     dead.close()
-    assert late.read(ID) == Spooled(BODY, SIDECAR)
-    assert list(heir.inherit()) == [(ID, Spooled(BODY, SIDECAR))]
+    assert late.read(ID) == SpooledResult(BODY, SIDECAR)
+    assert list(heir.inherit()) == [(ID, SpooledResult(BODY, SIDECAR))]
     assert list(late.inherit()) == []
-    assert late.read(ID) == heir.read(ID) == Spooled(BODY, SIDECAR)
+    assert late.read(ID) == heir.read(ID) == SpooledResult(BODY, SIDECAR)
     assert not (tmp_path / SPOOL / "dead").exists()
 
 
@@ -100,7 +100,7 @@ def test_a_result_that_moves_to_its_heir_during_a_look_is_found(
         return listed
 
     monkeypatch.setattr(os, "scandir", look_and_move)
-    assert reader.read(ID) == Spooled(BODY, SIDECAR)
+    assert reader.read(ID) == SpooledResult(BODY, SIDECAR)
     assert looked_at
 
 
@@ -126,7 +126,7 @@ def test_a_segment_that_cannot_be_read_stays_with_the_dead_and_holds_up_no_other
         with pytest.raises(OSError, match="Input/output"):
             told.extend(result_id for result_id, _ in heir.inherit())
     assert told == [f"{0:032x}", f"{2:032x}"]
-    assert list(heir.inherit()) == [(f"{1:032x}", Spooled(BODY, SIDECAR))]
+    assert list(heir.inherit()) == [(f"{1:032x}", SpooledResult(BODY, SIDECAR))]
 
 
 def test_a_result_is_found_while_its_segment_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_result_is_found_while_its_segment_moves(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Path, "rename", read_round_it)
     assert len(list(heir.inherit())) == 1
-    assert found == [Spooled(BODY, SIDECAR)] * 2
+    assert found == [SpooledResult(BODY, SIDECAR)] * 2
 
 
 def test_a_segment_that_cannot_be_moved_stays_with_the_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,5 +158,5 @@ def test_a_segment_that_cannot_be_moved_stays_with_the_dead(tmp_path: Path, monk
         patch.setattr(Path, "rename", full)
         with pytest.raises(OSError, match="No space left"):
             list(heir.inherit())
-    assert heir.read(ID) == Spooled(BODY, SIDECAR)
+    assert heir.read(ID) == SpooledResult(BODY, SIDECAR)
     assert len(list(heir.inherit())) == 1

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from service.saving.spool.process_folder import SPOOL, Owner
+from service.saving.spool.process_folder import SPOOL, SpoolOwner
 
 HOLD = """
 import sys
 from pathlib import Path
-from service.saving.spool.process_folder import Owner
-Owner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
+from service.saving.spool.process_folder import SpoolOwner
+SpoolOwner(Path(sys.argv[1]), lambda: sys.argv[2]).create()
 print("entered", flush=True)
 sys.stdin.read()
 """
 
 
-def owner(root: Path, name: str) -> Owner:
-    one = Owner(root, lambda: name)
+def owner(root: Path, name: str) -> SpoolOwner:
+    one = SpoolOwner(root, lambda: name)
     one.create()
     return one
 
@@ -33,24 +33,24 @@ def test_an_owner_lives_until_its_process_is_killed(tmp_path: Path) -> None:
     )
     assert other.stdout is not None
     assert other.stdout.readline() == b"entered\n"
-    assert here.lives("there")
+    assert here.is_alive("there")
     with here.inherit(tmp_path / SPOOL / "there") as dead:
         assert not dead
     other.kill()
     other.communicate()
-    assert not here.lives("there")
+    assert not here.is_alive("there")
     (tmp_path / SPOOL / "there" / "left").write_bytes(b"")
     with here.inherit(tmp_path / SPOOL / "there") as dead:
         assert dead
-    assert here.lives("here")
-    assert not here.lives("never there")
+    assert here.is_alive("here")
+    assert not here.is_alive("never there")
 
 
 def test_a_dead_owners_folder_goes_when_it_has_been_emptied_and_not_before(tmp_path: Path) -> None:
     here, gone = owner(tmp_path, "here"), owner(tmp_path, "gone")
     (gone.folder / "left").write_bytes(b"")
-    gone.leave()
-    gone.leave()
+    gone.unlock_folder()
+    gone.unlock_folder()
     assert here.folders() == [here.folder, gone.folder]
     with here.inherit(gone.folder):
         pass
@@ -66,7 +66,7 @@ def test_a_dead_owners_folder_goes_when_it_has_been_emptied_and_not_before(tmp_p
 def test_only_one_inherits_at_a_time(tmp_path: Path) -> None:
     first, second, gone = owner(tmp_path, "first"), owner(tmp_path, "second"), owner(tmp_path, "gone")
     (gone.folder / "left").write_bytes(b"")
-    gone.leave()
+    gone.unlock_folder()
     with first.inherit(gone.folder) as dead:
         assert dead
         with second.inherit(gone.folder) as dead_too:
@@ -75,11 +75,11 @@ def test_only_one_inherits_at_a_time(tmp_path: Path) -> None:
 
 def test_an_owner_that_leaves_nothing_leaves_no_folder(tmp_path: Path) -> None:
     one = owner(tmp_path, "one")
-    one.leave()
+    one.unlock_folder()
     assert list((tmp_path / SPOOL).iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="Not a directory"):
-        Owner(tmp_path / "file", lambda: "one").create()
+        SpoolOwner(tmp_path / "file", lambda: "one").create()

@@ -18,7 +18,7 @@ from service.core.settings import SettingsInvalid
 from service.saving.results import StoredResult
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from service.saving.store import ResultStore
 
@@ -54,7 +54,7 @@ def test_a_result_is_two_objects_and_comes_back_whole(bucket: Any) -> None:
 def test_a_damaged_sidecar_is_an_error_that_says_so(bucket: Any) -> None:
     storage = storage_at(f"http://127.0.0.1:{bucket.port}")
     storage.write(BODY, SIDECAR)
-    storage._put(f"ab/{ID}.json", b"{", "application/json")
+    storage._put_object(f"ab/{ID}.json", b"{", "application/json")
     with pytest.raises(ServiceError, match="damaged"):
         storage.read(ID)
 
@@ -166,7 +166,7 @@ def test_a_missing_client_stops_the_start_and_names_the_extra(monkeypatch: pytes
 
 def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_gone(proxy: Any, tmp_path: Path) -> None:
     """Every result is readable from `put` on, whatever the storage does, and is uploaded in the end."""
-    spool_files = SpoolFiles(Owner(tmp_path / "spool", lambda: uuid4().hex))
+    spool_files = SpoolFiles(SpoolOwner(tmp_path / "spool", lambda: uuid4().hex))
     limits = SpoolLimits(1000, 2**30)
     ids = [uuid4().hex for _ in range(20)]
     with (
@@ -188,7 +188,7 @@ def test_results_outlive_a_storage_that_is_slow_then_fails_then_is_gone(proxy: A
 
 def test_what_was_spooled_while_the_storage_was_gone_is_uploaded_by_the_next_start(proxy: Any, tmp_path: Path) -> None:
     def store() -> ResultStore:
-        spool_files = SpoolFiles(Owner(tmp_path / "spool", lambda: uuid4().hex))
+        spool_files = SpoolFiles(SpoolOwner(tmp_path / "spool", lambda: uuid4().hex))
         return ResultStore(storage_at(proxy.url), spool_files, SpoolLimits(1000, 2**30), backoff=QUICK)
 
     proxy.become("gone")

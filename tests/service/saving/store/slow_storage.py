@@ -11,7 +11,7 @@ from uuid import uuid4
 from service.saving.results import StoredResult
 from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
 
@@ -23,7 +23,7 @@ QUICK = Backoff(first_s=0.001, longest_s=0.002)
 
 def open_store(storage: ResultFiles, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
     """A store with its spool in the same folder, as the server has it."""
-    spool_files = SpoolFiles(Owner(files_directory(storage), lambda: uuid4().hex))
+    spool_files = SpoolFiles(SpoolOwner(files_directory(storage), lambda: uuid4().hex))
     return ResultStore(storage, spool_files, limits, **options)
 
 

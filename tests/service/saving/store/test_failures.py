@@ -126,5 +126,5 @@ def test_what_the_end_leaves_and_loses_is_counted(files: SlowFiles) -> None:
     wait_until(lambda: files.tries == 1)
     store._spooled.remove(f"{2:032x}")
     assert store.flush(0.01) == 3
-    assert store.left() == (2, 0, 1)
+    assert store.count_unsaved() == (2, 0, 1)
     store.close(timeout_s=0.01)

@@ -15,7 +15,7 @@ from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.capacity import SpoolLimits
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.process_folder import Owner
+from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.disk import ResultFiles
 from service.saving.store import ResultStore
 from tests.fakes.disk import SYNCS, WRITES, FailingDisk
@@ -34,7 +34,7 @@ from tests.serving.waiting import wait_until
 
 def store_on(disk: Disk, root: Path, limits: SpoolLimits = ROOMY, **options: Any) -> ResultStore:
     """A store all of whose effects are that disk's."""
-    spool_files = SpoolFiles(Owner(root, lambda: uuid4().hex), disk)
+    spool_files = SpoolFiles(SpoolOwner(root, lambda: uuid4().hex), disk)
     return ResultStore(ResultFiles(root, disk), spool_files, limits, disk=DiskState(root, disk=disk), **options)
 
 
@@ -64,13 +64,13 @@ def test_a_result_that_the_disk_does_not_take_is_refused_and_so_are_those_after_
         assert len(disk.asked) == asked, "refused before anything is written"
         assert store.get(result(2).id) is None
 
-        store.look()
-        assert store.disk.why
+        store.probe_disk()
+        assert store.disk.failure_reason
         disk.mend()
-        store.look()
+        store.probe_disk()
         put(store, result(2))
         assert store.flush(20) == 0
-        assert store.left().total == 0
+        assert store.count_unsaved().total == 0
     assert all(ResultFiles(tmp_path).read(result(number).id) for number in (1, 2))
 
 
@@ -81,7 +81,7 @@ def test_room_is_given_back_for_what_the_disk_did_not_take_whoever_leaves_first(
         with store.reserve(5) as reservation, pytest.raises(NotReady):
             store.put(reservation, result(1))
         disk.mend()
-        store.look()
+        store.probe_disk()
         store.reserve(5).release()
         put(store, result(1))
 
@@ -91,13 +91,13 @@ def test_what_cannot_be_saved_where_it_lasts_is_promised_no_more(tmp_path: Path)
     with store_on(disk, tmp_path, backoff=AnHour()) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        wait_until(lambda: store.disk.why == "Input/output error")
+        wait_until(lambda: store.disk.failure_reason == "Input/output error")
         with pytest.raises(NotReady):
             store.reserve(5)
         assert store.get(result(1).id) == (b"image", "image/png")
 
         disk.mend()
-        store.look()
+        store.probe_disk()
         wait_until(lambda: store.pending == 0)  # without the hour's pause
         put(store, result(2))
         assert store.flush(20) == 0
@@ -122,8 +122,8 @@ def test_an_image_without_its_sidecar_is_no_result_and_the_spool_has_it_until_bo
         wait_until(lambda: counts.failures > 1)
         assert len(list(tmp_path.glob("??/*.png"))) == 1
         assert ResultFiles(tmp_path).read(result(1).id) is None
-        assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id), "whoever asks, and after a kill"
-        assert store.left() == (1, 0, 0)
+        assert SpoolFiles(SpoolOwner(tmp_path, lambda: "other")).read(result(1).id), "whoever asks, and after a kill"
+        assert store.count_unsaved() == (1, 0, 0)
         disk.mend()
         assert store.flush(20) == 0
     assert ResultFiles(tmp_path).read(result(1).id) == (b"image", "image/png")
@@ -133,7 +133,7 @@ def test_a_storage_elsewhere_that_fails_stops_no_promises(tmp_path: Path) -> Non
     disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
-    spool_files = SpoolFiles(Owner(tmp_path, lambda: uuid4().hex), disk)
+    spool_files = SpoolFiles(SpoolOwner(tmp_path, lambda: uuid4().hex), disk)
     counts = Counts()
     with ResultStore(elsewhere, spool_files, ROOMY, observer=counts, backoff=QUICK) as store:
         put(store, result(1))
@@ -148,21 +148,21 @@ def test_a_spool_that_could_not_be_synced_is_relied_on_no_more(tmp_path: Path) -
     disk, elsewhere = FailingDisk(), Elsewhere(tmp_path / "bucket")
     elsewhere.gate.set()
     elsewhere.error = OSError(errno.EIO, "unreachable")
-    owner = Owner(tmp_path, lambda: uuid4().hex)
+    owner = SpoolOwner(tmp_path, lambda: uuid4().hex)
     state = DiskState(tmp_path, disk=disk)
     with ResultStore(elsewhere, SpoolFiles(owner, disk), ROOMY, disk=state, threads=1, backoff=QUICK) as store:
         disk.fail(errno.EIO, SYNCS)
         put(store, result(1))
-        wait_until(lambda: state.why)
+        wait_until(lambda: state.failure_reason)
         (suspect,) = owner.folder.glob("*.log")
-        assert store.left() == (0, 1, 0)
+        assert store.count_unsaved() == (0, 1, 0)
         suspect.write_bytes(b"")  # as after its pages were dropped
         assert store.get(result(1).id) == (b"image", "image/png")
 
         disk.mend()
-        wait_until(lambda: not store.look() and store.left() == (1, 0, 0))
+        wait_until(lambda: not store.probe_disk() and store.count_unsaved() == (1, 0, 0))
         wait_until(lambda: suspect not in owner.folder.glob("*.log"))
-        assert SpoolFiles(Owner(tmp_path, lambda: "other")).read(result(1).id)
+        assert SpoolFiles(SpoolOwner(tmp_path, lambda: "other")).read(result(1).id)
         elsewhere.error = None
         assert store.flush(20) == 0
 
@@ -177,5 +177,5 @@ def test_a_result_that_somebody_deleted_from_the_spool_does_not_stop_the_writers
         assert store.flush(20) == 0
         assert store.get(f"{2:032x}") is None
         assert store.get(f"{3:032x}") is not None
-        assert store.left() == (0, 0, 1)
+        assert store.count_unsaved() == (0, 0, 1)
     assert [line["results"] for line in lines] == [[f"{2:032x}"]]

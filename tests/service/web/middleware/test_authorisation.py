@@ -16,7 +16,7 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from service.auth.exposure import check_exposure
-from service.auth.keys import id_of, read_keys, revoked, write_keys
+from service.auth.keys import key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.settings import Settings, SettingsInvalid
 from service.web.application import App
 from service.web.middleware.authorisation import PUBLIC
@@ -130,7 +130,7 @@ def test_a_key_does_the_main_job_and_the_log_names_its_owner(client: httpx.Clien
     with capture_logs() as lines:
         filled = client.post("/v1/inpaint", files=files, headers={"Authorization": f"Bearer {keys.inference}"})
         assert filled.status_code == 200
-        owner = f"key:{id_of(keys.inference)}"
+        owner = f"key:{key_id_of(keys.inference)}"
         wait_until(lambda: any(line.get("client") == owner for line in lines))  # it is written once the reply is sent
     assert keys.inference not in str(lines)
 
@@ -163,7 +163,10 @@ def test_a_key_that_is_revoked_while_the_server_runs_is_refused_and_a_new_one_is
 
     with serve(keys_file=str(keys.path)).client() as client:
         until(keys.inference, 200)
-        write_keys(keys.path, revoked(read_keys(keys.path), id_of(keys.inference) or "", datetime.now(timezone.utc)))
+        write_keys(
+            keys.path,
+            with_key_revoked(read_keys(keys.path), key_id_of(keys.inference) or "", datetime.now(timezone.utc)),
+        )
         until(keys.inference, 401)
         until(add_key(keys.path), 200)
 

@@ -25,60 +25,60 @@ EntryPosition = tuple[memoryview, int]
 """Position of an entry: the entries of a front end's page, and the index of its first cell."""
 
 
-def nbytes(front_ends: int) -> int:
+def memory_nbytes(front_ends: int) -> int:
     """Size of the memory: 2 MiB for each front end; pages that are never written take none."""
     return front_ends * _CELLS * 8
 
 
-class SharedRetryBook:
+class SharedReservationStore:
     """Reservations shared by all front ends; see `RetryBook`. Used on the event loop of one front end.
 
     Args:
-        memory: `nbytes(front_ends)` bytes, zero at first, shared by all front ends.
+        memory: `memory_nbytes(front_ends)` bytes, zero at first, shared by all front ends.
         index: index of this front end.
     """
 
     def __init__(self, memory: memoryview, index: int) -> None:
         cells = memory.cast("Q")
         pages = [cells[start : start + _CELLS] for start in range(0, len(cells), _CELLS)]
-        self._open_counts = [_Counts(page[:_COUNTS]) for page in pages]
-        self._redeemed_counts = [_Counts(page[_COUNTS : 2 * _COUNTS]) for page in pages]
+        self._open_counts = [_CountsPerSecond(page[:_COUNTS]) for page in pages]
+        self._redeemed_counts = [_CountsPerSecond(page[_COUNTS : 2 * _COUNTS]) for page in pages]
         self._entries = [page[2 * _COUNTS :] for page in pages]
         self._index = index
         self._added: dict[Hashable, int] = {}
         """Reservations that this front end has added and not removed, with their seconds."""
 
     def add(self, key: Hashable, due: int) -> None:
-        """See `RetryBook.add`."""
+        """See `ReservationStore.add`."""
         self._added[key] = due
-        self._open_counts[self._index].add(due, 1)
+        self._open_counts[self._index].add_to_count(due, 1)
         entries, key_hash = self._entries[self._index], _key_hash(key)
-        cell = min(_cells_of(key_hash), key=lambda cell: entries[cell + 1])
+        cell = min(_entry_cells(key_hash), key=lambda cell: entries[cell + 1])
         entries[cell + 1], entries[cell] = due, key_hash
 
-    def due(self, key: Hashable) -> int | None:
-        """See `RetryBook.due`."""
+    def due_second(self, key: Hashable) -> int | None:
+        """See `ReservationStore.due_second`."""
         return None if (entry := self._find(key)) is None else entry[0][entry[1] + 1]
 
     def remove(self, key: Hashable) -> None:
-        """See `RetryBook.remove`."""
+        """See `ReservationStore.remove`."""
         if (entry := self._find(key)) is None:  # another front end has removed it just now
             return
         entries, cell = entry
         due = entries[cell + 1]
         entries[cell] = entries[cell + 1] = 0
         if self._added.pop(key, None) is not None:
-            self._open_counts[self._index].add(due, -1)
+            self._open_counts[self._index].add_to_count(due, -1)
         else:
-            self._redeemed_counts[self._index].add(due, 1)
+            self._redeemed_counts[self._index].add_to_count(due, 1)
 
-    def expected(self, second: int) -> int:
-        """See `RetryBook.expected`."""
-        open_count = sum(counts.at(second) for counts in self._open_counts)
-        return max(0, open_count - sum(counts.at(second) for counts in self._redeemed_counts))
+    def expected_in_second(self, second: int) -> int:
+        """See `ReservationStore.expected_in_second`."""
+        open_count = sum(counts.count_at(second) for counts in self._open_counts)
+        return max(0, open_count - sum(counts.count_at(second) for counts in self._redeemed_counts))
 
     def expire(self, before: int) -> int:
-        """See `RetryBook.expire`; only reservations that this front end has added."""
+        """See `ReservationStore.expire`; only reservations that this front end has added."""
         late = [key for key, due in self._added.items() if due < before]
         missed = 0
         for key in late:
@@ -92,25 +92,25 @@ class SharedRetryBook:
     def _find(self, key: Hashable) -> EntryPosition | None:
         key_hash = _key_hash(key)
         for entries in self._entries:
-            for cell in _cells_of(key_hash):
+            for cell in _entry_cells(key_hash):
                 if entries[cell] == key_hash:
                     return entries, cell
         return None
 
 
-class _Counts:
+class _CountsPerSecond:
     """A ring of counts, one for each second; written by one front end."""
 
     def __init__(self, cells: memoryview) -> None:
         self._cells = cells
 
-    def at(self, second: int) -> int:
+    def count_at(self, second: int) -> int:
         cell = second % _SECONDS * 2
         return int(self._cells[cell + 1]) if self._cells[cell] == second else 0
 
-    def add(self, second: int, change: int) -> None:
+    def add_to_count(self, second: int, change: int) -> None:
         cell = second % _SECONDS * 2
-        count = max(0, self.at(second) + change)
+        count = max(0, self.count_at(second) + change)
         self._cells[cell + 1] = count
         self._cells[cell] = second
 
@@ -120,6 +120,6 @@ def _key_hash(key: Hashable) -> int:
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little") or 1
 
 
-def _cells_of(key_hash: int) -> range:
+def _entry_cells(key_hash: int) -> range:
     first = key_hash % (_ENTRIES // _WAYS) * _WAYS * 2
     return range(first, first + _WAYS * 2, 2)

@@ -17,7 +17,7 @@ import cv2
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
 from service.imaging.pool.loop_turns import EACH_ROUND, Turns
-from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn
+from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
 from service.imaging.pool.thread_pool import CodecPool
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class CodecWork:
         self._threads = threads
         self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
         self._begin_turns, self._finish_turns = Turns(), Turns()  # apart, as the pools are
-        self._helpers = Helpers(threads - 1, self._free_threads)
+        self._helpers = HelperThreads(threads - 1, self._free_threads)
         self._beginning = self._finishing = 0
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
         self._large = 0
@@ -55,10 +55,10 @@ class CodecWork:
 
     @property
     def predicted_wait_s(self) -> float:
-        """The predicted wait until an upload that is not large would be decoded; for large ones see `Shares`."""
-        return self._beginning * self._mean_s / self._begin_pool.for_small
+        """The predicted wait until an upload that is not large would be decoded; for large ones see `MemoryShares`."""
+        return self._beginning * self._mean_s / self._begin_pool.threads_for_small
 
-    async def begin(self, work: Callable[[SideBySide], T], effort: int, *, large: bool = False) -> T:
+    async def run_decoding(self, work: Callable[[StepRunner], T], effort: int, *, large: bool = False) -> T:
         """Decode and prepare. Cancelling the call withdraws work that no thread has begun.
 
         Args:
@@ -66,23 +66,25 @@ class CodecWork:
             effort: its cost, in pixels of a plain JPEG.
             large: whether one of its pictures is large.
         """
-        if large and not self._rounds(effort):
-            with self._counted_large():
-                return await self._begin_pool.run(work, self._helpers.share, large=True)
-        with self._counted_beginning():
-            if rounds := self._rounds(effort):
+        if large and not self._event_loop_shares(effort):
+            with self._count_large():
+                return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True)
+        with self._count_decoding():
+            if rounds := self._event_loop_shares(effort):
                 await self._begin_turns.take(rounds)
-                return self._measured(work, in_turn)
-            return await self._begin_pool.run(self._measured, work, self._helpers.share)
+                return self._run_timed(work, run_one_by_one)
+            return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
 
-    async def finish(self, work: Callable[[SideBySide], T], pixels: int, encoder: ImageFormat, *, writes: bool) -> T:
+    async def run_encoding(
+        self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool
+    ) -> T:
         """Postprocess and encode so many pixels; work that writes to a disk, which may block, runs on a thread."""
-        if not writes and (rounds := self._rounds(pixels, 1 if encoder == "jpeg" else _SLOWER)):
+        if not writes and (rounds := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
             await self._finish_turns.take(rounds)
-            return work(in_turn)
+            return work(run_one_by_one)
         self._finishing += 1
         try:
-            return await self._finish_pool.run(work, self._helpers.share, large=pixels >= LARGE_PIXELS)
+            return await self._finish_pool.run(work, self._helpers.run_with_helpers, large=pixels >= LARGE_PIXELS)
         finally:
             self._finishing -= 1
 
@@ -92,13 +94,13 @@ class CodecWork:
             pool.close()
         self._helpers.close()
 
-    def _rounds(self, pixels: int, slower: int = 1) -> int:
+    def _event_loop_shares(self, pixels: int, slower: int = 1) -> int:
         """Return the shares of one iteration of the event loop that the work costs there; 0 if it is for a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
         return EACH_ROUND if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
 
-    def _measured(self, work: Callable[[SideBySide], T], side_by_side: SideBySide) -> T:
+    def _run_timed(self, work: Callable[[StepRunner], T], side_by_side: StepRunner) -> T:
         started = perf_counter()
         try:
             return work(side_by_side)
@@ -112,7 +114,7 @@ class CodecWork:
         return self._threads - self._beginning - self._finishing - self._large
 
     @contextmanager
-    def _counted_beginning(self) -> Iterator[None]:
+    def _count_decoding(self) -> Iterator[None]:
         self._beginning += 1
         try:
             yield
@@ -120,7 +122,7 @@ class CodecWork:
             self._beginning -= 1
 
     @contextmanager
-    def _counted_large(self) -> Iterator[None]:
+    def _count_large(self) -> Iterator[None]:
         self._large += 1
         try:
             yield

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from engines.manifest import Manifest
+from service.core.batch_rows import Sample
 from service.core.pictures import Size
-from service.core.samples import Sample
-from service.imaging.latents import draw, tiles_by_result, with_latents
+from service.imaging.several_results import add_latents, draw_latent, tiles_by_result
 from tests.serving.tensor_specs import image, latent, mask, output
 
 MakeManifest = Callable[..., Manifest]
@@ -22,7 +22,7 @@ def manifest_of(make: MakeManifest, *, together: bool) -> Manifest:
 
 
 def test_a_latent_is_standard_normal() -> None:
-    drawn = draw(1, 0, 20_000)
+    drawn = draw_latent(1, 0, 20_000)
     assert drawn.dtype == np.float32
     assert abs(float(drawn.mean())) < 0.03
     assert float(drawn.std()) == pytest.approx(1, abs=0.03)
@@ -30,25 +30,27 @@ def test_a_latent_is_standard_normal() -> None:
 
 
 def test_seed_and_index_decide_alone() -> None:
-    np.testing.assert_array_equal(draw(7, 3, 16), draw(7, 3, 16))
-    drawn = [draw(seed, index, 16).tobytes() for seed in (0, 1, 2**32, 2**32 + 1, 2**63 - 1) for index in range(16)]
+    np.testing.assert_array_equal(draw_latent(7, 3, 16), draw_latent(7, 3, 16))
+    drawn = [
+        draw_latent(seed, index, 16).tobytes() for seed in (0, 1, 2**32, 2**32 + 1, 2**63 - 1) for index in range(16)
+    ]
     assert len(set(drawn)) == len(drawn)
 
 
 def test_the_numbers_of_a_seed_are_those_of_every_release() -> None:
-    np.testing.assert_allclose(draw(42, 1, 3), [1.65646, 0.756729, 0.160265], atol=1e-5)
+    np.testing.assert_allclose(draw_latent(42, 1, 3), [1.65646, 0.756729, 0.160265], atol=1e-5)
 
 
 def test_a_model_that_draws_nothing_gets_its_rows_as_they_are(fake_manifest: MakeManifest) -> None:
-    assert with_latents(ROWS, fake_manifest("m", "inpaint"), 1, 1) == ROWS
+    assert add_latents(ROWS, fake_manifest("m", "inpaint"), 1, 1) == ROWS
 
 
 def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=False)
-    rows = with_latents(ROWS, manifest, 5, 3)
+    rows = add_latents(ROWS, manifest, 5, 3)
     assert [int(row.arrays["image"][0, 0, 0]) for row in rows] == [1, 2, 1, 2, 1, 2]
     for position, row in enumerate(rows):
-        np.testing.assert_array_equal(row.arrays["latent"], draw(5, position // 2, 6))
+        np.testing.assert_array_equal(row.arrays["latent"], draw_latent(5, position // 2, 6))
     tiles = [np.full((1, 1, 3), number, np.uint8) for number in range(6)]
     sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
     assert sorted_tiles == [[0, 1], [2, 3], [4, 5]]
@@ -56,9 +58,9 @@ def test_every_sample_has_its_latent_and_all_its_crops_share_it(fake_manifest: M
 
 def test_a_model_that_takes_several_gets_all_latents_in_one_row(fake_manifest: MakeManifest) -> None:
     manifest = manifest_of(fake_manifest, together=True)
-    rows = with_latents(ROWS, manifest, 5, 3)
+    rows = add_latents(ROWS, manifest, 5, 3)
     assert [row.samples for row in rows] == [3, 3]
-    np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw(5, index, 6) for index in range(3)]))
+    np.testing.assert_array_equal(rows[1].arrays["latent"], np.stack([draw_latent(5, index, 6) for index in range(3)]))
     tiles = [np.arange(first, first + 3, dtype=np.uint8).reshape(3, 1, 1, 1) for first in (0, 10)]
     sorted_tiles = [[int(tile[0, 0, 0]) for tile in own] for own in tiles_by_result(tiles, manifest, 3)]
     assert sorted_tiles == [[0, 10], [1, 11], [2, 12]]

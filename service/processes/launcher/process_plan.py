@@ -17,14 +17,14 @@ _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
 
-def devices(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
+def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path("/dev")) -> list[str]:
     """The GPU of each engine process, as in CUDA_VISIBLE_DEVICES; empty for one that computes on the CPU."""
     gpus = [] if settings.engine in _ON_CPUS else visible_gpus(environ, dev)
     count = settings.engine_processes or max(1, len(gpus))
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
 
-def divided(settings: Settings, cores: int) -> Settings:
+def divide_settings(settings: Settings, cores: int) -> Settings:
     """The settings of one front end: limits of memory are divided among all and rounded up."""
     whole = settings.model_dump()
     share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-from service.processes.launcher.signals import Signals
+from service.processes.launcher.signal_queue import Signals
 
 
 def test_signals_are_told_in_their_order_and_have_no_other_effect() -> None:

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from service.core.schemas import JobReply, JobStatus, WebhookReply
+from service.jobs import webhook_table
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -25,12 +26,6 @@ CREATE TABLE IF NOT EXISTS jobs (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_unfinished ON jobs (owner) WHERE finished_at IS NULL;
 CREATE INDEX IF NOT EXISTS jobs_finished ON jobs (finished_at) WHERE finished_at IS NOT NULL;
-CREATE TABLE IF NOT EXISTS webhook_states (
-    job_id TEXT PRIMARY KEY,
-    state TEXT NOT NULL,
-    tries INTEGER NOT NULL,
-    reason TEXT
-) WITHOUT ROWID;
 """
 
 
@@ -63,10 +58,10 @@ class Job:
             result_url=self.result_urls[0] if self.result_urls else None,
             result_urls=self.result_urls,
             problem=self.problem,
-            webhook=self.webhook or self._untried(),
+            webhook=self.webhook or self._webhook_state_before_tries(),
         )
 
-    def _untried(self) -> WebhookReply | None:
+    def _webhook_state_before_tries(self) -> WebhookReply | None:
         if "webhook" not in self.facts:
             return None
         skipped = self.finished_at is not None and self.status not in self.facts["webhook_events"]
@@ -95,16 +90,7 @@ def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -
     row = ledger.execute(
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)
     ).fetchone()
-    return None if row is None else replace(_job(row), webhook=_webhook(ledger, job_id))
-
-
-def tell_webhook(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply) -> None:
-    """Record the state of a job's webhook, if the job still exists."""
-    ledger.execute(
-        "INSERT OR REPLACE INTO webhook_states (job_id, state, tries, reason) "
-        "SELECT id, ?, ?, ? FROM jobs WHERE id = ?",
-        (webhook.state, webhook.tries, webhook.reason, job_id),
-    )
+    return None if row is None else replace(_job_from_row(row), webhook=webhook_table.find_state(ledger, job_id))
 
 
 def begin(ledger: sqlite3.Connection, job_id: str) -> None:
@@ -146,10 +132,10 @@ def inherit(ledger: sqlite3.Connection, dead: str, heir: str) -> list[Job]:
         "WHERE owner = ? AND finished_at IS NULL RETURNING *",
         (heir, dead),
     ).fetchall()
-    return sorted(map(_job, rows), key=lambda job: job.created_at)
+    return sorted(map(_job_from_row, rows), key=lambda job: job.created_at)
 
 
-def ended(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
+def ended_among(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
     """Return the ids of those jobs that have ended, as when cancelled through another process."""
     rows = ledger.execute(
         "SELECT id FROM jobs WHERE finished_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))",
@@ -170,12 +156,7 @@ def forget(ledger: sqlite3.Connection, finished_before: float) -> None:
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))
 
 
-def _webhook(ledger: sqlite3.Connection, job_id: str) -> WebhookReply | None:
-    row = ledger.execute("SELECT state, tries, reason FROM webhook_states WHERE job_id = ?", (job_id,)).fetchone()
-    return None if row is None else WebhookReply(state=row["state"], tries=row["tries"], reason=row["reason"])
-
-
-def _job(row: sqlite3.Row) -> Job:
+def _job_from_row(row: sqlite3.Row) -> Job:
     return Job(
         id=row["id"],
         status=row["status"],

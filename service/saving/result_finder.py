@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.saving.spool.files import SpoolFiles
-from service.saving.spool.segment import Spooled
-from service.saving.storage.contract import Storage, is_result_id, unreadable
+from service.saving.spool.segment import SpooledResult
+from service.saving.storage.contract import Storage, is_result_id, unreadable_error
 from service.saving.write_queue import UnsavedResult
 
 
@@ -37,7 +37,7 @@ class ResultFinder:
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
 
-    def to_save(self, group: Sequence[UnsavedResult]) -> tuple[list[Spooled], list[str]]:
+    def spooled_and_lost(self, group: Sequence[UnsavedResult]) -> tuple[list[SpooledResult], list[str]]:
         """Return the spooled results of a group, and the ids of those found neither in the spool nor in the storage.
 
         Raises:
@@ -49,7 +49,7 @@ class ResultFinder:
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
         return [spooled for spooled in found.values() if spooled], lost
 
-    def _in_spool(self, result_id: str) -> Spooled | None:
+    def _in_spool(self, result_id: str) -> SpooledResult | None:
         """Return the result if it is spooled. Search here before the storage: a result leaves the spool once stored."""
         waiting = self.waiting.get(result_id)  # one look-up in a dictionary needs no lock
         if waiting and (in_memory := waiting.in_memory):
@@ -57,4 +57,4 @@ class ResultFinder:
         try:
             return self.spool_files.read(result_id)
         except OSError as error:
-            raise unreadable(result_id, error) from error
+            raise unreadable_error(result_id, error) from error

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from service.admission.fairness import FairScheduler, QueuePosition, requests_ahead
+from service.admission.request_order import FairScheduler, QueuePosition, requests_ahead
 from service.core.flow import Flow
 
 BUSY, QUIET = Flow("busy"), Flow("quiet")

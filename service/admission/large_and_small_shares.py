@@ -14,7 +14,7 @@ import math
 from bisect import insort
 from dataclasses import dataclass, field
 
-from service.admission.fairness import FairScheduler, QueuePosition
+from service.admission.request_order import FairScheduler, QueuePosition
 from service.core.flow import ANYONE, Flow
 
 SMALL_DIVISOR = 8
@@ -86,13 +86,13 @@ class _ClaimQueue:
     """Decaying sums over released shares: bytes, seconds, and bytes times seconds."""
 
     @property
-    def hold_s(self) -> float:
+    def mean_hold_s_per_byte(self) -> float:
         """Average seconds that a byte is held; 0 until a share has been released."""
         return self._byte_seconds / self._bytes if self._bytes else 0.0
 
     def least_hold_s(self, nbytes: int) -> float:
         """A low estimate of the seconds that a share of this size is held."""
-        return min(self.hold_s, nbytes * self._seconds / self._bytes) if self._bytes else 0.0
+        return min(self.mean_hold_s_per_byte, nbytes * self._seconds / self._bytes) if self._bytes else 0.0
 
     def grant(self, queued: QueuedClaim, now: float) -> None:
         if not self.holders:
@@ -116,23 +116,23 @@ class _ClaimQueue:
         self.waiting.remove(queued)
         self.scheduler.refund(queued.claim.flow, queued.nbytes)
 
-    def is_alone(self, queued: QueuedClaim) -> bool:
+    def is_only_claim(self, queued: QueuedClaim) -> bool:
         """Whether no other claim or share exists; it is then granted whatever was learned, so that learning goes on."""
         return not self.holders and len(self.waiting) == 1 and not queued.has_waited
 
-    def answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:
+    def predicted_answer_s(self, queued: QueuedClaim, ahead: int, now: float) -> float:
         """Predicted seconds until the answer, with `ahead` bytes before it in the queue; 0 while nothing is known."""
         least_hold_s = self.least_hold_s(queued.nbytes)
         if not self.held:
-            return ahead / queued.nbytes * self.hold_s + least_hold_s
-        done_s = min(now - self.since, self.hold_s)
-        return max(0.0, (ahead + queued.nbytes) / self.held * self.hold_s - done_s) + least_hold_s
+            return ahead / queued.nbytes * self.mean_hold_s_per_byte + least_hold_s
+        done_s = min(now - self.since, self.mean_hold_s_per_byte)
+        return max(0.0, (ahead + queued.nbytes) / self.held * self.mean_hold_s_per_byte - done_s) + least_hold_s
 
     def remove_late(self, now: float, late_claims: list[tuple[QueuedClaim, float]]) -> None:
-        """Move the claims that would be answered too late to `late_claims`, each with its predicted `answer_s`."""
+        """Move the claims that would be answered too late to `late_claims`, each with the predicted seconds."""
         ahead = 0
         for queued in tuple(self.waiting):
-            answer_s = self.answer_s(queued, ahead, now)
+            answer_s = self.predicted_answer_s(queued, ahead, now)
             if queued.is_late(answer_s, now):
                 late_claims.append((queued, answer_s))
                 self.remove(queued)
@@ -144,7 +144,7 @@ class _ClaimQueue:
         """The refusals of these claims, with retry times one after the other, behind the claims that wait now."""
         ahead, late = sum(queued.nbytes for queued in self.waiting), []
         for queued, answer_s in late_claims:
-            pause_s = max(0.0, self.answer_s(queued, ahead, now) - queued.claim.allowed_s)
+            pause_s = max(0.0, self.predicted_answer_s(queued, ahead, now) - queued.claim.allowed_s)
             late.append(LateClaim(queued, answer_s, queued.claim.deadline - now, pause_s))
             ahead += queued.nbytes
         return late
@@ -163,18 +163,18 @@ class MemoryShares:
         self._small, self._large = _ClaimQueue(), _ClaimQueue()
 
     @property
-    def taken(self) -> int:
+    def granted_bytes(self) -> int:
         """Bytes that are granted."""
         return self._small.held + self._large.held
 
     @property
-    def waiting(self) -> int:
+    def waiting_claims(self) -> int:
         """Number of claims that wait."""
         return len(self._small.waiting) + len(self._large.waiting)
 
     def add(self, claim: Claim) -> QueuedClaim:
         """Add a claim to its queue."""
-        queue = self._queue(claim)
+        queue = self._queue_of(claim)
         nbytes = min(claim.nbytes, self._total - self._kept if claim.large else self._total)
         queued = QueuedClaim(claim, nbytes, queue.scheduler.assign(claim.flow, nbytes))
         insort(queue.waiting, queued, key=lambda other: other.position)
@@ -182,11 +182,11 @@ class MemoryShares:
 
     def withdraw(self, queued: QueuedClaim) -> None:
         """Remove a waiting claim whose client has left."""
-        self._queue(queued.claim).remove(queued)
+        self._queue_of(queued.claim).remove(queued)
 
     def release(self, queued: QueuedClaim, now: float, *, finished: bool = True) -> None:
         """Release a share; its duration is learned if the request was finished."""
-        self._queue(queued.claim).release(queued, now, learn=finished)
+        self._queue_of(queued.claim).release(queued, now, learn=finished)
 
     def update(self, now: float) -> tuple[list[QueuedClaim], list[LateClaim]]:
         """Take from the queues the claims that are granted now, and those that are refused as late."""
@@ -206,7 +206,7 @@ class MemoryShares:
         while queue.waiting and self._fits(queue, queue.waiting[0].nbytes):
             first = queue.waiting[0]
             answer_s = queue.least_hold_s(first.nbytes)
-            if first.is_late(answer_s, now) and not queue.is_alone(first):
+            if first.is_late(answer_s, now) and not queue.is_only_claim(first):
                 late_claims.append((first, answer_s))
                 queue.remove(first)
                 continue
@@ -227,14 +227,14 @@ class MemoryShares:
             )
         if not self._small.holders or self._small.held + nbytes <= self._kept:
             return True
-        return not self._waits_for_small() and self.taken + nbytes <= self._total
+        return not self._small_shares_block_large() and self.granted_bytes + nbytes <= self._total
 
-    def _waits_for_small(self) -> bool:
+    def _small_shares_block_large(self) -> bool:
         """Whether the first large claim would be granted if small ones held only the part reserved for them."""
         large = self._large
         if not large.waiting:
             return False
         return not large.holders or large.held + self._kept + large.waiting[0].nbytes <= self._total
 
-    def _queue(self, claim: Claim) -> _ClaimQueue:
+    def _queue_of(self, claim: Claim) -> _ClaimQueue:
         return self._large if claim.large else self._small

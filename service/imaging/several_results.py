@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engines.manifest import Manifest
-from service.core.samples import Sample
+from service.core.batch_rows import Sample
 
 Tile = NDArray[np.uint8]
 Draw = Callable[[int, int, int], NDArray[np.float32]]
 """A function of seed, index of the result and length to a latent vector."""
 
 
-def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
+def draw_latent(seed: int, index: int, length: int) -> NDArray[np.float32]:
     """The latent of one result: standard normal numbers from Philox, keyed by the seed and the result's index.
 
     Result 3 of 8 is the same as result 3 of 4.
@@ -25,8 +25,8 @@ def draw(seed: int, index: int, length: int) -> NDArray[np.float32]:
     return np.random.Generator(np.random.Philox(key)).standard_normal(length, np.float32)
 
 
-def with_latents(
-    rows: Sequence[Sample], manifest: Manifest, seed: int, count: int, draw_one: Draw = draw
+def add_latents(
+    rows: Sequence[Sample], manifest: Manifest, seed: int, count: int, draw_one: Draw = draw_latent
 ) -> list[Sample]:
     """Repeat each row for `count` results, or give it all latents at once where the model takes several together.
 
@@ -42,7 +42,7 @@ def with_latents(
 
 
 def tiles_by_result(tiles: Sequence[Tile], manifest: Manifest, count: int) -> list[list[Tile]]:
-    """The tiles of each result, from the tiles of the rows that `with_latents` made."""
+    """The tiles of each result, from the tiles of the rows that `add_latents` made."""
     if manifest.samples_together:
         return [[tile[index] for tile in tiles] for index in range(count)]
     each = len(tiles) // count

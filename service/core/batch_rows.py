@@ -53,7 +53,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedSample:
     """The device worker's result for one sample, and how long it took, in seconds."""
 
     tile: NDArray[np.uint8]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from service.admission.memory_shares import Claim, LateClaim, MemoryShares, QueuedClaim
+from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.flow import Flow
 
 TOTAL, KEPT = 800, 100

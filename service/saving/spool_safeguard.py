@@ -34,14 +34,14 @@ class UnsavedCounts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SpoolTrust:
+class SpoolSafeguard:
     """Keeps copies of results in memory if their spool file may be damaged. Thread-safe; its methods block."""
 
     spool_files: SpoolFiles
     storage: Storage
     disk: DiskState
 
-    def secure(self, group: Iterable[UnsavedResult], everyone: Collection[UnsavedResult]) -> None:
+    def secure_copies(self, group: Iterable[UnsavedResult], everyone: Collection[UnsavedResult]) -> None:
         """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
@@ -49,7 +49,7 @@ class SpoolTrust:
             everyone: all waiting results; those in a file that may be damaged are copied to memory.
         """
         for waiting in group:
-            if waiting.in_memory and self.disk.why:
+            if waiting.in_memory and self.disk.failure_reason:
                 continue
             try:
                 if waiting.in_memory:
@@ -57,14 +57,14 @@ class SpoolTrust:
                 self.spool_files.sync(waiting.id)
                 waiting.in_memory = None
             except OSError as error:
-                self.disk.failed(error, waiting.size)
+                self.disk.record_failure(error, waiting.size)
                 self._copy_to_memory(everyone)
 
-    def left(self, everyone: Iterable[UnsavedResult], lost: int) -> UnsavedCounts:
+    def count_unsaved(self, everyone: Iterable[UnsavedResult], lost: int) -> UnsavedCounts:
         """Count the waiting results by their state if the process ended now, plus `lost` ones. Reads each from disk."""
         spooled = unsure = 0
         for waiting in everyone:
-            if not self._is_there(waiting):
+            if not self._is_recoverable(waiting):
                 lost += 1
             elif self.spool_files.is_suspect(waiting.id):
                 unsure += 1
@@ -72,7 +72,7 @@ class SpoolTrust:
                 spooled += 1
         return UnsavedCounts(spooled, unsure, lost)
 
-    def _is_there(self, waiting: UnsavedResult) -> bool:
+    def _is_recoverable(self, waiting: UnsavedResult) -> bool:
         with suppress(OSError, ServiceError):
             if self.spool_files.read(waiting.id) is not None:
                 return True

@@ -12,14 +12,14 @@ import pytest
 
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
-from service.imaging.pool.parallel_steps import SideBySide, in_turn
-from service.imaging.pool.work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
+from service.imaging.pool.codec_work import MEDIUM_PIXELS, SMALL_PIXELS, CodecWork
+from service.imaging.pool.parallel_steps import StepRunner, run_one_by_one
 
 
-def where(side_by_side: SideBySide) -> str:
+def where(side_by_side: StepRunner) -> str:
     """The thread that works, and whether it may have help."""
     here = threading.current_thread() is threading.main_thread()
-    return ("loop" if here else "thread") + ("" if side_by_side is in_turn else ", helped")
+    return ("loop" if here else "thread") + ("" if side_by_side is run_one_by_one else ", helped")
 
 
 @asynccontextmanager
@@ -43,27 +43,27 @@ async def test_small_pictures_stay_on_the_loop_and_medium_ones_where_there_is_on
     threads: int, pixels: int, expected: str
 ) -> None:
     async with opened(threads) as work:
-        assert await work.begin(where, pixels) == expected
-        assert await work.finish(where, pixels, "jpeg", writes=False) == expected
+        assert await work.run_decoding(where, pixels) == expected
+        assert await work.run_encoding(where, pixels, "jpeg", writes=False) == expected
 
 
 @pytest.mark.parametrize("encoder", ["png", "webp"])
 async def test_what_takes_longer_to_encode_goes_to_a_thread_sooner(encoder: ImageFormat) -> None:
     async with opened(1) as work:
-        assert await work.finish(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
-        assert await work.finish(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
-        assert await work.finish(where, SMALL_PIXELS, encoder, writes=False) == "loop"
+        assert await work.run_encoding(where, MEDIUM_PIXELS // 4, encoder, writes=False) == "loop"
+        assert await work.run_encoding(where, MEDIUM_PIXELS // 4 + 1, encoder, writes=False) == "thread, helped"
+        assert await work.run_encoding(where, SMALL_PIXELS, encoder, writes=False) == "loop"
 
 
 async def test_what_writes_to_a_disk_never_stays_on_the_loop() -> None:
     async with opened(1) as work:
-        assert await work.finish(where, 1, "jpeg", writes=True) == "thread, helped"
+        assert await work.run_encoding(where, 1, "jpeg", writes=True) == "thread, helped"
 
 
 async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> None:
     async with opened(1) as work:
-        await work.begin(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
-        waiting = [asyncio.ensure_future(work.begin(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
+        await work.run_decoding(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
+        waiting = [asyncio.ensure_future(work.run_decoding(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
         await asyncio.sleep(0)
         assert work.predicted_wait_s > 3 * 0.02, "of five one has had its turn, which was a short one"
         await asyncio.gather(*waiting)
@@ -72,8 +72,8 @@ async def test_what_waits_for_a_turn_on_the_loop_counts_for_the_prediction() -> 
 
 async def test_who_leaves_while_waiting_for_a_turn_counts_no_more() -> None:
     async with opened(1) as work:
-        await work.begin(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
-        waiting = [asyncio.ensure_future(work.begin(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
+        await work.run_decoding(lambda _: time.sleep(0.02), MEDIUM_PIXELS)
+        waiting = [asyncio.ensure_future(work.run_decoding(lambda _: None, MEDIUM_PIXELS)) for _ in range(5)]
         await asyncio.sleep(0)
         for one in waiting:
             one.cancel()
@@ -90,12 +90,12 @@ async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> Non
 
     async with opened(1) as work:
         count()
-        seen = await asyncio.gather(*(work.begin(lambda _: rounds[0], MEDIUM_PIXELS) for _ in range(5)))
+        seen = await asyncio.gather(*(work.run_decoding(lambda _: rounds[0], MEDIUM_PIXELS) for _ in range(5)))
         assert len(set(seen)) == 5, "a round of the loop for each"
-        small = await asyncio.gather(*(work.begin(lambda _: rounds[0], SMALL_PIXELS) for _ in range(4)))
+        small = await asyncio.gather(*(work.run_decoding(lambda _: rounds[0], SMALL_PIXELS) for _ in range(4)))
         assert len(set(small)) == 1
         seen = await asyncio.gather(
-            *(work.finish(lambda _: rounds[0], MEDIUM_PIXELS, "jpeg", writes=False) for _ in range(5))
+            *(work.run_encoding(lambda _: rounds[0], MEDIUM_PIXELS, "jpeg", writes=False) for _ in range(5))
         )
         assert len(set(seen)) == 5
 
@@ -103,29 +103,36 @@ async def test_the_loop_sees_to_its_sockets_between_two_medium_pictures() -> Non
 async def test_large_pictures_on_all_threads_do_not_hold_up_small_ones_at_either_end() -> None:
     release = threading.Event()
     async with opened(1) as work:
-        stuck = [asyncio.ensure_future(work.begin(lambda _: release.wait(10), 10**8, large=True)) for _ in range(2)]
-        stuck.append(asyncio.ensure_future(work.finish(lambda _: release.wait(10), LARGE_PIXELS, "jpeg", writes=False)))
+        stuck = [
+            asyncio.ensure_future(work.run_decoding(lambda _: release.wait(10), 10**8, large=True)) for _ in range(2)
+        ]
+        stuck.append(
+            asyncio.ensure_future(work.run_encoding(lambda _: release.wait(10), LARGE_PIXELS, "jpeg", writes=False))
+        )
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(work.begin(where, LARGE_PIXELS - 1), 5) == "thread, helped"
-        assert await asyncio.wait_for(work.finish(where, LARGE_PIXELS - 1, "jpeg", writes=False), 5) == "thread, helped"
+        assert await asyncio.wait_for(work.run_decoding(where, LARGE_PIXELS - 1), 5) == "thread, helped"
+        assert (
+            await asyncio.wait_for(work.run_encoding(where, LARGE_PIXELS - 1, "jpeg", writes=False), 5)
+            == "thread, helped"
+        )
         release.set()
         await asyncio.gather(*stuck)
 
 
 async def test_results_and_errors_come_back_from_threads() -> None:
     async with opened(1) as work:
-        assert await work.begin(lambda _: 3, LARGE_PIXELS) == 3
-        assert await work.finish(lambda _: "5", 1, "png", writes=True) == "5"
+        assert await work.run_decoding(lambda _: 3, LARGE_PIXELS) == 3
+        assert await work.run_encoding(lambda _: "5", 1, "png", writes=True) == "5"
         with pytest.raises(ZeroDivisionError):
-            await work.begin(lambda _: 1 // 0, LARGE_PIXELS)
+            await work.run_decoding(lambda _: 1 // 0, LARGE_PIXELS)
 
 
 async def test_what_is_finished_does_not_wait_behind_what_is_begun() -> None:
     release = threading.Event()
     async with opened(1) as work:
-        stuck = asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS))
+        stuck = asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS))
         await asyncio.sleep(0.01)
-        assert await asyncio.wait_for(work.finish(lambda _: 1, 1, "png", writes=True), 5) == 1
+        assert await asyncio.wait_for(work.run_encoding(lambda _: 1, 1, "png", writes=True), 5) == 1
         release.set()
         await stuck
 
@@ -134,8 +141,8 @@ async def test_the_wait_is_predicted_from_the_queue_and_the_measured_time() -> N
     release = threading.Event()
     async with opened(2) as work:
         assert work.predicted_wait_s == 0
-        await work.begin(lambda _: time.sleep(0.05), LARGE_PIXELS)
-        tasks = [asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS)) for _ in range(4)]
+        await work.run_decoding(lambda _: time.sleep(0.05), LARGE_PIXELS)
+        tasks = [asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS)) for _ in range(4)]
         await asyncio.sleep(0.01)
         assert 0.08 < work.predicted_wait_s < 1.0
         release.set()
@@ -147,14 +154,14 @@ async def test_the_wait_is_predicted_from_the_queue_and_the_measured_time() -> N
 async def test_work_that_nobody_waits_for_is_not_begun() -> None:
     release, done = threading.Event(), list[int]()
     async with opened(1) as work:
-        running = asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS))
-        waiting = asyncio.create_task(work.begin(lambda _: done.append(1), LARGE_PIXELS))
+        running = asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS))
+        waiting = asyncio.create_task(work.run_decoding(lambda _: done.append(1), LARGE_PIXELS))
         await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.wait({waiting})
         release.set()
         await running
-        await work.begin(lambda _: None, LARGE_PIXELS)
+        await work.run_decoding(lambda _: None, LARGE_PIXELS)
         assert done == []
 
 
@@ -162,15 +169,15 @@ async def test_a_thread_is_helped_by_those_that_have_nothing_to_do() -> None:
     meet = threading.Barrier(2)
     pieces = [lambda: meet.wait(10), lambda: meet.wait(10)]
     async with opened(2) as work:
-        assert sorted(await work.begin(lambda side_by_side: side_by_side(pieces), LARGE_PIXELS)) == [0, 1]
+        assert sorted(await work.run_decoding(lambda side_by_side: side_by_side(pieces), LARGE_PIXELS)) == [0, 1]
 
 
 async def test_nobody_helps_while_all_threads_are_taken() -> None:
     release = threading.Event()
     async with opened(2) as work:
-        stuck = asyncio.create_task(work.finish(lambda _: release.wait(10), 1, "png", writes=True))
+        stuck = asyncio.create_task(work.run_encoding(lambda _: release.wait(10), 1, "png", writes=True))
         await asyncio.sleep(0)
-        used = await work.begin(lambda side_by_side: side_by_side([threading.get_ident] * 4), LARGE_PIXELS)
+        used = await work.run_decoding(lambda side_by_side: side_by_side([threading.get_ident] * 4), LARGE_PIXELS)
         assert len(set(used)) == 1
         release.set()
         await stuck
@@ -181,10 +188,10 @@ async def test_large_pictures_do_not_change_what_is_predicted_for_small_ones() -
     async with opened(2) as work:
 
         def stuck(*, large: bool) -> asyncio.Task[bool]:
-            return asyncio.create_task(work.begin(lambda _: release.wait(10), LARGE_PIXELS, large=large))
+            return asyncio.create_task(work.run_decoding(lambda _: release.wait(10), LARGE_PIXELS, large=large))
 
-        await work.begin(lambda _: time.sleep(0.01), LARGE_PIXELS)
-        await work.begin(lambda _: time.sleep(0.3), LARGE_PIXELS, large=True)
+        await work.run_decoding(lambda _: time.sleep(0.01), LARGE_PIXELS)
+        await work.run_decoding(lambda _: time.sleep(0.3), LARGE_PIXELS, large=True)
         tasks = [stuck(large=False), *(stuck(large=True) for _ in range(5))]
         await asyncio.sleep(0)
         assert 0.005 < work.predicted_wait_s < 0.1, "one small one is there, and one thread for such"

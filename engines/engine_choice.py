@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import structlog
 
-from engines.base import Engine, WarmUpShapes, warmed_up
-from engines.choice import EngineChoice
+from engines.base import Engine, WarmUpShapes, warm_up_engine
 from engines.cpu.openvino_cpu import OpenVinoEngine
 from engines.cuda.api import open_cuda
 from engines.cuda.gpu_detection import has_nvidia_gpu
 from engines.cuda.inductor import InductorEngine
 from engines.cuda.onnxrt_cuda import OnnxRuntimeCudaEngine, import_onnxruntime
+from engines.engine_names import EngineChoice
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine, FaultFile, no_fault
 from engines.files.regular import irregular_entries, open_regular
@@ -73,7 +73,7 @@ class ChosenEngine(NamedTuple):
     passed_over: dict[str, str]
 
 
-def _trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return TrtEngine(
         directory,
         manifest,
@@ -84,43 +84,43 @@ def _trt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     )
 
 
-def _inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_inductor(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return InductorEngine(
         directory, manifest, device=f"cuda:{options.gpu}", cache_dir=options.cache_dir, max_batch=options.max_batch
     )
 
 
-def _onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_onnxrt_cuda(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     import_onnxruntime()  # the library that is missing most often is checked first
     return OnnxRuntimeCudaEngine(
         directory, manifest, cuda=open_cuda(options.gpu), cache_dir=options.cache_dir, max_batch=options.max_batch
     )
 
 
-def _openvino(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_openvino(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return OpenVinoEngine(directory, manifest, threads=options.threads, cache_dir=options.cache_dir)
 
 
-def _onnxrt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_onnxrt(directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     return OnnxRuntimeEngine(directory, manifest, threads=options.threads)
 
 
-def _fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
+def _open_fake(_directory: Path, manifest: Manifest, options: EngineOptions) -> Engine:
     fault = FaultFile(options.fake_faults) if options.fake_faults else no_fault
     return FakeEngine(manifest, batch_s=options.fake_batch_s, fault=fault)
 
 
 CANDIDATES = (  # best first
-    Candidate("trt", _trt, needs_gpu=True),
-    Candidate("inductor", _inductor, needs_gpu=True),
-    Candidate("onnxrt-cuda", _onnxrt_cuda, needs_gpu=True),
-    Candidate("openvino", _openvino),
-    Candidate("onnxrt", _onnxrt),
-    Candidate("fake", _fake, reads_onnx=False, automatic=False),
+    Candidate("trt", _open_trt, needs_gpu=True),
+    Candidate("inductor", _open_inductor, needs_gpu=True),
+    Candidate("onnxrt-cuda", _open_onnxrt_cuda, needs_gpu=True),
+    Candidate("openvino", _open_openvino),
+    Candidate("onnxrt", _open_onnxrt),
+    Candidate("fake", _open_fake, reads_onnx=False, automatic=False),
 )
 
 
-def candidates(choice: EngineChoice) -> tuple[Candidate, ...]:
+def candidates_for(choice: EngineChoice) -> tuple[Candidate, ...]:
     """Return the runtimes to try for a choice, best first."""
     return tuple(c for c in CANDIDATES if (c.automatic if choice == "auto" else c.name == choice))
 
@@ -128,7 +128,7 @@ def candidates(choice: EngineChoice) -> tuple[Candidate, ...]:
 def open_engine(
     directory: Path, manifest: Manifest, options: EngineOptions, warm_up_shapes: WarmUpShapes = lambda _: ()
 ) -> Engine:
-    """Open the best engine that works here, as `open_best` does."""
+    """Open the best engine that works here, as `choose_engine` does."""
     return choose_engine(directory, manifest, options, warm_up_shapes=warm_up_shapes).engine
 
 
@@ -157,7 +157,7 @@ def choose_engine(
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
         DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
     """
-    to_try = candidates(options.choice) if among is None else among
+    to_try = candidates_for(options.choice) if among is None else among
     _refuse_irregular_files(directory, manifest)
     if any(candidate.reads_onnx for candidate in to_try):
         verify_onnx(directory, manifest)
@@ -168,7 +168,7 @@ def choose_engine(
             passed_over[candidate.name] = "no NVIDIA GPU here"
             continue
         try:
-            engine = warmed_up(candidate.open(directory, manifest, options), warm_up_shapes)
+            engine = warm_up_engine(candidate.open(directory, manifest, options), warm_up_shapes)
         except DeviceLost:
             raise
         except (EngineError, ParityTooLow) as error:

@@ -7,26 +7,26 @@ from collections.abc import Hashable
 from typing import Protocol
 
 
-class RetryBook(Protocol):
+class ReservationStore(Protocol):
     """Reservations that have not been redeemed."""
 
     def add(self, key: Hashable, due: int) -> None:
         """Store a reservation for second `due`; there must be none with this key."""
 
-    def due(self, key: Hashable) -> int | None:
+    def due_second(self, key: Hashable) -> int | None:
         """The second of a reservation; None if there is none."""
 
     def remove(self, key: Hashable) -> None:
         """Remove a reservation, which must exist."""
 
-    def expected(self, second: int) -> int:
+    def expected_in_second(self, second: int) -> int:
         """The number of reservations for that second."""
 
     def expire(self, before: int) -> int:
         """Remove the reservations for seconds before `before`, and return their number."""
 
 
-class LocalRetryBook:
+class LocalReservationStore:
     """Reservations of a server with one process, in a dict. Used on the event loop only."""
 
     def __init__(self) -> None:
@@ -37,24 +37,24 @@ class LocalRetryBook:
         return len(self._due)
 
     def add(self, key: Hashable, due: int) -> None:
-        """See `RetryBook.add`."""
+        """See `ReservationStore.add`."""
         self._due[key] = due
         self._expected[due] += 1
 
-    def due(self, key: Hashable) -> int | None:
-        """See `RetryBook.due`."""
+    def due_second(self, key: Hashable) -> int | None:
+        """See `ReservationStore.due_second`."""
         return self._due.get(key)
 
     def remove(self, key: Hashable) -> None:
-        """See `RetryBook.remove`."""
+        """See `ReservationStore.remove`."""
         self._delete(key)
 
-    def expected(self, second: int) -> int:
-        """See `RetryBook.expected`."""
+    def expected_in_second(self, second: int) -> int:
+        """See `ReservationStore.expected_in_second`."""
         return self._expected[second]
 
     def expire(self, before: int) -> int:
-        """See `RetryBook.expire`."""
+        """See `ReservationStore.expire`."""
         late = [key for key, due in self._due.items() if due < before]
         for key in late:
             self._delete(key)

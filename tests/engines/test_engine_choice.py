@@ -11,12 +11,12 @@ import onnxruntime
 import pytest
 from structlog.testing import capture_logs
 
-from engines import load
+from engines import engine_choice
 from engines.base import BatchShape, Engine, Feed, Outputs
 from engines.cuda.api import Cuda
+from engines.engine_choice import CANDIDATES, Candidate, EngineOptions, candidates_for, choose_engine, open_engine
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
-from engines.load import CANDIDATES, Candidate, EngineOptions, candidates, choose_engine, open_engine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
 from tests.engines.conftest import conv_graph
 from tests.fakes.cuda import FakeRuntime
@@ -42,7 +42,7 @@ def open_it(directory: Path, options: EngineOptions) -> Engine:
     [("auto", ["trt", "inductor", "onnxrt-cuda", "openvino", "onnxrt"]), ("onnxrt", ["onnxrt"]), ("fake", ["fake"])],
 )
 def test_auto_tries_the_real_engines_best_first_and_a_name_only_itself(choice, names):
-    assert [candidate.name for candidate in candidates(choice)] == names
+    assert [candidate.name for candidate in candidates_for(choice)] == names
 
 
 def test_auto_without_a_gpu_takes_openvino_and_says_so(directory, options):
@@ -76,8 +76,8 @@ def test_gpu_without_its_libraries_is_told_what_to_install(directory, options, m
 
 def test_auto_on_a_gpu_takes_tensorrt(directory, options, monkeypatch):
     device = FakeRuntime()
-    monkeypatch.setattr(load, "open_cuda", lambda _index: Cuda(device))
-    monkeypatch.setattr(load, "load_tensorrt", FakeTensorRt(device).library)
+    monkeypatch.setattr(engine_choice, "open_cuda", lambda _index: Cuda(device))
+    monkeypatch.setattr(engine_choice, "load_tensorrt", FakeTensorRt(device).library)
     engine, passed_over = choose_engine(directory, read_manifest(directory), options, gpu_is_here=lambda: True)
     assert (engine.name, engine.device, passed_over) == ("trt", "cuda:0", {})
     engine.close()
