@@ -1,0 +1,231 @@
+"""Compares two revisions in one run, in turns: HTTP and direct calls of the same work.
+
+    .venv/bin/python -m benchmarks.versions.before_and_after --before 23a5997 --after . [--json FILE]
+
+A revision is what git knows, or "." for the working tree; both run in the environment of this command. The model is
+`tiny` of benchmarks/peers: a 64² JPEG is translated, a batch of up to 8 takes 8 ms, nothing is saved. In every round
+both servers and both pipelines are started afresh, and each is measured twice, in the order before, after, after,
+before (the next round begins with after); the others stand idle meanwhile. Measured over HTTP and directly: pictures a
+second at concurrency 32 with the CPU time of each (of the server's processes; of direct calls with the caller's), p50
+and p99 at 100 a second in an open loop. Printed: the mean of each side, and the ratio after/before with its 95 %
+interval (Student's t over the rounds' logarithms). `http/direct` is what HTTP keeps of the direct throughput.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.inputs import ROOT, photo_and_mask, translate_body, write_fake_models
+from benchmarks.harness.processes import free_port, retouch_is_ready, started
+from benchmarks.harness.raw_http import encode
+from benchmarks.versions.checkout import environment, source_of
+from benchmarks.versions.direct_calls import closed_loop, measure
+from retouch.bench.load import raise_open_file_limit, run_on_uvloop
+
+SIDE, BATCH_MS = 64, 8.0
+SIDES = ("before", "after")
+METRICS = ("per_s", "cpu_ms", "p50_ms", "p99_ms")
+
+Figures = dict[str, float]
+Measure = Callable[[float], Awaitable[Figures]]
+"""Measures for that many seconds of either load."""
+
+
+@contextlib.asynccontextmanager
+async def http(source: Path, models: Path, folder: Path) -> Any:
+    """Run the server of a revision."""
+    port = free_port()
+    chosen = {
+        "port": port,
+        "models_dir": models,
+        "results_dir": folder / "results",
+        "engine_cache_dir": folder / "cache",
+        "engine": "fake",
+        "fake_batch_ms": BATCH_MS,
+        "save": False,
+        "workers": 0,
+    }
+    environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()} | environment(source)
+    content_type, body = translate_body(SIDE)
+    request = encode("/v1/translate", content_type, body)
+    with started([sys.executable, "-m", "retouch", "serve"], port, folder / "log", environ, cwd=source) as server:
+        await server.until_ready(retouch_is_ready)
+        client, process = server.client(), psutil.Process(server.process.pid)
+
+        async def call() -> bool:
+            return (await client.send(request)).status == 200
+
+        await closed_loop(call, 16, 1.0)
+        yield lambda seconds: measure(call, lambda: cpu_seconds(process), seconds)
+        client.close()
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU time of a process and its children so far."""
+    return sum(sum(one.cpu_times()[:2]) for one in [process, *process.children(recursive=True)])
+
+
+@contextlib.contextmanager
+def direct(source: Path, models: Path, picture: Path) -> Iterator[Measure]:
+    """Run the pipeline of a revision."""
+    command = [sys.executable, ROOT / "benchmarks/versions/direct_calls.py", models, picture, str(BATCH_MS)]
+    environ = {**os.environ, **environment(source)}
+    with subprocess.Popen(
+        command, cwd=source, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def answer(line: str = "") -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if line:
+                print(line, file=process.stdin, flush=True)
+            if not (reply := process.stdout.readline()):
+                raise SystemExit(f"the pipeline of {source} ended; its message is above")
+            return reply
+
+        async def measured(seconds: float) -> Figures:
+            return dict(json.loads(await asyncio.to_thread(answer, str(seconds))))
+
+        answer()
+        yield measured  # the end of its input ends it, too
+
+
+async def one_round(sources: dict[str, Path], first: str, seconds: float, folder: Path) -> dict[str, Figures]:
+    """Measure both sides twice; returns the means of both visits, by "SIDE WAY"."""
+    second = next(side for side in SIDES if side != first)
+    models, picture = folder / "models", folder / "picture.jpeg"
+    write_fake_models(models, (SIDE,))
+    picture.write_bytes(photo_and_mask(SIDE)[0])
+    seen: dict[str, list[Figures]] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        ways: dict[str, dict[str, Measure]] = {"http": {}, "direct": {}}
+        for side in (first, second):
+            opened = http(sources[side], models, folder / side)
+            ways["http"][side] = await stack.enter_async_context(opened)
+            ways["direct"][side] = stack.enter_context(direct(sources[side], models, picture))
+        for way, measures in ways.items():
+            for side in (first, second, second, first):
+                figures = await measures[side](seconds)
+                if figures["failed"]:
+                    raise SystemExit(f"{side}, {way}: {figures['failed']:.0f} calls failed")
+                seen.setdefault(f"{side} {way}", []).append(figures)
+    return {name: {key: statistics.fmean(one[key] for one in both) for key in METRICS} for name, both in seen.items()}
+
+
+def series(rounds: Sequence[dict[str, Figures]]) -> dict[str, tuple[list[float], list[float]]]:
+    """Return by metric the values of all rounds, before and after."""
+    lists = {
+        f"{way} {key}": tuple([one[f"{side} {way}"][key] for one in rounds] for side in SIDES)
+        for way in ("http", "direct")
+        for key in METRICS
+    }
+    kept = (
+        [http / direct for http, direct in zip(lists["http per_s"][i], lists["direct per_s"][i], strict=True)]
+        for i in range(2)
+    )
+    return {**lists, "http/direct per_s": tuple(kept)}  # type: ignore[dict-item]
+
+
+def ratio_with_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+    """Return the geometric mean of after/before and its 95 % interval, from at least three pairs."""
+    logs = [math.log(b / a) for a, b in zip(before, after, strict=True)]
+    middle = statistics.fmean(logs)
+    half = student_t(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def student_t(freedom: int) -> float:
+    """Return the two-sided 95 % quantile of Student's t (Cornish-Fisher; within 1 % from 3 degrees of freedom on)."""
+    if freedom == 2:
+        return 4.303
+    z = statistics.NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+
+
+def summary(rounds: Sequence[dict[str, Figures]]) -> dict[str, Figures]:
+    """Return by metric the mean before and after, the ratio and its interval."""
+    found = {}
+    for name, (before, after) in series(rounds).items():
+        ratio, low, high = ratio_with_interval(before, after)
+        found[name] = {
+            "before": statistics.fmean(before),
+            "after": statistics.fmean(after),
+            "ratio": ratio,
+            "low": low,
+            "high": high,
+        }
+    return found
+
+
+def print_summary(found: dict[str, Figures], options: argparse.Namespace) -> None:
+    """Print a row for each metric."""
+    table = Table("", title=f"after ({options.after}) over before ({options.before})", title_justify="left")
+    for column in ("before", "after", "ratio", "95 % interval"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, row in found.items():
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        table.add_row(name, f"{row['before']:.3f}", f"{row['after']:.3f}", f"{row['ratio']:.3f}", interval)
+    Console(width=100).print(table)
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all rounds."""
+    rounds: list[dict[str, Figures]] = []
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="retouch-versions-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        sources = {side: source_of(getattr(options, side), folder / side) for side in SIDES}
+        for number in range(options.rounds):
+            inside = folder / f"round-{number}"
+            for side in SIDES:
+                (inside / side).mkdir(parents=True)
+            rounds.append(run_on_uvloop(one_round(sources, SIDES[number % 2], options.seconds, inside)))
+            rates = ", ".join(f"{name} {figures['per_s']:.0f}/s" for name, figures in rounds[-1].items())
+            took = time.monotonic() - begun
+            left = took / len(rounds) * (options.rounds - len(rounds))
+            print(f"round {len(rounds)} of {options.rounds}: {rates}; {left:.0f} s left", file=sys.stderr, flush=True)
+    return {"before": options.before, "after": options.after, "summary": summary(rounds), "rounds": rounds}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", required=True, help="revision to compare with")
+    parser.add_argument("--after", default=".", help="revision to judge")
+    parser.add_argument("--rounds", type=int, default=8, help="at least 3; 8 take about 10 minutes")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of either load in each of four visits a round")
+    parser.add_argument("--json", type=Path, help="write all rounds and the summary there")
+    options = parser.parse_args()
+    if options.rounds < 3:
+        parser.error("an interval needs --rounds of 3 or more")
+    raise_open_file_limit()
+    figures = run(options)
+    print_summary(figures["summary"], options)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
