@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -25,15 +24,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.harness.inputs import ROOT, photo_and_mask, translate_body, write_fake_models
 from benchmarks.harness.processes import free_port, retouch_is_ready, started
+from benchmarks.harness.ratios import Ratio, print_ratios, ratio_of
 from benchmarks.harness.raw_http import encode
 from benchmarks.versions.checkout import environment, source_of
 from benchmarks.versions.direct_calls import closed_loop, measure
@@ -143,54 +142,12 @@ def series(rounds: Sequence[dict[str, Figures]]) -> dict[str, tuple[list[float],
     return {**lists, "http/direct per_s": tuple(kept)}  # type: ignore[dict-item]
 
 
-def ratio_with_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of after/before and its 95 % interval, from at least three pairs."""
-    logs = [math.log(b / a) for a, b in zip(before, after, strict=True)]
-    middle = statistics.fmean(logs)
-    half = student_t(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+def summary(rounds: Sequence[dict[str, Figures]]) -> dict[str, Ratio]:
+    """Return the ratio of each metric."""
+    return {name: ratio_of(before, after) for name, (before, after) in series(rounds).items()}
 
 
-def student_t(freedom: int) -> float:
-    """Return the two-sided 95 % quantile of Student's t (Cornish-Fisher; within 1 % from 3 degrees of freedom on)."""
-    if freedom == 2:
-        return 4.303
-    z = statistics.NormalDist().inv_cdf(0.975)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
-
-
-def summary(rounds: Sequence[dict[str, Figures]]) -> dict[str, Figures]:
-    """Return by metric the mean before and after, the ratio and its interval."""
-    found = {}
-    for name, (before, after) in series(rounds).items():
-        ratio, low, high = ratio_with_interval(before, after)
-        found[name] = {
-            "before": statistics.fmean(before),
-            "after": statistics.fmean(after),
-            "ratio": ratio,
-            "low": low,
-            "high": high,
-        }
-    return found
-
-
-def print_summary(found: dict[str, Figures], options: argparse.Namespace) -> None:
-    """Print a row for each metric."""
-    table = Table("", title=f"after ({options.after}) over before ({options.before})", title_justify="left")
-    for column in ("before", "after", "ratio", "95 % interval"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for name, row in found.items():
-        interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        table.add_row(name, f"{row['before']:.3f}", f"{row['after']:.3f}", f"{row['ratio']:.3f}", interval)
-    Console(width=100).print(table)
-
-
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> list[dict[str, Figures]]:
     """Measure all rounds."""
     rounds: list[dict[str, Figures]] = []
     begun = time.monotonic()
@@ -206,7 +163,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             took = time.monotonic() - begun
             left = took / len(rounds) * (options.rounds - len(rounds))
             print(f"round {len(rounds)} of {options.rounds}: {rates}; {left:.0f} s left", file=sys.stderr, flush=True)
-    return {"before": options.before, "after": options.after, "summary": summary(rounds), "rounds": rounds}
+    return rounds
 
 
 def main() -> None:
@@ -221,9 +178,12 @@ def main() -> None:
     if options.rounds < 3:
         parser.error("an interval needs --rounds of 3 or more")
     raise_open_file_limit()
-    figures = run(options)
-    print_summary(figures["summary"], options)
+    rounds = run(options)
+    found = summary(rounds)
+    print_ratios(f"after ({options.after}) over before ({options.before})", SIDES, found)
     if options.json:
+        revisions = {side: getattr(options, side) for side in SIDES}
+        figures = {**revisions, "summary": {name: asdict(row) for name, row in found.items()}, "rounds": rounds}
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
