@@ -56,7 +56,7 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
 def _pace_of(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
     if isinstance(config, FillConfig) and config.seconds:
         every = 1 if runtime.world == 1 else _ASKED_EVERY
-        return TimedPace(config.phase, config.seconds, clock, runtime.agree, asked_every=every, spent_s=spent_s)
+        return TimedPace(config.phase, config.seconds, clock, runtime.agree, steps_per_reading=every, spent_s=spent_s)
     return CountedPace(config.phase)
 
 

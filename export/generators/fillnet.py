@@ -50,7 +50,7 @@ def _joined(values: Iterable[int]) -> str:
 
 
 class FillNetOptions(GeneratorOptions):
-    """What distinguishes nets of this family."""
+    """The options that distinguish nets of this family."""
 
     widths: str = Field(
         "96,192,256,256,256", pattern=_NUMBERS, description="channels at 1/4 of the size, at 1/8 and so on"
@@ -115,7 +115,7 @@ def push_pull(image: Tensor, known: Tensor, halvings: int) -> Tensor:
 
 
 def in_patches(image: Tensor, hole: Tensor, filled: Tensor) -> Tensor:
-    """What the net sees: N×64×H/4×W/4 in [-1, 1], 16 pixels a channel of colour and of the hole.
+    """Return the net's input: N×64×H/4×W/4 in [-1, 1], 16 pixels a channel of colour and of the hole.
 
     Pixels of the hole have the colour of their place in the smooth fill.
     """
@@ -172,9 +172,9 @@ class FillUNet(nn.Module):
         return double(double(filled + coarse.float() * 0.5)) + F.pixel_shuffle(fine, PATCH).float() * 0.5
 
     def residual(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """What `in_patches` gives to what is added: to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4.
+        """Compute from `in_patches` what is added to the smooth fill, N×3×H/4×W/4, and to its pixels, N×48×H/4×W/4.
 
-        Both on the [-1, 1] scale.
+        Both are on the [-1, 1] scale.
         """
         x = self.encoder[0](self.stem(seen))
         skips = [x]

@@ -53,7 +53,7 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
 
 
 def _explain(mode: MaskMode, look: Callable[[], Brightness]) -> str:
-    """What to do about a mask that selects nothing or everything.
+    """Return advice about a mask that selects nothing or everything.
 
     A mask whose values are all dark, such as 0 and 1, must be scaled: it is empty as `white` and full as `black`.
     """

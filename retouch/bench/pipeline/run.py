@@ -46,7 +46,7 @@ class Workload:
     """Pictures computed before the measurement starts."""
 
     def order(self, number: int, file_format: ImageFormat, *, save: bool) -> Order:
-        """What is asked for the picture of that number."""
+        """Return the order for the picture of that number."""
         task: Task = "translate" if self.masks is None else "inpaint"
         files = {"image": self.images[number]}
         if self.masks is not None:

@@ -16,7 +16,7 @@ import cv2
 
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
-from service.imaging.pool.loop_turns import EACH_ROUND, Turns
+from service.imaging.pool.loop_shares import SHARES_OF_AN_ITERATION, LoopShares
 from service.imaging.pool.parallel_steps import Helpers, SideBySide, in_turn
 from service.imaging.pool.thread_pool import CodecPool
 
@@ -45,7 +45,7 @@ class CodecWork:
         cv2.setNumThreads(1)
         self._threads = threads
         self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
-        self._begin_turns, self._finish_turns = Turns(), Turns()  # apart, as the pools are
+        self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # apart, as the pools are
         self._helpers = Helpers(threads - 1, self._free_threads)
         self._beginning = self._finishing = 0
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
@@ -66,19 +66,19 @@ class CodecWork:
             effort: its cost, in pixels of a plain JPEG.
             large: whether one of its pictures is large.
         """
-        if large and not self._rounds(effort):
+        if large and not self._shares(effort):
             with self._counted_large():
                 return await self._begin_pool.run(work, self._helpers.share, large=True)
         with self._counted_beginning():
-            if rounds := self._rounds(effort):
-                await self._begin_turns.take(rounds)
+            if shares := self._shares(effort):
+                await self._begin_shares.take(shares)
                 return self._measured(work, in_turn)
             return await self._begin_pool.run(self._measured, work, self._helpers.share)
 
     async def finish(self, work: Callable[[SideBySide], T], pixels: int, encoder: ImageFormat, *, writes: bool) -> T:
         """Postprocess and encode so many pixels; work that writes to a disk, which may block, runs on a thread."""
-        if not writes and (rounds := self._rounds(pixels, 1 if encoder == "jpeg" else _SLOWER)):
-            await self._finish_turns.take(rounds)
+        if not writes and (shares := self._shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
+            await self._finish_shares.take(shares)
             return work(in_turn)
         self._finishing += 1
         try:
@@ -92,11 +92,11 @@ class CodecWork:
             pool.close()
         self._helpers.close()
 
-    def _rounds(self, pixels: int, slower: int = 1) -> int:
+    def _shares(self, pixels: int, slower: int = 1) -> int:
         """Return the shares of one iteration of the event loop that the work costs there; 0 if it is for a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
-        return EACH_ROUND if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
+        return SHARES_OF_AN_ITERATION if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
 
     def _measured(self, work: Callable[[SideBySide], T], side_by_side: SideBySide) -> T:
         started = perf_counter()
