@@ -25,7 +25,7 @@ class RecognisedNet:
     options: GeneratorOptions
     state: State
     notes: tuple[str, ...]
-    """What was chosen among several, for the report."""
+    """The choices among several possibilities, for the report."""
 
 
 def recognise(parts: Sequence[StateDict], generator: str | None, overrides: Mapping[str, str]) -> RecognisedNet:

@@ -1,4 +1,4 @@
-"""What every test runs with."""
+"""Fixtures and hooks of all tests."""
 
 from __future__ import annotations
 

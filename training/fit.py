@@ -56,9 +56,8 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
 def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
     if isinstance(config, FillConfig) and config.seconds:
         every = 1 if runtime.world == 1 else _ASKED_EVERY
-        return TimedPace(
-            config.phase, config.seconds, clock, runtime.broadcast_from_leader, asked_every=every, spent_s=spent_s
-        )
+        agree = runtime.broadcast_from_leader
+        return TimedPace(config.phase, config.seconds, clock, agree, steps_per_reading=every, spent_s=spent_s)
     return CountedPace(config.phase)
 
 

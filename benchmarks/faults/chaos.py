@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -33,6 +32,7 @@ from typing import Any
 from benchmarks.faults import faults
 from benchmarks.faults.ledger import Asker, Ledger, missing_results, unsaved
 from benchmarks.harness.inputs import inpaint_body
+from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.raw_http import encode
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
@@ -280,15 +280,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--workers", type=int, default=2, help="0: only in one process")
     parser.add_argument("--rate", type=float, default=60.0, help="new requests a second")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()
     verdicts = run_on_uvloop(run_all(options))
-    if options.json:
-        options.json.write_text(json.dumps(verdicts, indent=2))
-    if options.plot:
-        draw(verdicts, options.plot)
+    write_outputs(options, verdicts, draw)
     print(table(verdicts))
     bad = ("lost", "answered_twice", "hung", "odd", "promised_results_missing", "never_recovered")
     sys.exit(any(verdict[name] for verdict in verdicts.values() for name in bad))

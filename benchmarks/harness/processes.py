@@ -52,11 +52,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], port: int, log: Path, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
+def started(
+    command: Sequence[str], port: int, log: Path, environ: Mapping[str, str] | None = None, *, cwd: Path = ROOT
+) -> Iterator[Server]:
     """Run a server in a process group of its own, which is ended with all its children afterwards."""
     with log.open("wb") as file:
         process = subprocess.Popen(
-            command, env={**os.environ, **(environ or {})}, stdout=file, stderr=file, cwd=ROOT, start_new_session=True
+            command, env={**os.environ, **(environ or {})}, stdout=file, stderr=file, cwd=cwd, start_new_session=True
         )
     try:
         yield Server(process, port, log)

@@ -1,4 +1,4 @@
-"""What the short way past FastAPI's routing saves: CPU time of a request with and without it, in turn, in one process.
+"""Compares the CPU time of a request with and without the short way past FastAPI's routing, in turn, in one process.
 
     .venv/bin/python -m benchmarks.host.direct_routing [--rounds 60] [--requests 100] [--side 64]
 

@@ -78,7 +78,7 @@ class Recorder:
     _thread: threading.local = field(default_factory=threading.local)
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
-        """What `threading.setprofile` calls."""
+        """Record a call; the function that `threading.setprofile` takes."""
         if event != "call" or not self.on:
             return
         code = frame.f_code

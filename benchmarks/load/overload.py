@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import tempfile
 import time
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.inputs import inpaint_body, translate_body
+from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, Reply, encode
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
@@ -245,15 +245,11 @@ def main() -> None:
     parser.add_argument("--batch-ms", type=float, default=8.0, help="of the fake engine")
     parser.add_argument("--max-batch", type=int, default=8, help="of the fake engine")
     parser.add_argument("--workers", type=int, default=0, help="front-end processes; 0: one process does everything")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()
     figures = run_on_uvloop(run_all(options))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
-    if options.plot:
-        draw(figures, options.plot)
+    write_outputs(options, figures, draw)
     print(table(figures))
 
 

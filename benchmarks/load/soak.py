@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import random
 import shutil
 import statistics
@@ -28,6 +27,7 @@ from typing import Any
 import psutil
 
 from benchmarks.harness.inputs import ROOT, inpaint_body
+from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server, retouch, retouch_is_ready
 from benchmarks.harness.raw_http import Client, encode
 from retouch.bench.load import raise_open_file_limit, run_on_uvloop
@@ -221,15 +221,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()
     verdict = run_on_uvloop(run(options))
-    if options.json:
-        options.json.write_text(json.dumps(verdict, indent=2))
-    if options.plot:
-        draw(verdict, options.plot)
+    write_outputs(options, verdict, draw)
     print(table(verdict))
     idle = ("slot_bytes", "spool_items", "requests_in_flight")
     leaked = [name for name in idle if verdict["after"][name] > verdict["before"][name]]

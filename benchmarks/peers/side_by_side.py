@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness.inputs import PHOTOS, ROOT
+from benchmarks.harness.outputs import add_output_flags, write_outputs
 from benchmarks.harness.processes import Server
 from benchmarks.harness.raw_http import Client, Reply
 from benchmarks.peers.report import draw, table
@@ -282,15 +283,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--throughput-only", action="store_true", help="at concurrency 32, and nothing else")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    add_output_flags(parser)
     options = parser.parse_args()
     raise_open_file_limit()
     figures = run_on_uvloop(run(options))
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2))
-    if options.plot:
-        draw(figures, options.plot)
+    write_outputs(options, figures, draw)
     print(table(figures))
 
 

@@ -1,1 +1,1 @@
-"""What both command lines of this project print with."""
+"""The output of both command lines of this project."""

@@ -23,7 +23,7 @@ from export.lowering import compute_type, lower_norms
 SIDE, HOLE = 128, 64
 MARGIN = (SIDE - HOLE) // 2
 FILL = (0.45703125, 0.40625, 0.48046875)
-"""What the public training script paints into the hole."""
+"""The colour that the public training script paints into the hole, RGB in [0, 1]."""
 
 
 class PGNOptions(GeneratorOptions):

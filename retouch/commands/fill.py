@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from engines.engine_names import EngineChoice
+from retouch.commands.flag_groups import expanded
 from retouch.filling.jobs import (
     FillJob,
     Format,
@@ -33,145 +34,110 @@ Strategy = Literal["auto", "crop", "whole"]
 _Image = Annotated[Path, typer.Argument(help="an image, or a folder of them")]
 _Mask = Annotated[Path, typer.Argument(help="its mask, one mask for all, or a folder of masks of the same file names")]
 _Out = Annotated[Path, typer.Option("--out", "-o", help="file to write; a folder when IMAGE is one")]
-_Model = Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")]
 _Seed = Annotated[int | None, typer.Option(min=0, help="for models that draw: the same gives the same picture")]
-_FormatOption = Annotated[Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")]
-_Quality = Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")]
-_Url = Annotated[str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")]
-_ModelsDir = Annotated[Path | None, typer.Option(help="models to run here (RETOUCH_MODELS_DIR)")]
-_Engine = Annotated[EngineChoice | None, typer.Option(help="runtime to run them on (RETOUCH_ENGINE)")]
 _Concurrency = Annotated[int, typer.Option(min=1, help="pictures in the works at once")]
-_Timeout = Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")]
-_Retries = Annotated[int, typer.Option(min=0, help="how often a busy server is asked again")]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="replace files that exist")]
-_Json = Annotated[bool, typer.Option("--json", help="print the summary as JSON")]
 
 
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """The flags that all three commands have."""
+
+    model: Annotated[str | None, typer.Option(help="NAME or NAME/VERSION; the server's default otherwise")] = None
+    image_format: Annotated[
+        Format | None, typer.Option("--format", help="png, jpeg or webp; by OUT's suffix, else png")
+    ] = None
+    quality: Annotated[int | None, typer.Option(min=1, max=100, help="of JPEG and WebP")] = None
+    url: Annotated[
+        str | None, typer.Option(help="ask the server at http://HOST:PORT; without it the models run here")
+    ] = None
+    models_dir: Annotated[Path | None, typer.Option(help="models to run here (RETOUCH_MODELS_DIR)")] = None
+    engine: Annotated[EngineChoice | None, typer.Option(help="runtime to run them on (RETOUCH_ENGINE)")] = None
+    timeout: Annotated[float, typer.Option(min=0.001, help="seconds that one picture may take")] = 120.0
+    retries: Annotated[int, typer.Option(min=0, help="how often a busy server is asked again")] = 8
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
+
+    def open(self, task: Task, concurrency: int) -> AbstractAsyncContextManager[Filler]:
+        """Open the filler that makes the pictures: a server, or this process."""
+        here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
+        if self.url is None:
+            from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
+
+            return open_embedded_filler(here, task, self.model, timeout_s=self.timeout)
+        if here:
+            raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
+        from retouch.client.http_client import open_http_filler  # noqa: PLC0415 -- loads httpx
+
+        return open_http_filler(self.url, timeout_s=self.timeout, connections=concurrency, retries=self.retries)
+
+
+@expanded
 def inpaint(  # noqa: PLR0913, PLR0917 -- each is a flag
     image: _Image,
     mask: _Mask,
     out: _Out,
-    model: _Model = None,
     mask_mode: Annotated[MaskMode | None, typer.Option(help="pixels to fill: white (≥ 128), black, alpha 0")] = None,
     mask_resize: Annotated[Literal["nearest"] | None, typer.Option(help="scale a mask of another size")] = None,
     strategy: Annotated[Strategy | None, typer.Option(help="crop round the holes, or the whole image")] = None,
     seed: _Seed = None,
     samples: Annotated[int, typer.Option(min=1, max=8, help="results of each: OUT-1.png …")] = 1,
-    image_format: _FormatOption = None,
-    quality: _Quality = None,
-    url: _Url = None,
-    models_dir: _ModelsDir = None,
-    engine: _Engine = None,
     concurrency: _Concurrency = 4,
-    timeout: _Timeout = 120.0,
-    retries: _Retries = 8,
-    overwrite: _Overwrite = False,
-    as_json: _Json = False,
+    *,
+    common: _Common,
 ) -> None:
     """Fill the masked part of an image, or of every image in a folder."""
-    jobs = fill_jobs(image, mask, out, image_format, overwrite=overwrite or samples > 1)
-    jobs = with_samples(jobs, samples, overwrite=overwrite)
-    options = _set_options(
-        model=model,
-        mask_mode=mask_mode,
-        mask_resize=mask_resize,
-        strategy=strategy,
-        seed=seed,
-        samples=samples if samples > 1 else None,
-        quality=quality,
-    )
-    where = _FillTarget(url, models_dir, engine, concurrency, timeout, retries)
-    _run_jobs("inpaint", jobs, options, where, as_json)
+    jobs = fill_jobs(image, mask, out, common.image_format, overwrite=common.overwrite or samples > 1)
+    jobs = with_samples(jobs, samples, overwrite=common.overwrite)
+    own = {"mask_mode": mask_mode, "mask_resize": mask_resize, "strategy": strategy, "seed": seed}
+    _fill("inpaint", jobs, {**own, "samples": samples if samples > 1 else None}, common, concurrency)
 
 
-def translate(  # noqa: PLR0913, PLR0917 -- each is a flag
+@expanded
+def translate(
     image: _Image,
     out: _Out,
-    model: _Model = None,
     instance: Annotated[Path | None, typer.Option(help="instance ids, for models that take them; or a folder")] = None,
     reference: Annotated[
         Path | None, typer.Option(help="picture whose look is taken, for some models; or a folder")
     ] = None,
-    image_format: _FormatOption = None,
-    quality: _Quality = None,
-    url: _Url = None,
-    models_dir: _ModelsDir = None,
-    engine: _Engine = None,
     concurrency: _Concurrency = 4,
-    timeout: _Timeout = 120.0,
-    retries: _Retries = 8,
-    overwrite: _Overwrite = False,
-    as_json: _Json = False,
+    *,
+    common: _Common,
 ) -> None:
     """Turn an image, or every image in a folder, into the model's other domain: a label map into a facade."""
     jobs = with_instances_and_references(
-        fill_jobs(image, None, out, image_format, overwrite=overwrite), image, instance, reference
+        fill_jobs(image, None, out, common.image_format, overwrite=common.overwrite), image, instance, reference
     )
-    where = _FillTarget(url, models_dir, engine, concurrency, timeout, retries)
-    _run_jobs("translate", jobs, _set_options(model=model, quality=quality), where, as_json)
+    _fill("translate", jobs, {}, common, concurrency)
 
 
-def generate(  # noqa: PLR0913, PLR0917 -- each is a flag
+@expanded
+def generate(
     out: _Out,
-    model: _Model = None,
     seed: _Seed = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="how many: OUT-1.png …")] = 1,
-    image_format: _FormatOption = None,
-    quality: _Quality = None,
-    url: _Url = None,
-    models_dir: _ModelsDir = None,
-    engine: _Engine = None,
-    timeout: _Timeout = 120.0,
-    retries: _Retries = 8,
-    overwrite: _Overwrite = False,
-    as_json: _Json = False,
+    *,
+    common: _Common,
 ) -> None:
     """Make pictures from random numbers alone."""
-    jobs = generation_jobs(out, image_format, count, overwrite=overwrite)
-    options = _set_options(model=model, seed=seed, count=count if count > 1 else None, quality=quality)
-    _run_jobs("generate", jobs, options, _FillTarget(url, models_dir, engine, 1, timeout, retries), as_json)
+    jobs = generation_jobs(out, common.image_format, count, overwrite=common.overwrite)
+    _fill("generate", jobs, {"seed": seed, "count": count if count > 1 else None}, common, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _FillTarget:
-    """Where pictures are made: a server or this process, with concurrency, timeout and retries."""
-
-    url: str | None
-    models_dir: Path | None
-    engine: EngineChoice | None
-    concurrency: int
-    timeout_s: float
-    retries: int
-
-    def open(self, task: Task, model: str | None) -> AbstractAsyncContextManager[Filler]:
-        """Open the filler that makes the pictures."""
-        here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
-        if self.url is None:
-            from retouch.filling.embedded import open_embedded_filler  # noqa: PLC0415 -- loads numpy and the engines
-
-            return open_embedded_filler(here, task, model, timeout_s=self.timeout_s)
-        if here:
-            raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
-        from retouch.client.http_client import open_http_filler  # noqa: PLC0415 -- loads httpx
-
-        return open_http_filler(self.url, timeout_s=self.timeout_s, connections=self.concurrency, retries=self.retries)
-
-
-def _set_options(**options: object) -> dict[str, str]:
-    return {name: str(value) for name, value in options.items() if value is not None}
-
-
-def _run_jobs(task: Task, jobs: list[FillJob], options: dict[str, str], where: _FillTarget, as_json: bool) -> None:
+def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _Common, concurrency: int) -> None:
     from retouch.filling.run import FillRun  # noqa: PLC0415 -- loads httpx
 
+    given = {"model": common.model, **own, "quality": common.quality}
+    options = {name: str(value) for name, value in given.items() if value is not None}
+
     async def run() -> list[FillOutcome]:
-        async with where.open(task, options.get("model")) as filler:
-            return await FillRun(filler, task, options, where.concurrency, time.monotonic, done).run(jobs)
+        async with common.open(task, concurrency) as filler:
+            return await FillRun(filler, task, options, concurrency, time.monotonic, done).run(jobs)
 
     begun = time.monotonic()
-    with _progress_bar(task, len(jobs), shown=not as_json, here=where.url is None) as done:
+    with _progress_bar(task, len(jobs), shown=not common.as_json, here=common.url is None) as done:
         outcomes = asyncio.run(run())
-    _print_summary(outcomes, time.monotonic() - begun, as_json)
+    _print_summary(outcomes, time.monotonic() - begun, common.as_json)
 
 
 @contextmanager

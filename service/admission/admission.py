@@ -35,7 +35,7 @@ _SMALL_BODY_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """The facts of a request that admission needs, all from its header."""
+    """The facts about a request that admission needs, all from its header."""
 
     allowed_s: float
     """Seconds from now to its deadline."""

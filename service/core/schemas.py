@@ -22,28 +22,31 @@ DEFAULT_QUALITY = 90
 _SEED = Field(
     None,
     examples=[7],
-    description="of models that draw: the same gives the same bytes; drawn, and told, where it is left out",
+    description="seed of the random numbers, for models that draw some: the same seed gives the same bytes; "
+    "chosen at random, and reported, if left out",
 )
 
 
 class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    model: ModelRef | None = Field(None, description="`name` or `name/version`; the server's default otherwise")
+    model: ModelRef | None = Field(None, description="`name` or `name/version`; by default the server's")
     format: ImageFormat | None = Field(
-        None, examples=["png"], description="format of the reply; wins over `Accept`; png otherwise"
+        None, examples=["png"], description="format of the reply, before that of `Accept`; png by default"
     )
-    quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="of JPEG and WebP")
-    save: bool | None = Field(None, examples=[True], description="store the result; the server's default otherwise")
+    quality: int = Field(DEFAULT_QUALITY, ge=1, le=100, description="quality of JPEG and WebP")
+    save: bool | None = Field(None, examples=[True], description="store the result; by default as the server is set")
     webhook: str | None = Field(
         None,
         exclude=True,
         max_length=2048,
         examples=[""],
-        description="of a job: an https:// URL that is told when it has ended",
+        description="for a job: an https:// URL that is called when the job ends",
     )
     webhook_events: JobEvents = Field(
-        "succeeded,failed,cancelled", exclude=True, description="which ends are told, separated by commas"
+        "succeeded,failed,cancelled",
+        exclude=True,
+        description="the ends of the job for which the webhook is called, separated by commas",
     )
 
 
@@ -51,16 +54,19 @@ class InpaintOptions(_Options):
     """Optional fields of POST /v1/inpaint."""
 
     mask_mode: MaskMode = Field(
-        "white", description="which mask pixels are filled: white ≥ 128, black < 128, alpha = 0"
+        "white", description="mask pixels to fill: white (128 and more), black (less than 128), alpha (alpha is 0)"
     )
     mask_resize: Literal["nearest"] | None = Field(
         None, examples=["nearest"], description="scale a mask of another size instead of refusing it"
     )
     strategy: Strategy = Field(
-        "auto", description="crop round the holes, send the whole picture, or decide by its size"
+        "auto", description="crop around the holes, send the whole picture, or let the server choose"
     )
     samples: int = Field(
-        1, ge=1, le=MOST_SAMPLES, description="how many different results; over 1 for models that draw only"
+        1,
+        ge=1,
+        le=MOST_SAMPLES,
+        description="number of different results; above 1 only for models that draw random numbers",
     )
     seed: Seed | None = _SEED
 
@@ -87,7 +93,7 @@ class TranslateOptions(_Options):
 class GenerateOptions(_Options):
     """Optional fields of POST /v1/generate."""
 
-    count: int = Field(1, ge=1, le=16, description="how many pictures")
+    count: int = Field(1, ge=1, le=16, description="number of pictures")
     seed: Seed | None = _SEED
 
     @property
@@ -115,7 +121,7 @@ class _ResultFacts(BaseModel):
     engine: str
     batch_size: int
     mask_coverage: float | None = Field(description="share of the pixels that were filled; null without a mask")
-    seed: int | None = Field(description="what was drawn from; null for models that draw nothing")
+    seed: int | None = Field(description="seed of the random numbers; null for models that draw none")
     timings_ms: dict[str, float]
     media_type: str
     width: int
@@ -126,7 +132,7 @@ class EncodedImage(BaseModel):
     """One result."""
 
     image_base64: str
-    result_url: str | None = Field(description="where the stored result is; null when it was not saved")
+    result_url: str | None = Field(description="path of the stored result; null if it was not saved")
 
 
 class ImageReply(_ResultFacts, EncodedImage):
@@ -146,11 +152,11 @@ class WebhookReply(BaseModel):
     """The state of the delivery of a job's webhook."""
 
     state: Literal["pending", "delivered", "failed", "skipped"] = Field(
-        description="pending: the job has not ended, or it is tried again; failed: given up; "
-        "skipped: this end was not among `webhook_events`"
+        description="pending: the job has not ended, or there will be another attempt; failed: given up; "
+        "skipped: this end is not among `webhook_events`"
     )
-    tries: int = Field(default=0, description="so far")
-    reason: str | None = Field(default=None, description="why the last try failed")
+    tries: int = Field(default=0, description="attempts so far")
+    reason: str | None = Field(default=None, description="reason why the last attempt failed")
 
 
 class JobReply(BaseModel):
@@ -160,9 +166,9 @@ class JobReply(BaseModel):
     status: JobStatus
     created: str
     result_url: str | None = None
-    result_urls: list[str] = Field([], description="all results, where several were asked for")
+    result_urls: list[str] = Field([], description="paths of all results")
     problem: dict[str, Any] | None = Field(None, description="RFC 9457 problem of a failed job")
-    webhook: WebhookReply | None = Field(None, description="what became of the webhook; null where none was asked for")
+    webhook: WebhookReply | None = Field(None, description="state of the webhook; null if the job has none")
 
 
 class Taken(BaseModel):
@@ -176,10 +182,10 @@ class Taken(BaseModel):
 class Takes(BaseModel):
     """The parts and fields of requests for a model."""
 
-    endpoint: str = Field(description="`POST` it there, as multipart/form-data")
-    parts: list[Taken] = Field(description="files")
+    endpoint: str = Field(description="path for `POST`, as multipart/form-data")
+    parts: list[Taken] = Field(description="parts that are files")
     fields: list[Taken] = Field(description="text fields; all values and defaults are in the OpenAPI document")
-    refused: str | None = Field(description="why requests for it are refused; null where they are not")
+    refused: str | None = Field(description="reason why requests are refused; null if they are not")
 
 
 class ModelReply(BaseModel):
@@ -189,7 +195,7 @@ class ModelReply(BaseModel):
     reason: str | None
     engine: str | None
     manifest: Manifest | None
-    takes: Takes | None = Field(description="what to send; null where there is no manifest")
+    takes: Takes | None = Field(description="parts and fields of a request; null without a manifest")
     name: str
     version: int
 
@@ -219,6 +225,6 @@ class Problem(BaseModel):
     status: int
     detail: str
     instance: str
-    code: str = Field(description="stable, for programs", json_schema_extra=_enumerate_codes)
+    code: str = Field(description="stable name of the problem, for programs", json_schema_extra=_enumerate_codes)
     request_id: str
     retryable: bool

@@ -54,7 +54,7 @@ def measure_coverage(mask: Bool2D, mode: MaskMode, look: Callable[[], Brightness
 
 
 def _unusable_mask_advice(mode: MaskMode, look: Callable[[], Brightness]) -> str:
-    """What to do about a mask that selects nothing or everything.
+    """Return advice about a mask that selects nothing or everything.
 
     A mask whose values are all dark, such as 0 and 1, selects nothing with `white` and everything with `black`; the
     client must scale it to 0 and 255.

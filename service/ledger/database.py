@@ -112,7 +112,7 @@ class Database:
 
 
 def _advice_for_open_failure(error: sqlite3.Error) -> str:
-    """What to do about a ledger that cannot be opened, because of the disk or of its content."""
+    """Return advice about a ledger that cannot be opened, because of the disk or of its content."""
     if any(words in str(error) for words in _OF_THE_DISK):
         return "make room on that disk, or mend it, and start again"
     return "move it away to start with an empty one"

@@ -1,4 +1,4 @@
-"""What the process may use of its host, and how it uses it: cores, Python's interpreter, freed memory."""
+"""The process's share of its host, and how it uses it: cores, Python's interpreter, freed memory."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SLIM = "localhost/retouch-test-base"
 _MAKE_SLIM = f"""FROM {DEBIAN}
 RUN rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/* /usr/share/doc /usr/share/locale /usr/share/man
 """
-"""What Debian's own slim image leaves out, and debootstrap's minimal system does not."""
+"""Instructions that remove the files that debootstrap's minimal system has and Debian's own slim image has not."""
 
 
 def run(*command: str | Path, **options: Any) -> str:

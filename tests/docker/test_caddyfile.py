@@ -44,7 +44,7 @@ class Asked(BaseHTTPRequestHandler):
 
 
 class Upstream(ThreadingMixIn, HTTPServer):
-    """What the proxy passes requests on to."""
+    """The server that the proxy passes requests on to."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Asked)

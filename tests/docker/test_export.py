@@ -1,4 +1,4 @@
-"""What export.sh makes of its arguments; `retouch` is a program that writes down how it was called."""
+"""The command that export.sh makes of its arguments; `retouch` is a program that writes down how it was called."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def filler() -> dict[str, Any]:
 
 
 def labelled() -> list[dict[str, Any]]:
-    """What `kubectl kustomize` makes of it."""
+    """Return the objects that `kubectl kustomize` makes of the folder."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not here; the files are validated without what kustomize adds")

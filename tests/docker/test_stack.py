@@ -83,7 +83,7 @@ def test_each_alert_fires_where_it_should_and_only_there() -> None:
 
 @dataclass
 class Stack:
-    """What was started, and where."""
+    """The servers that were started, and where they listen."""
 
     server: str
     prometheus: str

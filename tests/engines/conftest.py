@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest
+from tests.serving.fake_models import fake_manifest
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
@@ -63,32 +64,11 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdopen", full)
 
 
-def tiny_manifest(task: str = "inpaint", **fields: Any) -> Manifest:
+def tiny_manifest(task: str = "inpaint", *, name: str = "tiny", **fields: Any) -> Manifest:
     """Make the manifest of `conv_graph`; keyword arguments replace fields."""
-    pixels = ["batch", 3, "height", "width"]
-    inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
-    if task == "inpaint":
-        inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
-    if task == "generate":
-        inputs = [{"name": "latent", "dtype": "float32", "shape": ["batch", 8]}]
-    values: dict[str, Any] = {
-        "name": "tiny",
-        "version": 1,
-        "task": task,
-        "generator": "test",
-        "inputs": inputs,
-        "output": {"name": "output", "dtype": "float32", "shape": pixels},
-        "size": {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]},
-        "max_batch": 8,
-        "precision": "fp32",
-        "opset": 17,
-        "onnx_sha256": "0" * 64,
-        "checkpoint_sha256": "1" * 64,
-        "licence": "CC0-1.0",
-        "training_data": "none",
-        "parity": {"bar_db": 45.0, "cases": []},
-    }
-    return Manifest.model_validate({**values, **fields})
+    small = {"kind": "multiple", "multiple_of": 8, "sides": [16, 32]}
+    values: dict[str, Any] = {"size": small, "checkpoint_sha256": "1" * 64, "licence": "CC0-1.0", **fields}
+    return fake_manifest(name, task, **{"generator": "test", **values})
 
 
 def conv_graph(

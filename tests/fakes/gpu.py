@@ -59,7 +59,7 @@ class RacingRuntime(FakeRuntime):
 
 @dataclass
 class FakeTensor:
-    """What `as_tensor` gives."""
+    """The tensor that `as_tensor` gives."""
 
     address: int
     shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a stranger's bytes go through before anything else, as one function that fails where a server would.
+"""The decoders that a stranger's bytes reach first, as one function that fails where a server would.
 
 `survive` is the property: whatever the bytes, each decoder either gives pixels that keep its promises or raises an
 error of the contract with a status of 4xx. Anything else (another exception, a 5xx, a crash, a hang, memory) is a

@@ -25,7 +25,7 @@ def survive(data: bytes) -> int:
 
 
 def _outcome(content_type: str, body: bytes, piece: int) -> list[tuple[str, bool, bytes]] | int:
-    """What the parts are, or the status of the refusal."""
+    """Return the parts, or the status of the refusal."""
     status = 0
     parts: list[Part] = []
     try:

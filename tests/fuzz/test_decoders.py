@@ -1,4 +1,4 @@
-"""What `make fuzz` looks for holds for the seeds and for a few thousand mutations, in every run of the tests."""
+"""The property of decoders that `make fuzz` tests holds for the seeds and for a few thousand mutations."""
 
 from __future__ import annotations
 

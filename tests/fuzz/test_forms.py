@@ -1,4 +1,4 @@
-"""What `make fuzz` looks for in bodies holds for the seeds and for a few thousand mutations."""
+"""The property of bodies that `make fuzz` tests holds for the seeds and for a few thousand mutations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show, on a small model: every engine that is here; of the others it is said what is missing.
+"""Every engine that is here, on a small model on a real GPU; of the others it is said what is missing.
 
 `make test-gpu` runs these, and the contract of tests/engines. The checks are those of benchmarks/gpu/pipeline.py.
 """

@@ -1,4 +1,4 @@
-"""What the checks of a GPU do before they need one."""
+"""The checks of a GPU, as far as they need none."""
 
 from __future__ import annotations
 

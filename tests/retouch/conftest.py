@@ -26,7 +26,7 @@ TEST_DATA = Path(__file__).parents[1] / "data"
 
 @dataclass
 class Contract:
-    """What the server shall do, and the requests that it received."""
+    """The behaviour that a server shall have, and the requests that it received."""
 
     url: str = ""
     busy: int = 0

@@ -1,4 +1,4 @@
-"""What cannot work is one line and exit status 2, whichever process would have found it later."""
+"""A setup that cannot work is one line and exit status 2, whichever process would have found it later."""
 
 from __future__ import annotations
 

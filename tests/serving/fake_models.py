@@ -9,11 +9,19 @@ from engines.manifest import MANIFEST_FILE, Manifest
 
 
 def fake_manifest(name: str, task: str, **fields: Any) -> Manifest:
-    """Return a manifest for the fake engine; keyword arguments replace fields."""
+    """Return a manifest for the fake engine; keyword arguments replace fields.
+
+    Args:
+        name: of the model.
+        task: decides the inputs: an image, an image and a mask, or latents of 8 numbers.
+        fields: of the manifest.
+    """
     pixels = ["batch", 3, "height", "width"]
     inputs: list[dict[str, Any]] = [{"name": "image", "dtype": "float32", "shape": pixels}]
     if task == "inpaint":
         inputs.append({"name": "mask", "dtype": "float32", "shape": ["batch", 1, "height", "width"]})
+    if task == "generate":
+        inputs = [{"name": "latent", "dtype": "float32", "shape": ["batch", 8]}]
     values: dict[str, Any] = {
         "name": name,
         "version": 1,

@@ -49,7 +49,7 @@ class TimedPace(Pace[PhaseT]):
         seconds: the duration of the whole run.
         clock: returns seconds; the run starts with the first call of `place`.
         agree: broadcasts the first process's value to all processes, which synchronises their devices.
-        asked_every: number of steps between readings of the clock; the learning rate hardly changes in between.
+        steps_per_reading: number of steps between readings of the clock; the learning rate hardly changes in between.
         spent_s: elapsed seconds before a restart.
     """
 
@@ -60,18 +60,18 @@ class TimedPace(Pace[PhaseT]):
         clock: Callable[[], float],
         agree: Callable[[float], float],
         *,
-        asked_every: int = 1,
+        steps_per_reading: int = 1,
         spent_s: float = 0.0,
     ) -> None:
         super().__init__(phases)
         self._seconds, self._clock, self._agree, self._before = seconds, clock, agree, spent_s
-        self._asked_every = asked_every
+        self._steps_per_reading = steps_per_reading
         self._began: float | None = None
         self._known_s = spent_s
         self._last = -1
 
     def place(self, number: int) -> StepPosition[PhaseT] | None:
-        if self._began is None or number >= self._last + self._asked_every:
+        if self._began is None or number >= self._last + self._steps_per_reading:
             self._began = self._clock() if self._began is None else self._began
             self._last = number
             self._known_s = self._agree(self._before + self._clock() - self._began)

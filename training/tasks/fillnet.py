@@ -24,7 +24,13 @@ from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, mean_psnr_db
 from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, UpdateSettings, WeightAverage
-from training.losses.patch_judge import PatchJudge, doubt, mismatch, mistaken, steepness
+from training.losses.multi_scale_discriminator import (
+    MultiScaleDiscriminator,
+    discriminator_loss,
+    feature_matching_loss,
+    generator_loss,
+    gradient_penalty,
+)
 from training.losses.vgg16 import VGG16Features, load_features
 from training.nets.fillnet import checkpoint_state, make_net, training_state
 from training.seeds import Purpose, generator_for
@@ -91,7 +97,7 @@ class FillTrainee(Trainee[FillPhase]):
         held_out = validation_pictures(config.data)
         self._validation = PictureCache(held_out, device) if held_out else None
         random = generator_for(torch.device("cpu"), config.seed, 0, Purpose.WEIGHTS)
-        self.net, self.judge = make_net(config.generator, random), PatchJudge(config.judge.widths, random)
+        self.net, self.judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
         if config.initial is not None:
             load_initial(self.net, config.initial, training_state)
         features = load_features(config.features) if config.features and config.shares.perceptual else None
@@ -169,8 +175,8 @@ class FillTrainee(Trainee[FillPhase]):
         with torch.no_grad():
             real = self._discriminator_output(image, hole, shift)
         fake = self._discriminator_output(shown, hole, shift)
-        losses["adversarial"] = doubt(fake.logits, roll_picture(hole, *shift))
-        losses["matching"] = mismatch(fake.features, real.features)
+        losses["adversarial"] = generator_loss(fake.logits, roll_picture(hole, *shift))
+        losses["matching"] = feature_matching_loss(fake.features, real.features)
         return losses
 
     def _discriminator_output(self, picture: Tensor, hole: Tensor, shift: Sequence[int]) -> Any:
@@ -193,11 +199,11 @@ class FillTrainee(Trainee[FillPhase]):
         self.judge.requires_grad_(requires_grad=True)
         both = self._discriminator_output(torch.cat([image, composite]), torch.cat([hole, hole]), shift)
         real, fake = zip(*(scale.chunk(2) for scale in both.logits), strict=True)
-        found = {"judge": mistaken(real, fake, roll_picture(hole, *shift))}
+        found = {"judge": discriminator_loss(real, fake, roll_picture(hole, *shift))}
         loss = found["judge"]
         if knobs.penalty and number % knobs.penalty_every == 0:  # eagerly and in FP32, as it is a second-order gradient
             few = max(1, len(image) // _PENALISED)
-            steep = steepness(self.judge, image[:few], hole[:few])
+            steep = gradient_penalty(self.judge, image[:few], hole[:few])
             loss = loss + steep * (knobs.penalty / 2 * knobs.penalty_every)
         self._judge_updates.apply(loss, place.learning_rate * knobs.rate)
         return found

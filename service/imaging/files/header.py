@@ -47,7 +47,7 @@ _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file's header says about its picture.
+    """The facts about a picture that its file's header gives.
 
     stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how to turn them upright.
     bits: bits per sample, 1–16. colour: of the samples; a JPEG with four components (CMYK) counts as rgb.

@@ -16,7 +16,7 @@ import cv2
 
 from service.core.pictures import ImageFormat
 from service.imaging.files.decode_cost import LARGE_PIXELS
-from service.imaging.pool.loop_turns import EACH_ROUND, Turns
+from service.imaging.pool.loop_shares import SHARES_OF_AN_ITERATION, LoopShares
 from service.imaging.pool.parallel_steps import HelperThreads, StepRunner, run_one_by_one
 from service.imaging.pool.thread_pool import CodecPool
 
@@ -45,7 +45,7 @@ class CodecWork:
         cv2.setNumThreads(1)
         self._threads = threads
         self._begin_pool, self._finish_pool = CodecPool(threads, "decode"), CodecPool(threads, "encode")
-        self._begin_turns, self._finish_turns = Turns(), Turns()  # apart, as the pools are
+        self._begin_shares, self._finish_shares = LoopShares(), LoopShares()  # apart, as the pools are
         self._helpers = HelperThreads(threads - 1, self._free_threads)
         self._beginning = self._finishing = 0
         """Number of requests that wait for a thread or the loop, or run; without large ones to decode."""
@@ -70,8 +70,8 @@ class CodecWork:
             with self._count_large():
                 return await self._begin_pool.run(work, self._helpers.run_with_helpers, large=True)
         with self._count_decoding():
-            if rounds := self._event_loop_shares(effort):
-                await self._begin_turns.take(rounds)
+            if shares := self._event_loop_shares(effort):
+                await self._begin_shares.take(shares)
                 return self._run_timed(work, run_one_by_one)
             return await self._begin_pool.run(self._run_timed, work, self._helpers.run_with_helpers)
 
@@ -79,8 +79,8 @@ class CodecWork:
         self, work: Callable[[StepRunner], T], pixels: int, encoder: ImageFormat, *, writes: bool
     ) -> T:
         """Postprocess and encode so many pixels; work that writes to a disk, which may block, runs on a thread."""
-        if not writes and (rounds := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
-            await self._finish_turns.take(rounds)
+        if not writes and (shares := self._event_loop_shares(pixels, 1 if encoder == "jpeg" else _SLOWER)):
+            await self._finish_shares.take(shares)
             return work(run_one_by_one)
         self._finishing += 1
         try:
@@ -98,7 +98,7 @@ class CodecWork:
         """Return the shares of one iteration of the event loop that the work costs there; 0 if it is for a thread."""
         if pixels <= SMALL_PIXELS:
             return 1
-        return EACH_ROUND if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
+        return SHARES_OF_AN_ITERATION if self._threads == 1 and pixels * slower <= MEDIUM_PIXELS else 0
 
     def _run_timed(self, work: Callable[[StepRunner], T], side_by_side: StepRunner) -> T:
         started = perf_counter()

@@ -19,7 +19,7 @@ TorchDispatchMode: Any = pytest.importorskip("torch.utils._python_dispatch").Tor
 
 
 class Net(torch.nn.Module):  # type: ignore[name-defined]
-    """What `conv_graph` computes."""
+    """The net that `conv_graph` computes."""
 
     def __init__(self, gain: float = 1.0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What changes while versions load, are leased or are read."""
+"""Changes while versions load, are leased or are read."""
 
 from __future__ import annotations
 

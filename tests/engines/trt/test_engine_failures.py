@@ -1,4 +1,4 @@
-"""What the TensorRT engine does when a batch, a shape, the memory or the device fails."""
+"""Failures of a batch, a shape, the memory or the device, and how the TensorRT engine meets them."""
 
 from __future__ import annotations
 

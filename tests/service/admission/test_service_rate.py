@@ -1,4 +1,4 @@
-"""What a request costs, learned from those that were served."""
+"""The cost of a request, learned from those that were served."""
 
 from __future__ import annotations
 

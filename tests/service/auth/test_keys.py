@@ -1,4 +1,4 @@
-"""What is kept of a key, and what is not."""
+"""The parts of a key that are kept, and those that are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model takes is told by its manifest; nothing in the service knows a generator."""
+"""The inputs of a model are told by its manifest; nothing in the service knows a generator."""
 
 from __future__ import annotations
 

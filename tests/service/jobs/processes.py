@@ -76,7 +76,7 @@ async def hang(_order: Order, _call: Call) -> list[str]:
 
 @asynccontextmanager
 async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk | None = None) -> AsyncIterator[Desk]:
-    """What shares `root` with the other processes; leaving it is its death: nothing is tidied up."""
+    """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
     with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:

@@ -1,4 +1,4 @@
-"""What a killed process left of a request that never became a job is removed, and nothing else."""
+"""Files of a request that never became a job, because its process was killed, are removed, and no others."""
 
 from __future__ import annotations
 

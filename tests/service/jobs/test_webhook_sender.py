@@ -60,7 +60,7 @@ async def announce(one: Deliverer, job: Job) -> None:
 
 
 async def told(one: Deliverer, job_id: str = "j1") -> dict[str, Any] | None:
-    """What the job says of its webhook."""
+    """Return the job's state of its webhook."""
     job = await one.ledger.read(lambda ledger: jobs_table.find(ledger, job_id))
     assert job is not None
     webhook = job.reply().webhook

@@ -45,7 +45,7 @@ _OWN_SERVER = {
     "test_a_body_that_does_not_come_in_time_is_given_up": "needs other settings",
     "test_pictures_wait_for_memory_and_each_other": "needs other settings",
 }
-"""What of the contract cannot be asked of one deployment that all tests share, and why."""
+"""Tests of the contract that one deployment shared by all cannot run, and why."""
 _contract = {
     name: test
     for module in (test_routes, test_results_and_jobs, test_models_and_probes)
@@ -58,7 +58,7 @@ globals().update({name: test for name, test in _contract.items() if name not in 
 
 @dataclass
 class Deployed:
-    """What `serve` gives the tests of the contract."""
+    """The server that `serve` gives the tests of the contract."""
 
     url: str
 

@@ -123,7 +123,7 @@ def levels(output: NDArray[Any]) -> NDArray[Any]:
 
 
 def rounded(image: NDArray[Any]) -> NDArray[np.float32]:
-    """What a picture's bytes say of it."""
+    """Round to the values that bytes can express."""
     return (np.rint(image * 255) / 255).astype(np.float32)
 
 

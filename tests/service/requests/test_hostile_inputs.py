@@ -38,7 +38,7 @@ def answer(url: str, request: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def complaints(case: BadRequest, reply: tuple[int, dict[str, str], bytes]) -> str | None:
-    """What is wrong with the reply; None where nothing is."""
+    """Return the fault of the reply; None where there is none."""
     status, headers, body = reply
     if status != case.status:
         return f"{status} instead of {case.status}: {body[:200]!r}"

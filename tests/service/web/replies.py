@@ -1,4 +1,4 @@
-"""What a test reads from a reply."""
+"""The parts of a reply that tests read."""
 
 from __future__ import annotations
 

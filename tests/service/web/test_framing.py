@@ -65,7 +65,7 @@ def port() -> Iterator[int]:
 
 
 class Replies:
-    """What came back on one connection."""
+    """The replies on one connection."""
 
     def __init__(self, received: bytes, closed: bool) -> None:
         self.statuses = [int(found) for found in re.findall(rb"HTTP/1.1 (\d+)", received)]

@@ -1,4 +1,4 @@
-"""What headers ask for."""
+"""The wishes that headers express."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_every_process_stands_where_the_leading_one_does_and_asks_now_and_then()
         asked.append(value)
         return 50.0
 
-    pace = TimedPace(PHASES, 100.0, count().__next__, agree, asked_every=20)
+    pace = TimedPace(PHASES, 100.0, count().__next__, agree, steps_per_reading=20)
     places = [pace.place(number) for number in range(41)]
     assert {place and place.step for place in places} == {20}
     assert len(asked) == 3

@@ -1,4 +1,4 @@
-"""What a decode is counted as is what it takes."""
+"""The estimated cost of a decode is its real one."""
 
 from __future__ import annotations
 

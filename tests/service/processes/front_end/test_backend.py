@@ -38,7 +38,7 @@ def later(seconds: float = 20.0) -> float:
 
 
 class Faults:
-    """What happens to the batches after the warm-up, in order; one by one."""
+    """The faults of the batches after the warm-up, one for each, in order."""
 
     def __init__(self) -> None:
         self.waiting: list[Fault] = []

@@ -1,4 +1,4 @@
-"""What processes share on disk is gone at the end, and what a killed server left at the next start."""
+"""The folder that processes share is gone at the end, and that of a killed server at the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead process left in the spool is inherited once, whole, and stays readable."""
+"""The spool of a dead process is inherited once, whole, and stays readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the disk or the spool does not take is refused, and what was promised is kept."""
+"""A result that the disk or the spool does not take is refused, and every promised one is kept."""
 
 from __future__ import annotations
 

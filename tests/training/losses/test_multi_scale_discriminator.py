@@ -7,13 +7,19 @@ import math
 import pytest
 import torch
 
-from training.losses.patch_judge import PatchJudge, doubt, mismatch, mistaken, steepness
+from training.losses.multi_scale_discriminator import (
+    MultiScaleDiscriminator,
+    discriminator_loss,
+    feature_matching_loss,
+    generator_loss,
+    gradient_penalty,
+)
 
 WIDTHS = (4, 5, 6, 7, 8, 9)
 
 
-def judge() -> PatchJudge:
-    return PatchJudge(WIDTHS, torch.Generator().manual_seed(0))
+def judge() -> MultiScaleDiscriminator:
+    return MultiScaleDiscriminator(WIDTHS, torch.Generator().manual_seed(0))
 
 
 def test_logits_lie_at_three_scales_and_features_at_five() -> None:
@@ -24,7 +30,7 @@ def test_logits_lie_at_three_scales_and_features_at_five() -> None:
 
 
 def test_activations_keep_their_size() -> None:
-    wide = PatchJudge((32, 64, 64, 64, 64, 64), torch.Generator().manual_seed(0))
+    wide = MultiScaleDiscriminator((32, 64, 64, 64, 64, 64), torch.Generator().manual_seed(0))
     with torch.no_grad():
         sizes = [features.square().mean().sqrt().item() for features in wide(torch.rand(2, 4, 64, 64)).features]
     assert all(0.1 < size < 3 for size in sizes)
@@ -35,33 +41,33 @@ def test_only_what_lies_on_the_hole_counts() -> None:
     hole[..., :8, :8] = 1
     logits = torch.zeros(1, 1, 4, 4)
     logits[..., 1:, 1:] = 50
-    assert doubt([logits], hole).item() == pytest.approx(math.log(2))
-    assert mistaken([-logits], [logits], hole).item() == pytest.approx(2 * math.log(2))
+    assert generator_loss([logits], hole).item() == pytest.approx(math.log(2))
+    assert discriminator_loss([-logits], [logits], hole).item() == pytest.approx(2 * math.log(2))
 
 
 def test_without_a_hole_nothing_counts() -> None:
-    assert doubt([torch.full((1, 1, 4, 4), -9.0)], torch.zeros(1, 1, 32, 32)).item() == 0
+    assert generator_loss([torch.full((1, 1, 4, 4), -9.0)], torch.zeros(1, 1, 32, 32)).item() == 0
 
 
-def test_a_judge_that_is_right_makes_no_mistakes_and_leaves_much_doubt() -> None:
+def test_a_discriminator_that_is_right_has_little_loss_and_leaves_the_generator_much() -> None:
     hole, sure = torch.ones(1, 1, 32, 32), torch.full((1, 1, 4, 4), 20.0)
-    assert mistaken([sure], [-sure], hole) < 1e-6
-    assert doubt([-sure], hole).item() == pytest.approx(20)
+    assert discriminator_loss([sure], [-sure], hole) < 1e-6
+    assert generator_loss([-sure], hole).item() == pytest.approx(20)
 
 
-def test_mismatch_is_relative_and_leaves_the_finest_features_out() -> None:
+def test_feature_matching_is_relative_and_leaves_the_finest_features_out() -> None:
     wanted = [torch.ones(1, 2, 4, 4), torch.full((1, 2, 2, 2), 100.0)]
     found = [torch.zeros(1, 2, 4, 4), torch.full((1, 2, 2, 2), 110.0)]
-    assert mismatch(found, wanted).item() == pytest.approx(0.1, rel=1e-3)
+    assert feature_matching_loss(found, wanted).item() == pytest.approx(0.1, rel=1e-3)
 
 
-def test_steepness_can_be_trained_down() -> None:
+def test_the_gradient_penalty_can_be_trained_down() -> None:
     torch.manual_seed(0)
     net, image, hole = judge(), torch.rand(2, 3, 32, 32), torch.ones(2, 1, 32, 32)
     optimiser = torch.optim.Adam(net.parameters(), 0.05)
-    first = steepness(net, image, hole)
+    first = gradient_penalty(net, image, hole)
     for _ in range(5):
         optimiser.zero_grad()
-        torch.autograd.backward(steepness(net, image, hole))
+        torch.autograd.backward(gradient_penalty(net, image, hole))
         optimiser.step()
-    assert steepness(net, image, hole) < first / 2
+    assert gradient_penalty(net, image, hole) < first / 2

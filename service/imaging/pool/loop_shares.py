@@ -9,39 +9,39 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-EACH_ROUND = 4
+SHARES_OF_AN_ITERATION = 4
 """Shares in one iteration, about a millisecond of preparing small pictures; a larger picture uses all of them."""
 
 
-class Turns:
+class LoopShares:
     """Limits the work in each iteration of the event loop, first come, first served. Used on the event loop only."""
 
-    def __init__(self, each_round: int = EACH_ROUND) -> None:
-        self._each_round = each_round
-        self._left = each_round
+    def __init__(self, shares: int = SHARES_OF_AN_ITERATION) -> None:
+        self._shares = shares
+        self._left = shares
         """Unused shares of this iteration."""
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         """Waiting callers, with the number of shares that each needs."""
-        self._next_round: asyncio.Handle | None = None
+        self._next_iteration: asyncio.Handle | None = None
 
-    async def take(self, turns: int = 1) -> None:
+    async def take(self, shares: int = 1) -> None:
         """Wait for shares of an iteration; its last caller may exceed what is left. A cancelled caller uses none."""
         loop = asyncio.get_running_loop()
-        if self._next_round is None:
-            self._next_round = loop.call_soon(self._begin_round)
+        if self._next_iteration is None:
+            self._next_iteration = loop.call_soon(self._begin_iteration)
         if self._left > 0 and not self._waiting:
-            self._left -= turns
+            self._left -= shares
             return
         ready: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((ready, turns))
+        self._waiting.append((ready, shares))
         await ready
 
-    def _begin_round(self) -> None:
-        self._left, self._next_round = self._each_round, None
+    def _begin_iteration(self) -> None:
+        self._left, self._next_iteration = self._shares, None
         while self._waiting and self._left > 0:
-            ready, turns = self._waiting.popleft()
+            ready, wanted = self._waiting.popleft()
             if not ready.done():
                 ready.set_result(None)
-                self._left -= turns
+                self._left -= wanted
         if self._waiting:
-            self._next_round = asyncio.get_running_loop().call_soon(self._begin_round)
+            self._next_iteration = asyncio.get_running_loop().call_soon(self._begin_iteration)

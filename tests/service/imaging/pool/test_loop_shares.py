@@ -1,4 +1,4 @@
-"""Work on the event loop takes turns, so that the loop sees to everything else in between."""
+"""Work on the event loop is shared out, so that the loop sees to everything else in between."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 
 import pytest
 
-from service.imaging.pool.loop_turns import Turns
+from service.imaging.pool.loop_shares import LoopShares
 
 
 async def test_a_lone_request_does_not_wait() -> None:
-    turns = Turns(2)
-    taking = turns.take()
+    shares = LoopShares(2)
+    taking = shares.take()
     with pytest.raises(StopIteration):
         taking.send(None)
 
 
-async def test_each_round_of_the_loop_lets_a_few_through_in_the_order_they_came() -> None:
-    turns, through = Turns(2), list[int]()
+async def test_each_iteration_of_the_loop_lets_a_few_through_in_the_order_they_came() -> None:
+    shares, through = LoopShares(2), list[int]()
 
     async def one(number: int) -> None:
-        await turns.take()
+        await shares.take()
         through.append(number)
 
     tasks = [asyncio.create_task(one(number)) for number in range(7)]
@@ -32,11 +32,11 @@ async def test_each_round_of_the_loop_lets_a_few_through_in_the_order_they_came(
     assert all(later - earlier <= 2 for earlier, later in zip([0, *seen], seen, strict=False))
 
 
-async def test_who_leaves_takes_no_turn_from_others() -> None:
-    turns, through = Turns(1), list[int]()
+async def test_who_leaves_takes_no_share_from_others() -> None:
+    shares, through = LoopShares(1), list[int]()
 
     async def one(number: int) -> None:
-        await turns.take()
+        await shares.take()
         through.append(number)
 
     tasks = [asyncio.create_task(one(number)) for number in range(50)]
@@ -50,8 +50,8 @@ async def test_who_leaves_takes_no_turn_from_others() -> None:
 
 
 async def test_a_loop_that_has_nothing_to_do_rests() -> None:
-    turns = Turns(1)
-    await turns.take()
+    shares = LoopShares(1)
+    await shares.take()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert turns._next_round is None
+    assert shares._next_iteration is None

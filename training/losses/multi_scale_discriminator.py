@@ -17,11 +17,11 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor, nn
 
 _SLOPE, _HE, _HEAD_WIDTH = 0.2, 1.387, 128
-_FIRST_JUDGED = 1
+_FIRST_RATED = 1
 """Index of the first block with logits: the second, at 1/8 of the size."""
 
 
-class Judgement(NamedTuple):
+class Ratings(NamedTuple):
     """The discriminator's output for N pictures."""
 
     logits: list[Tensor]
@@ -59,7 +59,7 @@ class _Block(nn.Module):
         return cast("Tensor", (y + self.skip(F.avg_pool2d(x, 2))) * math.sqrt(0.5))
 
 
-class PatchJudge(nn.Module):
+class MultiScaleDiscriminator(nn.Module):
     """The discriminator; `widths` are its channels at 1/1, 1/2, … 1/32 of the size."""
 
     def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
@@ -70,21 +70,21 @@ class PatchJudge(nn.Module):
             nn.Sequential(
                 _EqualConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualConv(_HEAD_WIDTH, 1, 1, gain=1.0)
             )
-            for width in widths[2 + _FIRST_JUDGED :]
+            for width in widths[2 + _FIRST_RATED :]
         )
         for module in self.modules():
             if isinstance(module, _EqualConv):
                 nn.init.normal_(module.weight, generator=generator)
 
-    def forward(self, shown: Tensor) -> Judgement:
+    def forward(self, shown: Tensor) -> Ratings:
         """Rate pictures, N×4×H×W: a picture in [0, 1] and its hole; H and W multiples of 32."""
         x = _active(self.first(_active(self.pixels(shown * 2 - 1))))
-        found = Judgement([], [x])
+        found = Ratings([], [x])
         for index, block in enumerate(self.blocks):
             x = block(x)
             found.features.append(x)
-            if index >= _FIRST_JUDGED:
-                found.logits.append(self.heads[index - _FIRST_JUDGED](x))
+            if index >= _FIRST_RATED:
+                found.logits.append(self.heads[index - _FIRST_RATED](x))
         return found
 
 
@@ -99,18 +99,18 @@ def _on_hole(values: Tensor, hole: Tensor) -> Tensor:
     return (values * weights).sum() / weights.sum().clamp(min=1)
 
 
-def doubt(logits: Sequence[Tensor], hole: Tensor) -> Tensor:
+def generator_loss(logits: Sequence[Tensor], hole: Tensor) -> Tensor:
     """Return the generator's loss, the non-saturating one of Goodfellow et al. 2014, mean over scales, FP32."""
     return torch.stack([_on_hole(F.softplus(-scale.float()), hole) for scale in logits]).mean()
 
 
-def mistaken(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
+def discriminator_loss(real: Sequence[Tensor], fake: Sequence[Tensor], hole: Tensor) -> Tensor:
     """Return the discriminator's loss on photographs and on fills, mean over scales, FP32."""
     pairs = zip(real, fake, strict=True)
     return torch.stack([_on_hole(F.softplus(-r.float()) + F.softplus(f.float()), hole) for r, f in pairs]).mean()
 
 
-def mismatch(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
+def feature_matching_loss(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
     """Return the feature matching loss (Salimans et al. 2016): relative mean |difference|, summed over layers, FP32.
 
     The finest features, which see single pixels, are left out.
@@ -122,7 +122,7 @@ def mismatch(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> Tensor:
     return torch.stack(gaps).sum()
 
 
-def steepness(judge: PatchJudge, image: Tensor, hole: Tensor) -> Tensor:
+def gradient_penalty(judge: MultiScaleDiscriminator, image: Tensor, hole: Tensor) -> Tensor:
     """Return R1 (Mescheder et al., ICML 2018): mean squared norm of the logits' gradient at photographs in [-1, 1]."""
     image = image.detach().clone().requires_grad_()
     logits = judge(torch.cat([image, hole], 1)).logits

@@ -1,0 +1,23 @@
+"""Flags of a benchmark for the files that it writes, and their writing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add_output_flags(parser: argparse.ArgumentParser) -> None:
+    """Add --json and --plot."""
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--plot", type=Path, help="draw them there, as PNG")
+
+
+def write_outputs(options: argparse.Namespace, figures: Any, draw: Callable[[Any, Path], None]) -> None:
+    """Write the files that the flags ask for."""
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
+    if options.plot:
+        draw(figures, options.plot)
