@@ -88,7 +88,6 @@ class Tickets:
 
 def sides(front_ends: int) -> dict[str, Callable[[], Side]]:
     """Return what is compared."""
-    shared = memoryview(bytearray(memory_nbytes(front_ends)))
     return {
         "book of one process": lambda: Book(LocalReservationStore()),
         f"book of {front_ends} front ends": lambda: Book(
