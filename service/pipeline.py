@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -132,30 +132,23 @@ class Pipeline:
             _check_model_suits_order(served.manifest, order, reference)
             yield served
 
-    @asynccontextmanager
-    async def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AsyncIterator[None]:
+    def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
         """Hold the memory of the decoded pictures. The wait is timed as a stage, even if it ends in an error.
 
         Raises:
-            DeadlineExceeded, Overloaded: the wait would last too long.
+            DeadlineExceeded, Overloaded: on entering, if the wait would last too long.
         """
-        if not weight.decoded_bytes:
-            yield
-            return
         if weight.large and call.on_large is not None:
             call.on_large()
         allowed_s = call.deadline - call.received_at
         claim = Claim(weight.decoded_bytes, call.flow, weight.large, call.deadline, allowed_s)
-        asked_at = self.clock()
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(self.memory.share(claim, own_deadline=call.own_deadline))
-            except BaseException:
-                timings.ended("memory", self.clock() - asked_at)
-                self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
-                raise
-            timings.ended("memory", self.clock() - asked_at)
-            yield
+        on_waited = partial(self._record_memory_wait, timings)
+        return self.memory.share(claim, own_deadline=call.own_deadline, on_waited=on_waited)
+
+    def _record_memory_wait(self, timings: Timings, waited_s: float, granted: bool) -> None:
+        timings.ended("memory", waited_s)
+        if not granted:
+            self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
 
     @contextmanager
     def _reserve_spool(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:

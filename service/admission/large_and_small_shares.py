@@ -172,10 +172,23 @@ class MemoryShares:
         """Number of claims that wait."""
         return len(self._small.waiting) + len(self._large.waiting)
 
+    def grant_at_once(self, claim: Claim, now: float) -> QueuedClaim | None:
+        """Grant a claim that need not wait; None if another waits, if it does not fit, or if it would be late.
+
+        It is what `add` and `update` would do, for a fifth of their time: nearly every claim is granted so.
+        """
+        queue, nbytes = self._queue_of(claim), self._share_nbytes(claim)
+        if self._small.waiting or self._large.waiting or not self._fits(queue, nbytes):
+            return None
+        if now + queue.least_hold_s(nbytes) > claim.deadline:
+            return None
+        queued = QueuedClaim(claim, nbytes, queue.scheduler.assign(claim.flow, nbytes))
+        queue.grant(queued, now)
+        return queued
+
     def add(self, claim: Claim) -> QueuedClaim:
         """Add a claim to its queue."""
-        queue = self._queue_of(claim)
-        nbytes = min(claim.nbytes, self._total - self._kept if claim.large else self._total)
+        queue, nbytes = self._queue_of(claim), self._share_nbytes(claim)
         queued = QueuedClaim(claim, nbytes, queue.scheduler.assign(claim.flow, nbytes))
         insort(queue.waiting, queued, key=lambda other: other.position)
         return queued
@@ -235,6 +248,9 @@ class MemoryShares:
         if not large.waiting:
             return False
         return not large.holders or large.held + self._kept + large.waiting[0].nbytes <= self._total
+
+    def _share_nbytes(self, claim: Claim) -> int:
+        return min(claim.nbytes, self._total - self._kept if claim.large else self._total)
 
     def _queue_of(self, claim: Claim) -> _ClaimQueue:
         return self._large if claim.large else self._small

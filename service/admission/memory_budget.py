@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager
 from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
 
+OnWaited = Callable[[float, bool], None]
+"""Is told how many seconds a claim waited, and whether it was granted."""
+
 
 class MemoryBudget:
     """Grants shares of the memory as `MemoryShares` decides. Used on the event loop only.
@@ -39,8 +42,15 @@ class MemoryBudget:
         return self._shares.waiting_claims
 
     @asynccontextmanager
-    async def share(self, claim: Claim, *, own_deadline: bool = False) -> AsyncIterator[None]:
+    async def share(
+        self, claim: Claim, *, own_deadline: bool = False, on_waited: OnWaited | None = None
+    ) -> AsyncIterator[None]:
         """Wait for a share of the memory, and hold it for the length of the block.
+
+        Args:
+            claim: the memory; a claim of no bytes neither waits nor reports.
+            own_deadline: whether the client chose the deadline.
+            on_waited: is told how long the wait was, also when it ends in an error.
 
         Raises:
             DeadlineExceeded: the request would miss its deadline, which the client chose (`own_deadline`).
@@ -49,14 +59,20 @@ class MemoryBudget:
         if not claim.nbytes:
             yield
             return
-        queued = await self._wait_for_share(claim, own_deadline)
+        begun, queued = self._clock(), None
+        try:
+            queued = self._shares.grant_at_once(claim, begun) or await self._wait_for_share(claim, own_deadline)
+        finally:
+            if on_waited is not None:
+                on_waited(self._clock() - begun, queued is not None)
         finished = False
         try:
             yield
             finished = True
         finally:
             self._shares.release(queued, self._clock(), finished=finished)
-            self._settle_claims()
+            if self._outcomes:
+                self._settle_claims()
 
     async def _wait_for_share(self, claim: Claim, own_deadline: bool) -> QueuedClaim:
         queued = self._shares.add(claim)

@@ -47,7 +47,7 @@ def crowd(running: Any, files: Files, count: int, headers: dict[str, str]) -> It
     with running.client() as client, ThreadPoolExecutor(count) as pool:
         data = {"save": "false"}
         sent = [pool.submit(client.post, "/v1/inpaint", files=files, data=data, headers=headers) for _ in range(count)]
-        wait_until(lambda: budget.waiting == count - 1)
+        wait_until(lambda: budget.waiting_requests == count - 1)
         yield sent
 
 
@@ -75,7 +75,7 @@ def test_a_small_picture_does_not_wait_for_the_memory_of_large_ones(serve: Serve
     assert running.service.pipeline.memory.granted_bytes == 0
 
 
-def test_requests_of_large_pictures_leave_the_house_to_others(serve: Serve, files: Files) -> None:
+def test_requests_of_large_pictures_leave_memory_to_others(serve: Serve, files: Files) -> None:
     running = serve(slow(0.2), max_memory_mb=2 * ROOM_MB, max_queue_size=6)
     with crowd(running, large_files(), 6, {}) as sent, running.client() as client:
         assert (running.service.admission.in_flight, running.service.admission.large_in_flight) == (6, 6)
