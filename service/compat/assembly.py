@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from service.compat.iopaint.routes import IOPAINT
 from service.compat.openai.routes import OPENAI
 from service.web.middleware.foreign import ForeignApi
 
-_ALL = (OPENAI,)
+_ALL = (OPENAI, IOPAINT)
 
 
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:

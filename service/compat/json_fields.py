@@ -1,7 +1,7 @@
 """Reads a JSON object with pictures in base64, without a copy of their text.
 
 The fields stay views into the body until they are asked for, and a picture is decoded from its view. The memory of the
-body and of each decoded picture is counted before it is used.
+body and of all that can be decoded from it is counted before anything is decoded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,7 +18,6 @@ from service.web.form import check_encoding, media_type
 from service.web.intake import Intake
 
 T = TypeVar("T")
-Count = Callable[[int], None]
 JSON_TYPE = "application/json"
 MAX_VALUES = 10_000
 """Largest number of fields and values, as each costs far more memory than its text."""
@@ -61,28 +60,23 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         """Return the items of a list in a field; none if it is absent."""
         return self.value(name, list[msgspec.Raw], [])
 
-    def picture(self, name: str, count: Count) -> bytes:
+    def picture(self, name: str) -> bytes:
         """Return the file in a field, decoded from base64 or from a data URL.
 
         Raises:
             InvalidRequest: the field is missing, empty or not base64; or it is a URL, which is never fetched.
-            Overloaded: raised by `count`.
         """
         if name not in self._raws:
             raise InvalidRequest(f"`{name}` is missing; send the file in base64", code="missing_part")
-        return self.file(self._raws[name], name, count)
+        return self.file(self._raws[name], name)
 
-    def file(self, raw: msgspec.Raw, name: str, count: Count) -> bytes:
+    def file(self, raw: msgspec.Raw, name: str) -> bytes:
         """Return a file from its base64; as `picture`, for a view."""
         text = memoryview(raw)
         if bytes(text[:1]) != b'"':
             raise InvalidRequest(f"`{name}` is no text; send the file in base64")
-        if self._escaped:
-            count(2 * len(text))
-            text = memoryview(_converted(raw, str, name).encode())
-        else:
-            text = text[1:-1]
-        data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name, count)
+        text = memoryview(_converted(raw, str, name).encode()) if self._escaped else text[1:-1]
+        data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
         if not data:
             raise InvalidRequest(f"`{name}` is empty", code="empty_part")
         return data
@@ -102,7 +96,14 @@ async def read_json(intake: Intake, types: Collection[str] = (JSON_TYPE,)) -> Js
     body = bytearray()
     async for chunk in intake.stream():
         body += chunk
+    intake.count_bytes(decoded_bytes(body))
     return await off_loop(len(body), lambda: parse_fields(body))
+
+
+def decoded_bytes(body: bytes | bytearray) -> int:
+    """Return the most memory that the fields of a JSON body take once they are decoded, in bytes."""
+    unescaped = 2 * len(body) if b"\\" in body else 0
+    return len(body) * 3 // 4 + unescaped
 
 
 async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
@@ -110,20 +111,19 @@ async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if nbytes > _LARGE_BYTES else work()
 
 
-def parse_fields(body: bytes | bytearray | memoryview) -> JsonFields:
+def parse_fields(body: bytes | bytearray) -> JsonFields:
     """Parse a JSON object; its fields are views into `body`.
 
     Raises:
         InvalidRequest: it is malformed, too deep, no object, or has more than `MAX_VALUES` values.
     """
-    data: Any = bytes(body) if isinstance(body, memoryview) else body
-    if max(data.count(b":"), data.count(b",")) > MAX_VALUES:
+    if max(body.count(b":"), body.count(b",")) > MAX_VALUES:
         raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
     try:
-        raws = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"malformed JSON: {str(error)[:200]}") from error
-    return JsonFields(raws, escaped=b"\\" in data)
+    return JsonFields(raws, escaped=b"\\" in body)
 
 
 def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
@@ -149,8 +149,7 @@ def _start_of(beginning: bytes, name: str) -> int:
     return 0
 
 
-def _decoded(text: memoryview, name: str, count: Count) -> bytes:
-    count(len(text) * 3 // 4)
+def _decoded(text: memoryview, name: str) -> bytes:
     try:
         return binascii.a2b_base64(text)
     except binascii.Error as error:

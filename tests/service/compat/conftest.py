@@ -63,3 +63,9 @@ def alpha_mask(mask: bytes) -> bytes:
 def in_base64() -> Callable[[bytes], str]:
     """Encode a file for JSON."""
     return lambda data: base64.b64encode(data).decode("ascii")
+
+
+@pytest.fixture
+def pair(photo: bytes, mask: bytes, in_base64: Callable[[bytes], str]) -> dict[str, str]:
+    """`image` and `mask` for JSON."""
+    return {"image": in_base64(photo), "mask": in_base64(mask)}
