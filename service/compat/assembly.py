@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from service.compat.iopaint.routes import IOPAINT
+from service.compat.open_inference.routes import OPEN_INFERENCE
 from service.compat.openai.routes import OPENAI
 from service.web.middleware.foreign import ForeignApi
 
-_ALL = (OPENAI, IOPAINT)
+_ALL = (OPENAI, IOPAINT, OPEN_INFERENCE)
 
 
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:

@@ -60,6 +60,16 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         """Return the items of a list in a field; none if it is absent."""
         return self.value(name, list[msgspec.Raw], [])
 
+    def objects(self, name: str) -> list[JsonFields]:
+        """Return the objects of a list in a field; none if it is absent."""
+        raws = self.value(name, list[dict[str, msgspec.Raw]], [])
+        return [JsonFields(one, escaped=self._escaped) for one in raws]
+
+    def scalar(self, name: str) -> str:
+        """Return a text, number or boolean as a form would have it; empty if it is absent."""
+        value: object = self.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
     def picture(self, name: str) -> bytes:
         """Return the file in a field, decoded from base64 or from a data URL.
 

@@ -70,17 +70,11 @@ def generation_of(fields: JsonFields) -> ImagesRequest:
         InvalidOption, NotFound: a field is out of range, or no name of a model.
     """
     used = (*_GENERATION_FIELDS, *_SHAPING_FIELDS)
-    texts = {name: _text(fields, name) for name in used if name in fields}
+    texts = {name: fields.scalar(name) for name in used if name in fields}
     options = _options(GenerateOptions, texts, _GENERATION_FIELDS, "count")
     return ImagesRequest(
         Order("generate", {}, options), stream=_is_stream(texts), ignored=frozenset(set(fields) - {*used})
     )
-
-
-def _text(fields: JsonFields, name: str) -> str:
-    """Return a field as a form would have it."""
-    value = fields.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _only(files: Sequence[Part], name: str) -> bytes:
