@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from service.compat.automatic1111.routes import AUTOMATIC1111
 from service.compat.iopaint.routes import IOPAINT
 from service.compat.open_inference.routes import OPEN_INFERENCE
 from service.compat.openai.routes import OPENAI
 from service.web.middleware.foreign import ForeignApi
 
-_ALL = (OPENAI, IOPAINT, OPEN_INFERENCE)
+_ALL = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 
 
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:
