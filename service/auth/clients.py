@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -74,8 +73,8 @@ def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
 def _password(credentials: str) -> str:
     """The password of HTTP Basic's `base64(user:password)`; empty if there is none."""
     try:
-        return base64.b64decode(credentials).decode("utf-8", "replace").partition(":")[2]
-    except binascii.Error:
+        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
+    except ValueError:
         return ""
 
 
