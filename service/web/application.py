@@ -43,11 +43,12 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match", "traceparent"),
+        *("Idempotency-Key", "If-None-Match", "Inference-Header-Content-Length", "traceparent"),
     ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
         *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
+        *("X-Ignored-Fields", "Inference-Header-Content-Length"),
     ],
     "max_age": 600,
 }

@@ -22,6 +22,7 @@ from tests.serving.bad_images import broken_images
 from tests.serving.bad_request import MASK, MULTIPART, PHOTO, body_of, part
 from tests.serving.local_server import Running
 
+pytestmark = pytest.mark.slow
 JSON = "application/json"
 BOMBS = {
     "png bomb": files.png_bomb(),
