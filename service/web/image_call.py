@@ -10,6 +10,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from engines.manifest import Task
+from service.admission.deadline import answer
 from service.app import Service
 from service.core.errors import InvalidOption
 from service.core.order import Order
@@ -55,12 +56,12 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
         wishes = [joined(request.headers, header) for header in ("accept", "prefer")]
         wishes += [order.options.webhook or "", order.options.webhook_events]
-        answering = intake.once(order, wishes, work)
-        return await (answering if later else intake.answered(answering))
+        work = intake.once(order, wishes, work)
+        return await (work() if later else answer(work(), intake.left_s, intake.gone))
 
 
 async def _reply(intake: Intake, order: Order) -> Response:
-    reply = await intake.run(order)
+    reply = await intake.service.run(order, intake.call())
     return image_response(reply, intake.request.state.request_id, joined(intake.request.headers, "accept"))
 
 

@@ -124,25 +124,41 @@ class Intake:
         """Convert a picture of so many pixels where all pictures are decoded."""
         return await self.service.pipeline.codec_work.begin(lambda _: work(), pixels)
 
-    async def answered(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await the answer until the deadline, or until the client disconnects.
+    async def answered(self, work: Work) -> Response:
+        """Run `work` until the deadline, or until the client disconnects.
 
         Raises:
             DeadlineExceeded, Cancelled: the one or the other came first.
         """
-        left_s = self.received_at + self.allowed_s - self.service.clock()
-        return await answer(work, left_s, self.request.scope["state"].get("gone"))
+        return await answer(work(), self.left_s, self.gone)
 
-    async def once(self, order: Order, wishes: Sequence[str], work: Work) -> Response:
-        """Return the response of `work`, or that of an earlier request with the same Idempotency-Key.
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self.received_at + self.allowed_s - self.service.clock()
+
+    @property
+    def gone(self) -> asyncio.Future[None] | None:
+        """A future that is done when the client has disconnected."""
+        future: asyncio.Future[None] | None = self.request.scope["state"].get("gone")
+        return future
+
+    def once(self, order: Order, wishes: Sequence[str], work: Work) -> Work:
+        """Return `work`, wrapped so that requests with the same Idempotency-Key run it once, if this one has a key.
 
         Args:
             order: the order.
             wishes: what else the response depends on; another order or another wish is another request.
             work: makes the response.
+
+        Raises:
+            InvalidOption: there are several keys.
         """
         if (key := single(self.request.headers, "Idempotency-Key")) is None:
-            return await work()
+            return work
+        return partial(self._once, key, order, wishes, work)
+
+    async def _once(self, key: str, order: Order, wishes: Sequence[str], work: Work) -> Response:
         name = key_name(key, self.request.state.client.id, order.task)
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
 

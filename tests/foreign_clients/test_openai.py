@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -73,11 +72,18 @@ def test_litellm_edits(url: str, photo: bytes, alpha_mask: bytes, native: bytes)
     assert picture(reply) == native
 
 
-def test_npm_edits(url: str, photo: bytes, alpha_mask: bytes, native: bytes, tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("photo.png", "mask.png", "filled.png")]
-    paths[0].write_bytes(photo)
-    paths[1].write_bytes(alpha_mask)
-    command = ["node", HERE / "edit.mjs", f"{url}/v1", *paths]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
+@pytest.fixture
+def paths(tmp_path: Path, photo: bytes, alpha_mask: bytes) -> list[Path]:
+    """Files of the picture and its mask, and where the fill goes."""
+    found = [tmp_path / name for name in ("photo.png", "mask.png", "filled.png")]
+    found[0].write_bytes(photo)
+    found[1].write_bytes(alpha_mask)
+    return found
+
+
+@pytest.mark.parametrize("script", ["edit.mjs", "edit_ai_sdk.mjs"])
+def test_packages_of_npm_edit(url: str, paths: list[Path], native: bytes, script: str) -> None:
+    command = ["node", HERE / script, f"{url}/v1", *paths]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert paths[2].read_bytes() == native

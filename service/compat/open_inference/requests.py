@@ -19,7 +19,6 @@ OUTPUT = "output"
 """The name of the only output."""
 _NOT_PARAMETERS = frozenset({"model", "webhook", "webhook_events"})
 _OWN_PARAMETERS = frozenset({"timeout", "priority", "binary_data_output"})
-_NONE = JsonFields({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,15 @@ class InferRequest:
         return any(tensor.name == "image" and tensor.datatype == "UINT8" for tensor in self.tensors)
 
 
-def infer_request_of(body: bytearray, length: int, max_pixels: int) -> InferRequest:
-    """Parse a body whose first `length` bytes are JSON; binary data of the inputs follows in their order.
+def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> InferRequest:
+    """Parse the JSON of a request, and the binary data of its inputs in their order.
 
     Raises:
         InvalidRequest, TooLarge: the JSON or a tensor is wrong; the binary data is not what the JSON announces.
         InvalidOption: a parameter is out of range.
     """
-    fields = parse_fields(body[:length])
+    fields = parse_fields(head)
     parameters = fields.nested("parameters")
-    binary = memoryview(body)[length:]
     tensors = []
     for entry in fields.objects("inputs"):
         size = entry.nested("parameters").value("binary_data_size", int, -1)

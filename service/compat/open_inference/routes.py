@@ -149,8 +149,10 @@ async def _read(intake: Intake) -> _Asked:
 async def _parsed(intake: Intake) -> InferRequest:
     body = await read_body(intake)
     length, max_pixels = json_length(intake, body), intake.service.settings.max_pixels
-    intake.count_bytes(decoded_bytes(body[:length]) + len(body) - length)
-    return await off_loop(len(body), lambda: infer_request_of(body, length, max_pixels))
+    intake.count_bytes(len(body) if length < len(body) else 0)  # both parts are copied
+    head = body[:length] if length < len(body) else body
+    intake.count_bytes(decoded_bytes(head))
+    return await off_loop(len(body), lambda: infer_request_of(head, memoryview(body)[length:], max_pixels))
 
 
 async def _respond(intake: Intake, asked: _Asked) -> Response:

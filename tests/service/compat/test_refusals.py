@@ -21,6 +21,7 @@ from service.web.middleware.methods import heads_of
 from tests.service.compat.foreign_requests import GOOD, IMG2IMG, OF_JSON, ForeignRequest
 from tests.serving.bad_request import BadRequest
 from tests.serving.key_files import add_key
+from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
 
 Serve = Callable[..., Any]
@@ -122,20 +123,20 @@ def test_what_is_off_is_404_and_not_in_the_document(serve: Serve, good: ForeignR
 
 
 @each
-def test_deadlines_are_kept_and_a_late_answer_is_504(serve: Serve, good: ForeignRequest) -> None:
-    with serve(apis=ALL).client() as client:
-        refused(send(client, good, X_Request_Timeout_Ms="0.001"), good, 504)
-        refused(send(client, good, X_Request_Timeout_Ms="0"), good, 422)
-        refused(send(client, good, X_Priority="11"), good, 422)
+def test_deadlines_are_kept_and_a_late_answer_is_504(client: httpx.Client, good: ForeignRequest) -> None:
+    refused(send(client, good, X_Request_Timeout_Ms="0.001"), good, 504)
+    refused(send(client, good, X_Request_Timeout_Ms="0"), good, 422)
+    refused(send(client, good, X_Priority="11"), good, 422)
 
 
 @each
-def test_a_draining_server_refuses_and_says_when_to_return(serve: Serve, good: ForeignRequest) -> None:
-    running = serve(apis=ALL)
-    with running.client() as client:
-        running.service.admission.draining.set()
-        assert int(refused(send(client, good), good, 503).headers["Retry-After"]) >= 1
-        running.service.admission.draining.clear()
+def test_a_draining_server_refuses_and_says_when_to_return(
+    server: Running, client: httpx.Client, good: ForeignRequest
+) -> None:
+    server.service.admission.draining.set()
+    late = send(client, good)
+    server.service.admission.draining.clear()
+    assert int(refused(late, good, 503).headers["Retry-After"]) >= 1
 
 
 @each
@@ -158,12 +159,12 @@ def test_a_client_that_leaves_frees_its_place_and_is_counted(serve: Serve, good:
 
 
 @each
-def test_methods_and_paths_that_are_not_there_are_refused_in_its_form(serve: Serve, good: ForeignRequest) -> None:
+def test_methods_and_paths_that_are_not_there_are_refused_in_its_form(
+    client: httpx.Client, good: ForeignRequest
+) -> None:
     prefix = next(api.prefix for api in APIS if api.name == good.api)
-    with serve(apis=ALL).client() as client:
-        wrong = refused(client.put(good.path), good, 405)
-        assert wrong.headers["Allow"] == "POST"
-        refused(client.get(f"{prefix}/nothing/of/the/kind"), good, 404)
+    assert refused(client.put(good.path), good, 405).headers["Allow"] == "POST"
+    refused(client.get(f"{prefix}/nothing/of/the/kind"), good, 404)
 
 
 @each
