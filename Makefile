@@ -17,7 +17,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients clean
+.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients compat clean
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -91,8 +91,11 @@ pins: .venv/.dev ## resolve the newest allowed versions for every supported Pyth
 clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/bin/chromium), and clients generated from /openapi.json; needs node
 	.venv-clients/bin/python -m pytest --config-file tests/clients/pytest.ini tests/clients
 
+compat: .venv/.serve .venv-compat/.ready ## other people's clients against a server with the shipped model; needs node, curl and Chromium
+	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients
+
 clean:
-	rm -rf .venv .venv-310 .venv-clients tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients .venv-compat tests/clients/node_modules tests/foreign_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
@@ -129,4 +132,12 @@ clean:
 	$(PYTHON) -m venv .venv-clients
 	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/clients/requirements.txt
 	cd tests/clients && npm install --no-audit --no-fund --no-package-lock --silent
+	touch $@
+
+.venv-compat/.ready: tests/foreign_clients/requirements.txt tests/foreign_clients/package.json
+	$(PYTHON) -m venv .venv-compat
+	.venv-compat/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/foreign_clients/requirements.txt
+	.venv-compat/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --dest .venv-compat/iopaint iopaint==1.6.0 # its page alone
+	cd .venv-compat/iopaint && $(PYTHON) -m zipfile --extract *.whl .
+	cd tests/foreign_clients && npm install --no-audit --no-fund --no-package-lock --silent
 	touch $@

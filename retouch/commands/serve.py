@@ -43,9 +43,10 @@ def make_serve_command() -> Callable[..., None]:
             from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
 
             raise typer.Exit(launch(settings))
-        from service.web.server import run  # noqa: PLC0415 -- loads numpy, the engines and FastAPI
+        from service.compat.assembly import foreign_apis  # noqa: PLC0415 -- loads numpy, the engines and FastAPI
+        from service.web.server import run  # noqa: PLC0415 -- as above
 
-        raise typer.Exit(run(settings))
+        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names)))
 
     parameters = [
         _make_parameter("config", _Config, None),

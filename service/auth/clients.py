@@ -6,6 +6,7 @@ The client is kept in `request.state.client`, from which fairness and logs read 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,8 +45,12 @@ class HeaderLines(Protocol):
         """The values of all lines of that name, whatever its case."""
 
 
-def presented_key(headers: HeaderLines) -> str | None:
+def presented_key(headers: HeaderLines, *, basic: bool = False) -> str | None:
     """The key of a request: `Authorization: Bearer KEY` (RFC 6750), or `X-API-Key: KEY`.
+
+    Args:
+        headers: the request's header.
+        basic: whether the password of HTTP Basic (RFC 7617) is a key, too, whatever the user's name is.
 
     Raises:
         Unauthorised: another scheme; or more than one key, of which a proxy might check another one than this server.
@@ -58,9 +63,19 @@ def presented_key(headers: HeaderLines) -> str | None:
     if not bearers:
         return None
     scheme, _, key = bearers[0].strip().partition(" ")
+    if basic and scheme.lower() == "basic":
+        return _password(key.strip())
     if scheme.lower() != "bearer":
         raise Unauthorised("the scheme is not known; send Authorization: Bearer KEY", code="unknown_key")
     return key.strip()
+
+
+def _password(credentials: str) -> str:
+    """The password of HTTP Basic's `base64(user:password)`; empty if there is none."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode("utf-8", "replace").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 @dataclass(slots=True)
@@ -118,15 +133,15 @@ class Clients:
         self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
         log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
 
-    def identify(self, headers: HeaderLines, address: str) -> Client:
-        """Who sends a request with these headers.
+    def identify(self, headers: HeaderLines, address: str, *, basic: bool = False) -> Client:
+        """Who sends a request with these headers; for `basic` see `presented_key`.
 
         Raises:
             Unauthorised: the key is missing, unknown, revoked or expired.
         """
         if self.path is None:
             return Client(f"address:{address}")
-        key = presented_key(headers)
+        key = presented_key(headers, basic=basic)
         if key is None:
             raise Unauthorised("send a key: Authorization: Bearer KEY, or X-API-Key: KEY", code="no_key")
         record = self._records.get(key_id_of(key) or "")

@@ -200,9 +200,20 @@ class ModelReply(BaseModel):
     version: int
 
 
-class ModelsReply(BaseModel):
-    """All model versions of the repository."""
+class ListedModel(BaseModel):
+    """A model as OpenAI's clients read it."""
 
+    id: str = Field(description="the name, without a version")
+    object: Literal["model"] = "model"
+    created: int = Field(0, description="always 0: a model's date is not known")
+    owned_by: Literal["retouch"] = "retouch"
+
+
+class ModelsReply(BaseModel):
+    """All model versions of the repository, and the names of the models that can be used."""
+
+    object: Literal["list"] = "list"
+    data: list[ListedModel] = Field(description="models that are not refused, by name, as in OpenAI's API")
     models: list[ModelReply]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from engines.engine_names import EngineChoice
 from engines.errors import RetouchError
@@ -31,6 +31,8 @@ PREFIX = "RETOUCH_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 CLIENT_VARIABLES = (PREFIX + "API_KEY", PREFIX + "API_KEY_FILE")
 """Variables of the client, not settings of the server; both may be set on one machine."""
+FOREIGN_APIS = ("openai", "iopaint", "open-inference", "automatic1111")
+"""Names of the foreign APIs; service/compat has a room for each."""
 _MIB_PER_UPLOAD = 4
 _FEWEST_UPLOADS = 64
 _MIB_PER_RESULT = 2
@@ -64,6 +66,9 @@ class Settings(BaseModel):
     keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
+    apis: str = Field(
+        ",".join(FOREIGN_APIS), description="foreign APIs that are served too, separated by commas; empty: none"
+    )
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")
     model_poll_s: float = Field(2.0, gt=0, description="seconds between checks for new model versions")
@@ -148,6 +153,19 @@ class Settings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe level that is logged"
     )
+
+    @field_validator("apis")
+    @classmethod
+    def _check_apis(cls, apis: str) -> str:
+        unknown = [name for name in (one.strip() for one in apis.split(",")) if name and name not in FOREIGN_APIS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is none of {', '.join(FOREIGN_APIS)}")
+        return apis
+
+    @property
+    def api_names(self) -> frozenset[str]:
+        """The foreign APIs that are on."""
+        return frozenset(name.strip() for name in self.apis.split(",")) - {""}
 
     @property
     def max_bodies_mb(self) -> float:

@@ -30,11 +30,13 @@ def main() -> int:
 
 
 def _run_front_end(assignment: Assignment) -> int:
-    from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415 -- each role loads its own
+    from service.compat.assembly import foreign_apis  # noqa: PLC0415 -- each role loads its own
+    from service.processes.front_end.backend import open_remote_backend  # noqa: PLC0415
     from service.web.server import run  # noqa: PLC0415
 
     listener = socket.socket(fileno=assignment.listener)
-    return run(assignment.settings, partial(open_remote_backend, assignment), listener)
+    apis = foreign_apis(assignment.settings.api_names)
+    return run(assignment.settings, partial(open_remote_backend, assignment), listener, apis)
 
 
 def _run_engine_process(assignment: Assignment) -> int:

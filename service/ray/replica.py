@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service.app import Service
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
+from service.compat.assembly import foreign_apis
 from service.core.settings import Settings
 from service.lifecycle.background import wait_for_any
 from service.preflight import run_preflight
@@ -39,7 +40,7 @@ class Replica:
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
         run_preflight(settings)
         self._settings = settings
-        self._app = App(settings, open_backend, version("retouch"))
+        self._app = App(settings, open_backend, version("retouch"), foreign_apis(settings.api_names))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,12 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.app import Service, open_service
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
-from service.core.errors import ServiceError
+from service.core.errors import Cancelled, ServiceError
 from service.core.settings import Settings
 from service.web import docs_page, openapi, routes
 from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
+from service.web.middleware.foreign import ForeignApi
 from service.web.middleware.methods import allowed_methods, heads_of
 
 HEADER_TIMEOUT_S = 20.0
@@ -42,11 +43,12 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match", "traceparent"),
+        *("Idempotency-Key", "If-None-Match", "Inference-Header-Content-Length", "traceparent"),
     ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
         *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
+        *("X-Ignored-Fields", "Inference-Header-Content-Length"),
     ],
     "max_age": 600,
 }
@@ -60,16 +62,22 @@ class App:
     image call time without any benefit.
     """
 
-    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        open_backend: OpenBackend = open_local_backend,
+        version: str = "0",
+        apis: Sequence[ForeignApi] = (),
+    ) -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
-        self._fastapi = _make_fastapi(self._lifespan, version)
+        self._fastapi = _make_fastapi(self._lifespan, version, apis)
         self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(DirectRouting(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
             origins = [origin.strip() for origin in settings.cors_origins.split(",")]
             app = CORSMiddleware(app, allow_origins=origins, **_CORS)
-        self._outermost = access_log.AccessLog(app)
+        self._outermost = access_log.AccessLog(app, apis)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -112,7 +120,9 @@ class DirectRouting:
         await response(scope, receive, send)
 
 
-def _make_fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
+def _make_fastapi(
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str, apis: Sequence[ForeignApi]
+) -> FastAPI:
     app = FastAPI(
         title="Retouch",
         version=version,
@@ -122,10 +132,10 @@ def _make_fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        openapi_tags=openapi.TAGS,
+        openapi_tags=[*openapi.TAGS, *({"name": api.name, "description": api.description} for api in apis)],
         generate_unique_id_function=lambda route: route.name,
     )
-    routers = [routes.router, docs_page.router]
+    routers = [routes.router, docs_page.router, *(api.router for api in apis)]
     routers += [heads_of(router) for router in routers]
     for router in routers:
         app.include_router(router)
@@ -135,7 +145,9 @@ def _make_fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict
             error.headers = {"Allow": allowed_methods(routers, request.scope)}
         return await access_log.reply_with_problem(request, error)
 
+    app.state.foreign_apis = tuple(apis)
     app.add_exception_handler(405, refuse_method)
+    app.add_exception_handler(Cancelled, access_log.reply_to_nobody)
     for error in (ServiceError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(error, access_log.reply_with_problem)
     return app

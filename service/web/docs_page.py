@@ -66,4 +66,10 @@ async def openapi_document(request: Request) -> Response:
     """The OpenAPI document."""
     service: Service = request.state.service
     models = example_models(service.settings, service.models.statuses())
-    return JSONResponse(complete_document(request.app.openapi(), ("/livez", "/readyz"), models))
+    apis = request.app.state.foreign_apis
+    public = {"/livez", "/readyz"}.union(*(api.public for api in apis))
+
+    def foreign(path: str) -> str:
+        return next((api.name for api in apis if api.has(path)), "")
+
+    return JSONResponse(complete_document(request.app.openapi(), public, models, foreign))

@@ -15,10 +15,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from engines.validation import validation_message
 from service.core.errors import Cancelled, InvalidOption, InvalidRequest, TooLarge, UnsupportedType
-from service.web.multipart import Part, PartsReader
+from service.web.multipart import FEW_PARTS, Part, PartLimits, PartsReader
 
 OptionsT = TypeVar("OptionsT", bound=BaseModel)
 _NAMES_SHOWN = 8
+FORM_TYPE = "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +91,48 @@ async def read_form(
         InvalidRequest: the body is malformed, or a part is repeated or of the wrong kind.
         Cancelled: the client left before the body was complete.
     """
-    _check_encoding(", ".join(request.headers.getlist("content-encoding")))
-    content_type = request.headers.get("content-type", "")
-    if content_type.split(";")[0].strip().lower() != "multipart/form-data":
-        if not files and await _is_empty(request):
+    if not files and media_type(request) != FORM_TYPE:
+        check_encoding(request)
+        if await _is_empty(request):
             return Form({}, {})
-        raise UnsupportedType(f"send multipart/form-data, not {content_type[:80] or 'an unnamed type'!r}")
-    reader = PartsReader(content_type)
+    return _sort_parts(await read_parts(request, count_bytes, max_body_bytes=max_body_bytes), files)
+
+
+async def read_parts(
+    request: Request, count_bytes: Callable[[int], None], *, max_body_bytes: int, limits: PartLimits = FEW_PARTS
+) -> list[Part]:
+    """Read the parts of a request's form, whatever their names.
+
+    Raises:
+        UnsupportedType, TooLarge, InvalidRequest, Cancelled: as `read_form`.
+    """
+    check_encoding(request)
+    content_type = request.headers.get("content-type", "")
+    if media_type(request) != FORM_TYPE:
+        raise UnsupportedType(f"send {FORM_TYPE}, not {content_type[:80] or 'an unnamed type'!r}")
+    reader = PartsReader(content_type, limits)
     try:
-        async for chunk in _read_up_to_limit(request, max_body_bytes):
+        async for chunk in read_up_to_limit(request, max_body_bytes):
             if chunk:
                 count_bytes(len(chunk))
                 reader.feed(chunk)
     except ClientDisconnect as error:
         raise Cancelled("the client left before its body was complete") from error
-    return _sort_parts(reader.finish(), files)
+    return reader.finish()
 
 
-def _check_encoding(announced: str) -> None:
-    """Refuse a compressed body, which could unpack to any size; pictures are compressed already."""
+def media_type(request: Request) -> str:
+    """The media type of a request's body, in lower case and without parameters; empty if none is named."""
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
+
+
+def check_encoding(request: Request) -> None:
+    """Refuse a compressed body, which could unpack to any size; pictures are compressed already.
+
+    Raises:
+        UnsupportedType: the body has a Content-Encoding.
+    """
+    announced = ", ".join(request.headers.getlist("content-encoding"))
     if announced.strip().lower() not in ("", "identity"):
         raise UnsupportedType(
             f"the body has Content-Encoding {announced[:80]!r}; send it as it is, without Content-Encoding",
@@ -126,7 +150,12 @@ async def _is_empty(request: Request) -> bool:
     return True
 
 
-async def _read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
+async def read_up_to_limit(request: Request, max_body_bytes: int) -> AsyncGenerator[bytes, None]:
+    """Yield a request's body in pieces.
+
+    Raises:
+        TooLarge: it is larger than `max_body_bytes`, as announced or as it arrives.
+    """
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_body_bytes:
         raise _too_large_error(max_body_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
@@ -15,6 +16,18 @@ from service.core.errors import InvalidRequest
 
 MAX_FIELD_BYTES = 4096
 MAX_PARTS = 16
+
+
+class PartLimits(NamedTuple):
+    """Limits of a body's parts."""
+
+    field_bytes: int
+    """Size of a text field."""
+    parts: int
+    """Number of files, and of text fields."""
+
+
+FEW_PARTS = PartLimits(MAX_FIELD_BYTES, MAX_PARTS)
 
 
 @dataclass(slots=True)
@@ -46,7 +59,7 @@ class Part:
 class PartsReader:
     """Incremental parser of a body; a part with a file name is a file, others are fields."""
 
-    def __init__(self, content_type: str) -> None:
+    def __init__(self, content_type: str, limits: PartLimits = FEW_PARTS) -> None:
         """Take the boundary from the content type.
 
         Raises:
@@ -57,6 +70,7 @@ class PartsReader:
         if not boundary:
             raise InvalidRequest("malformed multipart body: the Content-Type names no boundary")
         self.parts: list[Part] = []
+        self._limits = limits
         self._charset = _charset(options.get("charset", "utf-8"))
         self._beginning: bytes | None = b""
         """The first bytes of the body, until there are enough to check that it begins with its boundary; then None."""
@@ -116,14 +130,14 @@ class PartsReader:
         name = _decode_text(segment.name.encode("latin-1"), self._charset)
         part = Part(name, segment.filename is not None, segment.filename or "", charset=self._charset)
         self.parts.append(part)
-        if sum(other.is_file == part.is_file for other in self.parts) > MAX_PARTS:
-            raise InvalidRequest(f"the body has more than {MAX_PARTS} files, or fields; send fewer")
+        if sum(other.is_file == part.is_file for other in self.parts) > self._limits.parts:
+            raise InvalidRequest(f"the body has more than {self._limits.parts} files, or fields; send fewer")
 
-    @staticmethod
-    def _append_data(part: Part, data: bytes) -> None:
+    def _append_data(self, part: Part, data: bytes) -> None:
         part.size += len(data)
-        if part.size > MAX_FIELD_BYTES and not part.is_file:
-            raise InvalidRequest(f"the field {part.name[:80]!r} is over {MAX_FIELD_BYTES} bytes; is it a file part?")
+        if part.size > self._limits.field_bytes and not part.is_file:
+            most = self._limits.field_bytes
+            raise InvalidRequest(f"the field {part.name[:80]!r} is over {most} bytes; is it a file part?")
         part.slices.append(data)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -115,6 +115,11 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def _foreign_error(api: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"type": "object"}}}
+    return {"description": f"An error in the form of {api}", "content": content, "headers": _headers(_RETRY_HEADERS)}
+
+
 def _problem_description(status: int) -> str:
     titles = [kind.title for kind in problem_kinds() if kind.status == status]
     codes = ", ".join(f"`{code}`" for code in codes_by_status()[status])
@@ -122,7 +127,10 @@ def _problem_description(status: int) -> str:
 
 
 def complete_document(
-    document: Mapping[str, Any], public: Collection[str], models: Mapping[Task, str]
+    document: Mapping[str, Any],
+    public: Collection[str],
+    models: Mapping[Task, str],
+    foreign: Callable[[str], str] = lambda _: "",
 ) -> dict[str, Any]:
     """Complete the document with what holds for every call: keys, common errors and headers, and missing schemas.
 
@@ -130,12 +138,16 @@ def complete_document(
         document: made by FastAPI; it is not changed.
         public: paths that need no key.
         models: example for the field `model` of each task's call.
+        foreign: returns the name of the foreign API that a path belongs to; empty for the server's own.
     """
     whole = deepcopy(dict(document))
     for path, calls in whole["paths"].items():
         for call in calls.values():
             statuses = (405, 500) if path in public else (401, 403, 405, 429, 500)
-            call["responses"] |= {str(status): answer for status, answer in problem_responses(*statuses).items()}
+            if name := foreign(path):
+                call["responses"]["default"] = _foreign_error(name)
+            else:
+                call["responses"] |= {str(status): answer for status, answer in problem_responses(*statuses).items()}
             for response in call["responses"].values():
                 response["headers"] = {**response.get("headers", {}), **_headers(_COMMON_HEADERS)}
             if path not in public:  # `{}` means that a server may also be configured without keys

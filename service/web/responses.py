@@ -28,7 +28,7 @@ PROBLEM_TYPE = "application/problem+json"
 def image_response(reply: Reply, request_id: str, accept: str) -> Response:
     """Return one picture as a file or as JSON with base64; several as JSON or as multipart/mixed (RFC 2046)."""
     several = len(reply.pictures) > 1
-    headers = _headers(reply)
+    headers = reply_headers(reply)
     if several and wants_multipart(accept):
         boundary, body = _multipart(reply)
         return Response(body, media_type=f"multipart/mixed; boundary={boundary}", headers=headers)
@@ -54,7 +54,8 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
     return JSONResponse(content.model_dump(), headers=headers)
 
 
-def _headers(reply: Reply) -> dict[str, str]:
+def reply_headers(reply: Reply) -> dict[str, str]:
+    """Return the headers that say what made the pictures, and where they are stored."""
     url = reply.pictures[0].url if len(reply.pictures) == 1 else None
     return {
         "Vary": "Accept",
@@ -107,9 +108,19 @@ def from_stored_response(kept: KeptResponse) -> Response:
 
 def problem_response(error: ServiceError, request_id: str, path: str) -> Response:
     """Return an error as RFC 9457 problem details, with a computed Retry-After if a retry may succeed."""
-    headers: dict[str, Any] = {}
+    return JSONResponse(error.problem(request_id, path), error.status, error_headers(error), PROBLEM_TYPE)
+
+
+def error_headers(error: ServiceError, scheme: str = "Bearer") -> dict[str, str]:
+    """Return the headers of an error's response, whatever its body is.
+
+    Args:
+        error: the error.
+        scheme: how a key is sent, for a 401.
+    """
+    headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status == 401:
-        headers["WWW-Authenticate"] = 'Bearer realm="retouch"'
-    return JSONResponse(error.problem(request_id, path), error.status, headers, PROBLEM_TYPE)
+        headers["WWW-Authenticate"] = f'{scheme} realm="retouch"'
+    return headers

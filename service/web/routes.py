@@ -17,6 +17,7 @@ from service.core.schemas import (
     HealthReply,
     InpaintOptions,
     JobReply,
+    ListedModel,
     ModelReply,
     ModelsReply,
     TranslateOptions,
@@ -99,7 +100,9 @@ async def get_result(request: Request, result_id: _Id) -> Response:
 async def list_models(request: Request) -> ModelsReply:
     """Every model version of the repository, with its manifest and the parts and fields of its requests."""
     service: Service = request.state.service
+    usable = {status.name for status in service.models.statuses() if status.state != "refused"}
     return ModelsReply(
+        data=[ListedModel(id=name) for name in sorted(usable)],
         models=[
             ModelReply(
                 name=status.name,
@@ -111,7 +114,7 @@ async def list_models(request: Request) -> ModelsReply:
                 takes=request_format(status.manifest) if status.manifest else None,
             )
             for status in service.models.statuses()
-        ]
+        ],
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from types import FrameType
@@ -24,6 +24,7 @@ from service.lifecycle.sighup import handling_hangups, is_hangup
 from service.preflight import run_preflight
 from service.telemetry.metrics import Metrics
 from service.web.application import App, LimitedHttp
+from service.web.middleware.foreign import ForeignApi
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +36,10 @@ _KEEP_ALIVE_S = 75
 
 
 def run(
-    settings: Settings, open_backend: OpenBackend = open_local_backend, listener: socket.socket | None = None
+    settings: Settings,
+    open_backend: OpenBackend = open_local_backend,
+    listener: socket.socket | None = None,
+    apis: Sequence[ForeignApi] = (),
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
@@ -43,6 +47,7 @@ def run(
         settings: the server's settings.
         open_backend: opens the backend; by default one in this process.
         listener: a bound socket; by default one is made for the settings' address.
+        apis: foreign APIs to serve beside the server's own.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -53,7 +58,7 @@ def run(
     """
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend)
+    server = DrainingServer(settings, open_backend, apis)
     server.run(None if listener is None else [listener])
     service = server.app.service
     if service is not None and service.backend.lost.is_set():
@@ -70,8 +75,13 @@ class DrainingServer(uvicorn.Server):
     A second signal ends the server at once; SIGHUP drains, but does not count as a signal (sighup.py).
     """
 
-    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
-        self.app = App(settings, open_backend, version("retouch"))
+    def __init__(
+        self,
+        settings: Settings,
+        open_backend: OpenBackend = open_local_backend,
+        apis: Sequence[ForeignApi] = (),
+    ) -> None:
+        self.app = App(settings, open_backend, version("retouch"), apis)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = self._asked = False

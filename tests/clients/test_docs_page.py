@@ -74,6 +74,7 @@ def executed(block: Locator) -> str:
 
 def test_every_call_of_the_document_is_tried(document: dict[str, Any]) -> None:
     calls = [call for path in document["paths"].values() for call in path.values()]
+    calls = [call for call in calls if "default" not in call["responses"]]  # foreign ones want files in base64
     assert {f"{call['tags'][0]}-{call['operationId']}" for call in calls} == set(CALLS)
 
 

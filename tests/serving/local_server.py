@@ -74,6 +74,7 @@ def serving(
         settings: settings that replace the tests' defaults; `models_dir` is required.
     """
     from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
+    from service.compat.assembly import foreign_apis  # noqa: PLC0415
     from service.web.server import DrainingServer  # noqa: PLC0415
 
     chosen = Settings.model_validate(
@@ -83,6 +84,7 @@ def serving(
             "engine_cache_dir": folder / "cache",
             "model_poll_s": 0.05,
             "codec_threads": 2,
+            "apis": "",
             **settings,
         }
     )
@@ -92,7 +94,8 @@ def serving(
         engines.append(fake(manifest))
         return engines[-1]
 
-    server = DrainingServer(chosen, partial(open_local_backend, open_model=open_model))
+    backend = partial(open_local_backend, open_model=open_model)
+    server = DrainingServer(chosen, backend, foreign_apis(chosen.api_names))
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -27,6 +27,7 @@ from service.core.errors import (
     ShuttingDown,
 )
 from service.telemetry.tracing import RequestTrace, RequestTracer
+from service.web.middleware.foreign import ForeignApi, foreign_api_of
 from service.web.request_headers import acceptable_request_id
 from service.web.responses import problem_response
 
@@ -56,8 +57,8 @@ class _ResponseFacts:
 class AccessLog:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, apis: Sequence[ForeignApi] = ()) -> None:
+        self._app, self._apis = app, apis
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +70,7 @@ class AccessLog:
             acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
         )
         scope["state"]["request_id"] = request_id
+        scope["state"]["foreign_api"] = foreign_api_of(scope["path"], self._apis)
         trace = self._begin_trace(scope)
 
         async def send_with_id(message: Message) -> None:
@@ -85,7 +87,7 @@ class AccessLog:
         try:
             error = await self._failure_of(self._app(scope, receive, send_with_id), scope)
             if error is not None and not outcome.started:
-                await problem_response(error, request_id, scope["path"])(scope, receive, send_with_id)
+                await _error_response(error, scope)(scope, receive, send_with_id)
         finally:
             self._count_and_log(scope, outcome, perf_counter() - started_at)
             if trace is not None:
@@ -95,7 +97,8 @@ class AccessLog:
     def _begin_trace(scope: Scope) -> RequestTrace | None:
         """Start the request's trace and add its ids to the log context; None for probes and pages."""
         tracer: RequestTracer | None = scope["state"]["service"].tracer
-        if tracer is None or not scope["path"].startswith(_TRACED):
+        traced = scope["path"].startswith(_TRACED) or scope["state"]["foreign_api"] is not None
+        if tracer is None or not traced:
             return None
         trace = tracer.begin_trace(scope["method"], scope["path"], Headers(scope=scope))
         structlog.contextvars.bind_contextvars(**trace.ids)
@@ -151,8 +154,14 @@ def _route_path(scope: Scope) -> str:
     return route.path if route else "unknown"
 
 
+async def reply_to_nobody(request: Request, _: Exception) -> Response:
+    """The exception handler for a client that has disconnected: counts it; the response reaches nobody."""
+    request.scope["state"]["service"].metrics.cancelled.inc()
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
 async def reply_with_problem(request: Request, error: Exception) -> Response:
-    """The exception handler: turns every error, also Starlette's own, into a problem response."""
+    """The exception handler: turns every error, also Starlette's own, into a response in the API's form."""
     problem = _as_service_error(error)
     state = request.scope["state"]
     state["code"] = problem.code
@@ -160,10 +169,18 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
         problem.retry_after_s = state["service"].ready_in_s()
     if problem.status in _REJECTIONS:
         state["service"].metrics.rejected.labels(problem.code).inc()
-    response = problem_response(problem, state["request_id"], request.url.path)
+    response = _error_response(problem, request.scope)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(dict(error.headers))
     return response
+
+
+def _error_response(error: ServiceError, scope: Scope) -> Response:
+    """Return an error in the form of the API that the request's path belongs to."""
+    api: ForeignApi | None = scope["state"].get("foreign_api")
+    if api is not None:
+        return api.error_response(error)
+    return problem_response(error, scope["state"]["request_id"], scope["path"])
 
 
 def _internal_error() -> ServiceError:

@@ -15,15 +15,18 @@ from service.auth.keys import Scope as KeyScope
 from service.core.errors import ServiceError
 from service.web.docs_page import DOCS_PATHS
 from service.web.middleware.access_log import reply_with_problem
+from service.web.middleware.foreign import ForeignApi
 
 PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS})
 """Paths without a key: probes cannot send keys, and the documentation is public anyway."""
 _SCOPES: dict[str, KeyScope] = {"/metrics": "metrics"}
 
 
-def scope_of(path: str) -> KeyScope | None:
-    """The scope that a key needs for this path; None if no key is needed."""
-    return None if path in PUBLIC else _SCOPES.get(path, "inference")
+def scope_of(path: str, api: ForeignApi | None = None) -> KeyScope | None:
+    """The scope that a key needs for this path, which is of a foreign API or not; None if no key is needed."""
+    if path in PUBLIC or (api is not None and path in api.public):
+        return None
+    return _SCOPES.get(path, "inference")
 
 
 class Authorisation:
@@ -37,7 +40,7 @@ class Authorisation:
             await self._app(scope, receive, send)
             return
         address = scope["client"][0] if scope.get("client") else "unknown"
-        needed = scope_of(scope["path"])
+        needed = scope_of(scope["path"], scope["state"].get("foreign_api"))
         if needed is None:
             scope["state"]["client"] = Client(f"address:{address}", scopes=frozenset())
             await self._app(scope, receive, send)
@@ -53,7 +56,9 @@ class Authorisation:
 
 def _identify_and_charge(scope: Scope, needed: KeyScope, address: str) -> None:
     clients: Clients = scope["state"]["service"].clients
-    client = clients.identify(Headers(scope=scope), address)
+    api: ForeignApi | None = scope["state"].get("foreign_api")
+    client = clients.identify(Headers(scope=scope), address, basic=api is not None and api.basic_keys)
     scope["state"]["client"] = client
     client.require(needed)
-    clients.charge(client, work=scope["method"] == "POST")
+    idle = api is not None and scope["path"] in api.idle_posts
+    clients.charge(client, work=scope["method"] == "POST" and not idle)

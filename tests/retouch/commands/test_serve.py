@@ -44,7 +44,7 @@ def other_value(name: str) -> tuple[str, object]:
     elif choices := get_args(kind):
         value = next(choice for choice in choices if choice != field.default)
     else:
-        value = "other"
+        value = "openai" if name == "apis" else "other"
     return str(value), value
 
 

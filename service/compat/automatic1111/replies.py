@@ -1,0 +1,73 @@
+"""From replies, models and errors to the JSON of AUTOMATIC1111's API. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import cv2
+import numpy as np
+
+from engines.repository.versions import ModelStatus
+from service.core.errors import ServiceError
+from service.core.pictures import Picture, Pixels, Size
+from service.core.reply import Reply
+from service.imaging.files import codec
+
+
+def img2img_json(reply: Reply, size: Size | None, max_pixels: int) -> dict[str, Any]:
+    """Return the body of a response: PNG files in base64, scaled to `size` if theirs is another."""
+    files = [picture.body for picture in reply.pictures]
+    if size is not None and size != reply.size:
+        files = [scaled(file, size, max_pixels) for file in files]
+    shown = size or reply.size
+    seed = -1 if reply.seed is None else reply.seed
+    info = {
+        "prompt": "",
+        "negative_prompt": "",
+        "all_prompts": [""] * len(files),
+        "seed": seed,
+        "all_seeds": [seed] * len(files),
+        "subseed": -1,
+        "width": shown.width,
+        "height": shown.height,
+        "batch_size": len(files),
+        "steps": 0,
+        "sampler_name": "",
+        "sd_model_name": reply.model,
+        "infotexts": [""] * len(files),
+    }
+    images = [base64.b64encode(file).decode("ascii") for file in files]
+    return {"images": images, "parameters": {}, "info": json.dumps(info)}
+
+
+def scaled(file: bytes, size: Size, max_pixels: int) -> bytes:
+    """Return a picture scaled to another size, as PNG."""
+    picture = codec.decode(file, max_pixels=max_pixels)
+    alpha = None if picture.alpha is None else _resized(picture.alpha[:, :, None], size)[:, :, 0]
+    return codec.encode(Picture(_resized(picture.pixels, size), alpha, picture.icc), "png", 90)
+
+
+def models_json(statuses: Iterable[ModelStatus]) -> list[dict[str, Any]]:
+    """Return the models that fill holes; their names are their titles."""
+    names = {
+        status.name
+        for status in statuses
+        if status.state != "refused" and status.manifest is not None and status.manifest.task == "inpaint"
+    }
+    unknown: dict[str, Any] = {"hash": None, "sha256": None, "config": None}
+    return [{"title": name, "model_name": name, "filename": name, **unknown} for name in sorted(names)]
+
+
+def error_body(error: ServiceError) -> dict[str, Any]:
+    """Return the body of an error."""
+    return {"error": error.title, "detail": str(error), "body": "", "errors": str(error), "code": error.code}
+
+
+def _resized(pixels: Pixels, size: Size) -> Pixels:
+    smaller = size.height * size.width < pixels.shape[0] * pixels.shape[1]
+    how = cv2.INTER_AREA if smaller else cv2.INTER_LANCZOS4
+    found: Any = cv2.resize(pixels, (size.width, size.height), interpolation=how)
+    return np.ascontiguousarray(found.reshape(size.height, size.width, -1))

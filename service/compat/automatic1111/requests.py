@@ -1,0 +1,65 @@
+"""From AUTOMATIC1111's requests to orders. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.compat.json_fields import JsonFields
+from service.compat.options import options_of
+from service.core.errors import InvalidOption, InvalidRequest, TooLarge
+from service.core.order import Order
+from service.core.pictures import Size
+from service.core.schemas import InpaintOptions
+
+_USED = frozenset(
+    {
+        *("init_images", "mask", "inpainting_mask_invert", "width", "height"),
+        *("batch_size", "n_iter", "seed", "override_settings"),
+    }
+)
+_RANDOM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Img2ImgRequest:
+    """An order, and the size of its results; None for that of the image."""
+
+    order: Order
+    size: Size | None
+    ignored: frozenset[str]
+
+
+def img2img_of(fields: JsonFields, max_pixels: int) -> Img2ImgRequest:
+    """Convert the JSON of POST /sdapi/v1/img2img.
+
+    Raises:
+        InvalidRequest: the image or the mask is missing or no file in base64, or there are several images.
+        InvalidOption, NotFound: a field is out of range, or no name of a model.
+        TooLarge: the results would have more than `max_pixels`.
+    """
+    size = _size(fields, max_pixels)
+    images = fields.listed("init_images")
+    if len(images) != 1:
+        raise InvalidRequest(f"`init_images` has {len(images)} images; send one", code="missing_part")
+    files = {"image": fields.file(images[0], "init_images"), "mask": fields.picture("mask")}
+    seed = fields.value("seed", int, _RANDOM)
+    chosen = {
+        "model": fields.nested("override_settings").value("sd_model_checkpoint", str, ""),
+        "format": "png",
+        "mask_mode": "black" if fields.value("inpainting_mask_invert", int, 0) else "white",
+        "samples": fields.value("batch_size", int, 1) * fields.value("n_iter", int, 1),
+        "seed": None if seed == _RANDOM else seed,
+    }
+    options = options_of(InpaintOptions, chosen, {"samples": "batch_size × n_iter"})
+    return Img2ImgRequest(Order("inpaint", files, options), size, frozenset(fields) - _USED)
+
+
+def _size(fields: JsonFields, max_pixels: int) -> Size | None:
+    if "width" not in fields or "height" not in fields:
+        return None
+    size = Size(fields.value("height", int, 0), fields.value("width", int, 0))
+    if min(size) < 1:
+        raise InvalidOption("`width` and `height`: send at least 1")
+    if size.height * size.width > max_pixels:
+        raise TooLarge(f"`width` × `height` is over {max_pixels} pixels; ask for fewer", code="too_many_pixels")
+    return size

@@ -1,0 +1,107 @@
+"""Routes of AUTOMATIC1111's API."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from service.app import Service
+from service.compat.automatic1111.replies import error_body, img2img_json, models_json
+from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
+from service.compat.json_fields import off_loop, read_json
+from service.compat.options import ignored_header
+from service.core.errors import InvalidOption
+from service.web.intake import Intake, admitted
+from service.web.middleware.foreign import ForeignApi
+from service.web.responses import reply_headers
+
+router = APIRouter(tags=["automatic1111"])
+_BASE64 = {"type": "string", "description": "a JPEG, PNG or WebP in base64"}
+_BODY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"init_images": {"type": "array", "items": _BASE64}, "mask": _BASE64},
+    "required": ["init_images", "mask"],
+}
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("/sdapi/v1/img2img", name="automatic_fill", openapi_extra=_body(_BODY))
+async def img2img(request: Request) -> Response:
+    """Fill what is white in the mask; the results have the size `width` × `height`."""
+    with admitted(request) as intake:
+        asked = await intake.arrived(_read(intake))
+        work = partial(_respond, intake, asked)
+        return await intake.answered(intake.once(asked.order, ("automatic1111", str(asked.size)), work))
+
+
+@router.get("/sdapi/v1/options", name="automatic_options")
+async def options(request: Request) -> Response:
+    """The model that fills where a request names none."""
+    service: Service = request.state.service
+    return JSONResponse({"sd_model_checkpoint": service.settings.inpaint_model, "samples_format": "png"})
+
+
+@router.post("/sdapi/v1/options", name="automatic_choose", openapi_extra=_body({"type": "object"}))
+async def set_options(request: Request) -> Response:
+    """Nothing is set, because it would change for all clients; another model is refused."""
+    service: Service = request.state.service
+    with admitted(request) as intake:
+        fields = await intake.arrived(read_json(intake))
+    current = service.settings.inpaint_model
+    if (name := fields.value("sd_model_checkpoint", str, current)) != current:
+        raise InvalidOption(
+            f"the model is {current!r} for all clients of this API; name {name[:80]!r} in a request's override_settings"
+        )
+    return JSONResponse(None, headers=ignored_header(set(fields)))
+
+
+@router.get("/sdapi/v1/sd-models", name="automatic_models")
+async def models(request: Request) -> Response:
+    """The models that fill holes."""
+    service: Service = request.state.service
+    return JSONResponse(models_json(service.models.statuses()))
+
+
+@router.get("/sdapi/v1/samplers", name="automatic_samplers")
+async def samplers() -> Response:
+    """An empty list: nothing here samples."""
+    return JSONResponse([])
+
+
+@router.get("/sdapi/v1/progress", name="automatic_progress")
+async def progress() -> Response:
+    """No progress: a fill has no steps."""
+    return JSONResponse({"progress": 0.0, "eta_relative": 0.0, "state": {}, "current_image": None, "textinfo": None})
+
+
+async def _read(intake: Intake) -> Img2ImgRequest:
+    fields, max_pixels = await read_json(intake), intake.service.settings.max_pixels
+    return await off_loop(intake.place.body_bytes, lambda: img2img_of(fields, max_pixels))
+
+
+async def _respond(intake: Intake, asked: Img2ImgRequest) -> Response:
+    reply, settings = await intake.run(asked.order), intake.service.settings
+    pixels = 0
+    if asked.size is not None and asked.size != reply.size:
+        pixels = max(asked.size.height * asked.size.width, reply.size.height * reply.size.width)
+        intake.count_bytes(8 * pixels)
+    body = await intake.on_codec_thread(partial(img2img_json, reply, asked.size, settings.max_pixels), pixels)
+    return JSONResponse(body, headers={**reply_headers(reply), **ignored_header(set(asked.ignored))})
+
+
+AUTOMATIC1111 = ForeignApi(
+    "automatic1111",
+    "A part of AUTOMATIC1111's API: img2img with a mask",
+    router,
+    "/sdapi/v1",
+    error_body,
+    idle_posts=frozenset({"/sdapi/v1/options"}),
+    basic_keys=True,
+)
+"""The API as the application serves it; docs/compatible_apis.md says what differs from AUTOMATIC1111's."""

@@ -1,0 +1,45 @@
+"""From IOPaint's requests to orders. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.compat.json_fields import JsonFields
+from service.compat.options import options_of
+from service.core.order import Order
+from service.core.schemas import InpaintOptions
+from service.imaging.files.header import read_header
+
+JPEG_QUALITY = 100
+"""Quality of JPEG and WebP, which is IOPaint's default: its page sends each fill back for the next one."""
+_USED = frozenset({"image", "mask", "sd_seed"})
+_RANDOM = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InpaintRequest:
+    """An order, and what else its response needs."""
+
+    order: Order
+    seed: int
+    """The seed of the request, for a model that draws nothing; -1 if it has none."""
+    ignored: frozenset[str]
+
+
+def inpaint_of(fields: JsonFields, max_pixels: int) -> InpaintRequest:
+    """Convert the JSON of POST /api/v1/inpaint; the response has the format of the upload.
+
+    Raises:
+        InvalidRequest: as `JsonFields.picture`.
+        UnsupportedType, TooLarge, InvalidImage: as `read_header`.
+        InvalidOption: the seed is no number, or out of range.
+    """
+    image, mask = fields.picture("image"), fields.picture("mask")
+    seed = fields.value("sd_seed", int, _RANDOM)
+    chosen = {
+        "format": read_header(image, max_pixels=max_pixels).format,
+        "quality": JPEG_QUALITY,
+        "seed": None if seed == _RANDOM else seed,
+    }
+    options = options_of(InpaintOptions, chosen, {"seed": "sd_seed"})
+    return InpaintRequest(Order("inpaint", {"image": image, "mask": mask}, options), seed, frozenset(fields) - _USED)

@@ -1,0 +1,120 @@
+"""Routes of IOPaint's API."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from service.app import Service
+from service.compat.iopaint.descriptions import error_body, model_info, server_config
+from service.compat.iopaint.requests import InpaintRequest, inpaint_of
+from service.compat.json_fields import off_loop, read_json
+from service.compat.options import ignored_header
+from service.core.errors import InvalidOption
+from service.imaging.files.codec import MEDIA_TYPES
+from service.web.form import read_up_to_limit
+from service.web.intake import Intake, admitted
+from service.web.middleware.foreign import ForeignApi
+from service.web.responses import reply_headers
+
+router = APIRouter(tags=["iopaint"])
+_BASE64 = {"type": "string", "description": "a JPEG, PNG or WebP in base64, or as a data URL"}
+_INPAINT_BODY = {"type": "object", "properties": {"image": _BASE64, "mask": _BASE64}, "required": ["image", "mask"]}
+_INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
+
+
+def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
+@router.post(
+    "/api/v1/inpaint",
+    name="iopaint_inpaint",
+    response_class=Response,
+    responses={200: {"description": "The picture, in the format of the upload"}},
+    openapi_extra=_body("application/json", _INPAINT_BODY),
+)
+async def inpaint(request: Request) -> Response:
+    """Fill what is white in the mask; an empty mask returns the upload unchanged."""
+    with admitted(request) as intake:
+        asked = await intake.arrived(_read(intake))
+        work = partial(_respond, intake, asked)
+        return await intake.answered(intake.once(asked.order, ("iopaint", str(asked.seed)), work))
+
+
+@router.get("/api/v1/server-config", name="iopaint_config")
+async def config(request: Request) -> Response:
+    """The configuration that IOPaint's page starts with."""
+    service: Service = request.state.service
+    return JSONResponse(server_config(service.models.statuses(), service.settings.inpaint_model))
+
+
+@router.get("/api/v1/model", name="iopaint_model")
+async def current_model(request: Request) -> Response:
+    """The model that fills."""
+    service: Service = request.state.service
+    return JSONResponse(model_info(service.settings.inpaint_model))
+
+
+@router.post("/api/v1/model", name="iopaint_switch", openapi_extra=_body("application/json", {"type": "object"}))
+async def switch_model(request: Request) -> Response:
+    """The model that fills; another one cannot be chosen, because it would change for all clients."""
+    service: Service = request.state.service
+    with admitted(request) as intake:
+        fields = await intake.arrived(read_json(intake))
+    current = service.settings.inpaint_model
+    if (name := fields.value("name", str, current)) != current:
+        raise InvalidOption(f"the model is {current!r} for all clients of this API; {name[:80]!r} cannot be chosen")
+    return JSONResponse(model_info(current))
+
+
+@router.get("/api/v1/samplers", name="iopaint_samplers")
+async def samplers() -> Response:
+    """An empty list: nothing here samples."""
+    return JSONResponse([])
+
+
+@router.post("/api/v1/gen-info", name="iopaint_info", openapi_extra=_body("multipart/form-data", _INFO_BODY))
+async def gen_info(request: Request) -> Response:
+    """No prompts: none are read from pictures; the upload is dropped as it arrives."""
+    with admitted(request) as intake:
+        await intake.arrived(_drop(intake))
+    return JSONResponse({"prompt": "", "negative_prompt": ""})
+
+
+async def _drop(intake: Intake) -> None:
+    async for _ in read_up_to_limit(intake.request, intake.max_body_bytes):
+        pass
+
+
+async def _read(intake: Intake) -> InpaintRequest:
+    fields = await read_json(intake)
+    max_pixels = intake.service.settings.max_pixels
+    return await off_loop(intake.place.body_bytes, lambda: inpaint_of(fields, max_pixels))
+
+
+async def _respond(intake: Intake, asked: InpaintRequest) -> Response:
+    ignored = ignored_header(set(asked.ignored))
+    try:
+        reply = await intake.run(asked.order)
+    except InvalidOption as error:
+        if error.code != "mask_empty":
+            raise
+        media_type = MEDIA_TYPES[asked.order.format]
+        return Response(asked.order.files["image"], media_type=media_type, headers={"X-Seed": "0", **ignored})
+    headers = {"X-Seed": str(asked.seed), **reply_headers(reply), **ignored}
+    return Response(reply.pictures[0].body, media_type=reply.media_type, headers=headers)
+
+
+IOPAINT = ForeignApi(
+    "iopaint",
+    "IOPaint's API: a JSON of base64 in, the picture in the upload's format out",
+    router,
+    "/api/v1",
+    error_body,
+    idle_posts=frozenset({"/api/v1/model", "/api/v1/gen-info"}),
+)
+"""The API as the application serves it; docs/compatible_apis.md says what differs from IOPaint's."""

@@ -1,0 +1,166 @@
+"""Reads a JSON object with pictures in base64, without a copy of their text.
+
+The fields stay views into the body until they are asked for, and a picture is decoded from its view. The memory of the
+body and of all that can be decoded from it is counted before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from service.core.errors import InvalidOption, InvalidRequest, UnsupportedType
+from service.web.form import check_encoding, media_type
+from service.web.intake import Intake
+
+T = TypeVar("T")
+JSON_TYPE = "application/json"
+MAX_VALUES = 10_000
+"""Largest number of fields and values, as each costs far more memory than its text."""
+_LARGE_BYTES = 1 << 20
+"""Body size from which it is parsed on a thread."""
+_DATA_URL_BYTES = 256
+"""Largest size of what comes before the comma of a data URL."""
+
+
+class JsonFields(Mapping[str, msgspec.Raw]):
+    """The fields of a JSON object; null counts as absent."""
+
+    def __init__(self, raws: Mapping[str, msgspec.Raw], *, escaped: bool = False) -> None:
+        self._raws = {name: raw for name, raw in raws.items() if bytes(memoryview(raw)[:5]) != b"null"}
+        self._escaped = escaped
+        """Whether a backslash occurs in the body, so that texts must be unescaped before they are read."""
+
+    def __getitem__(self, name: str) -> msgspec.Raw:
+        return self._raws[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raws)
+
+    def __len__(self) -> int:
+        return len(self._raws)
+
+    def value(self, name: str, kind: type[T], default: T) -> T:
+        """Return a field converted to `kind`; numbers and booleans may be written as texts.
+
+        Raises:
+            InvalidOption: it cannot be converted.
+        """
+        return default if name not in self._raws else _converted(self._raws[name], kind, name)
+
+    def nested(self, name: str) -> JsonFields:
+        """Return the fields of an object in a field; none if it is absent."""
+        return JsonFields(self.value(name, dict[str, msgspec.Raw], {}), escaped=self._escaped)
+
+    def listed(self, name: str) -> list[msgspec.Raw]:
+        """Return the items of a list in a field; none if it is absent."""
+        return self.value(name, list[msgspec.Raw], [])
+
+    def objects(self, name: str) -> list[JsonFields]:
+        """Return the objects of a list in a field; none if it is absent."""
+        raws = self.value(name, list[dict[str, msgspec.Raw]], [])
+        return [JsonFields(one, escaped=self._escaped) for one in raws]
+
+    def scalar(self, name: str) -> str:
+        """Return a text, number or boolean as a form would have it; empty if it is absent."""
+        value: object = self.value(name, str | int | float | bool, "")  # type: ignore[arg-type]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def picture(self, name: str) -> bytes:
+        """Return the file in a field, decoded from base64 or from a data URL.
+
+        Raises:
+            InvalidRequest: the field is missing, empty or not base64; or it is a URL, which is never fetched.
+        """
+        if name not in self._raws:
+            raise InvalidRequest(f"`{name}` is missing; send the file in base64", code="missing_part")
+        return self.file(self._raws[name], name)
+
+    def file(self, raw: msgspec.Raw, name: str) -> bytes:
+        """Return a file from its base64; as `picture`, for a view."""
+        text = memoryview(raw)
+        if bytes(text[:1]) != b'"':
+            raise InvalidRequest(f"`{name}` is no text; send the file in base64")
+        text = memoryview(_converted(raw, str, name).encode()) if self._escaped else text[1:-1]
+        data = _decoded(text[_start_of(bytes(text[:_DATA_URL_BYTES]), name) :], name)
+        if not data:
+            raise InvalidRequest(f"`{name}` is empty", code="empty_part")
+        return data
+
+
+async def read_json(intake: Intake, types: Collection[str] = (JSON_TYPE,)) -> JsonFields:
+    """Read a request's body as a JSON object.
+
+    Raises:
+        UnsupportedType: the media type is none of `types`, or the body is compressed.
+        InvalidRequest: as `parse_fields`.
+        TooLarge, Overloaded, Cancelled: as `Intake.stream`.
+    """
+    check_encoding(intake.request)
+    if media_type(intake.request) not in types:
+        raise UnsupportedType(f"send {JSON_TYPE}, not {media_type(intake.request)[:80] or 'an unnamed type'!r}")
+    body = bytearray()
+    async for chunk in intake.stream():
+        body += chunk
+    intake.count_bytes(decoded_bytes(body))
+    return await off_loop(len(body), lambda: parse_fields(body))
+
+
+def decoded_bytes(body: bytes | bytearray) -> int:
+    """Return the most memory that the fields of a JSON body take once they are decoded, in bytes."""
+    unescaped = 2 * len(body) if b"\\" in body else 0
+    return len(body) * 3 // 4 + unescaped
+
+
+async def off_loop(nbytes: int, work: Callable[[], T]) -> T:
+    """Run work on so many bytes: on a thread if they are many, so that the event loop is not blocked."""
+    return await asyncio.to_thread(work) if nbytes > _LARGE_BYTES else work()
+
+
+def parse_fields(body: bytes | bytearray) -> JsonFields:
+    """Parse a JSON object; its fields are views into `body`.
+
+    Raises:
+        InvalidRequest: it is malformed, too deep, no object, or has more than `MAX_VALUES` values.
+    """
+    if max(body.count(b":"), body.count(b",")) > MAX_VALUES:
+        raise InvalidRequest(f"the JSON has more than {MAX_VALUES:,} values; send pictures as files in base64")
+    try:
+        raws = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"malformed JSON: {str(error)[:200]}") from error
+    return JsonFields(raws, escaped=b"\\" in body)
+
+
+def _converted(raw: msgspec.Raw, kind: type[T], name: str) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind, strict=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidOption(f"`{name[:80]}`: {str(error)[:200]}") from error
+
+
+def _start_of(beginning: bytes, name: str) -> int:
+    """Return the index at which base64 begins in a text: 0, or behind the head of a data URL.
+
+    Raises:
+        InvalidRequest: the text is another URL, or a data URL without base64.
+    """
+    if beginning[:5].lower() == b"data:":
+        head, comma, _ = beginning.partition(b",")
+        if not comma or not head.lower().endswith(b";base64"):
+            raise InvalidRequest(f"`{name}` is a data URL without base64; send data:image/png;base64,…")
+        return len(head) + 1
+    if b"://" in beginning:
+        raise InvalidRequest(f"`{name}` is a URL; this server fetches none: send the file itself in base64")
+    return 0
+
+
+def _decoded(text: memoryview, name: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text)
+    except binascii.Error as error:
+        raise InvalidRequest(f"`{name}` is not base64: {error}") from error

@@ -1,0 +1,31 @@
+"""Divides a picture whose transparent part is to be filled into an opaque picture and its mask."""
+
+from __future__ import annotations
+
+from service.core.errors import InvalidOption
+from service.core.pictures import Picture
+from service.imaging.files import codec
+from service.imaging.files.header import Header
+
+
+def check_alpha(header: Header) -> None:
+    """Check that a file without a mask of its own can be its mask.
+
+    Raises:
+        InvalidOption: it has no alpha channel.
+    """
+    if not header.alpha and not header.transparent:
+        raise InvalidOption(
+            "there is no `mask`, and the image has no alpha channel to be one; send a mask", code="no_alpha"
+        )
+
+
+def divided(data: bytes, header: Header, max_pixels: int) -> tuple[bytes, bytes]:
+    """Return the picture without alpha as PNG, and the file as its mask; else a fill would stay transparent.
+
+    Raises:
+        InvalidImage, InvalidOption: the file is broken, or has no alpha.
+    """
+    check_alpha(header)
+    picture = codec.decode(data, max_pixels=max_pixels, header=header)
+    return codec.encode(Picture(picture.pixels, None, picture.icc), "png", 90), data

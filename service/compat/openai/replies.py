@@ -1,0 +1,52 @@
+"""From replies and errors to the JSON of OpenAI's images API. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from service.core.errors import ServiceError
+from service.core.reply import Reply
+
+_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+"""Values of `type` by status; other statuses below 500 are invalid_request_error."""
+
+
+def images_json(reply: Reply, created: int) -> dict[str, Any]:
+    """Return the body of a response; `created` is in seconds since the epoch."""
+    return {
+        "created": created,
+        "data": [{"b64_json": base64.b64encode(picture.body).decode("ascii")} for picture in reply.pictures],
+        **_described(reply),
+    }
+
+
+def images_events(reply: Reply, created: int, event: str) -> bytes:
+    """Return a stream that is complete at once: one `event` for each picture, in the order of their index."""
+    lines = []
+    for picture in reply.pictures:
+        data = {
+            "type": event,
+            "b64_json": base64.b64encode(picture.body).decode("ascii"),
+            "created_at": created,
+            **_described(reply),
+        }
+        lines.append(f"event: {event}\ndata: {json.dumps(data)}\n\n")
+    return "".join([*lines, "data: [DONE]\n\n"]).encode("ascii")
+
+
+def error_body(error: ServiceError) -> dict[str, Mapping[str, Any]]:
+    """Return the body of an error."""
+    kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+
+
+def _described(reply: Reply) -> dict[str, str]:
+    return {
+        "size": f"{reply.size.width}x{reply.size.height}",
+        "output_format": reply.media_type.removeprefix("image/"),
+        "background": "auto",
+        "quality": "auto",
+    }

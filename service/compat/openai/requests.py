@@ -1,0 +1,120 @@
+"""From requests of OpenAI's images API to orders. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from service.compat.json_fields import JsonFields
+from service.compat.options import options_of
+from service.core.errors import InvalidOption, InvalidRequest
+from service.core.order import Order
+from service.core.schemas import GenerateOptions, InpaintOptions
+from service.web.multipart import Part, PartLimits
+
+EDIT_LIMITS = PartLimits(field_bytes=128 * 1024, parts=64)
+"""Limits of a form: a prompt has up to 32,000 characters."""
+_EDIT_FIELDS = ("model", "n", "seed", "mask_mode", "mask_resize", "strategy", "save")
+_GENERATION_FIELDS = ("model", "n", "seed", "save")
+_SHAPING_FIELDS = ("output_format", "output_compression", "response_format", "stream")
+"""Fields of both calls that decide the form of the response."""
+_FALSE = ("", "false", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesRequest:
+    """An order, and the form of its response."""
+
+    order: Order
+    stream: bool = False
+    own_alpha: bool = False
+    """Whether the picture's own alpha is the mask, so that its file must be divided before it is computed."""
+    ignored: frozenset[str] = frozenset()
+    """Names of fields that have no effect."""
+
+    @property
+    def wishes(self) -> tuple[str, ...]:
+        """What the response depends on beside the order."""
+        return ("openai", str(self.stream))
+
+
+def edit_of(parts: Sequence[Part]) -> ImagesRequest:
+    """Convert the parts of POST /v1/images/edits.
+
+    Raises:
+        InvalidRequest: there is no image or more than one, a file came as text, or a part is sent twice.
+        InvalidOption, NotFound: a field is out of range, or no name of a model.
+    """
+    images = [part for part in parts if part.name in ("image", "image[]")]
+    masks = [part for part in parts if part.name == "mask"]
+    fields = _texts([part for part in parts if part not in images and part not in masks])
+    files = {"image": _only(images, "image")}
+    if masks and (masks[0].is_file or masks[0].size):
+        files["mask"] = _only(masks, "mask")
+    options = _options(InpaintOptions, fields, _EDIT_FIELDS, "samples")
+    if "mask" not in files or not fields.get("mask_mode"):
+        options = options.model_copy(update={"mask_mode": "alpha"})
+    return ImagesRequest(
+        Order("inpaint", files, options),
+        stream=_is_stream(fields),
+        own_alpha="mask" not in files,
+        ignored=frozenset(fields) - {*_EDIT_FIELDS, *_SHAPING_FIELDS},
+    )
+
+
+def generation_of(fields: JsonFields) -> ImagesRequest:
+    """Convert the JSON of POST /v1/images/generations.
+
+    Raises:
+        InvalidOption, NotFound: a field is out of range, or no name of a model.
+    """
+    used = (*_GENERATION_FIELDS, *_SHAPING_FIELDS)
+    texts = {name: fields.scalar(name) for name in used if name in fields}
+    options = _options(GenerateOptions, texts, _GENERATION_FIELDS, "count")
+    return ImagesRequest(
+        Order("generate", {}, options), stream=_is_stream(texts), ignored=frozenset(set(fields) - {*used})
+    )
+
+
+def _only(files: Sequence[Part], name: str) -> bytes:
+    if not files:
+        raise InvalidRequest(f"`{name}` is missing; send the file as multipart/form-data", code="missing_part")
+    if len(files) > 1:
+        raise InvalidRequest(f"{len(files)} files as `{name}`: this server edits one at a time", code="repeated_part")
+    if not files[0].is_file:
+        raise InvalidRequest(f"`{name}` is a text; send the file itself, as URLs are never fetched")
+    if not files[0].size:
+        raise InvalidRequest(f"`{name}` is empty", code="empty_part")
+    return files[0].data
+
+
+def _texts(parts: Sequence[Part]) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for part in parts:
+        if part.is_file:
+            raise InvalidRequest(f"unexpected file {part.name[:80]!r}; files are image and mask")
+        if part.name in fields and not part.name.endswith("[]"):
+            raise InvalidRequest(f"the part {part.name[:80]!r} is sent twice; send it once", code="repeated_part")
+        fields[part.name] = part.text
+    return fields
+
+
+def _options(kind: type[Any], fields: Mapping[str, str], names: Sequence[str], number: str) -> Any:
+    """Return the options of class `kind`; `number` is its name for the number of pictures, which is `n` here."""
+    if fields.get("response_format", "") not in ("", "b64_json"):
+        raise InvalidOption("response_format: only b64_json is served; a stored result is where Location says")
+    file_format = fields.get("output_format", "")
+    values: dict[str, Any] = {name: fields.get(name) for name in names if name != "n"}
+    values |= {number: fields.get("n"), "format": file_format or "png", "quality": _quality(fields)}
+    return options_of(kind, values, {number: "n", "format": "output_format", "quality": "output_compression"})
+
+
+def _quality(fields: Mapping[str, str]) -> str | None:
+    """Return the quality; a compression of 0, which OpenAI allows, is the least there is."""
+    text = fields.get("output_compression")
+    return "1" if text == "0" else text
+
+
+def _is_stream(fields: Mapping[str, str]) -> bool:
+    return fields.get("stream", "").strip().lower() not in _FALSE

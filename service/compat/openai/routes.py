@@ -1,0 +1,120 @@
+"""Routes of OpenAI's images API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from service.compat.json_fields import read_json
+from service.compat.openai.own_alpha import divided
+from service.compat.openai.replies import error_body, images_events, images_json
+from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
+from service.compat.options import ignored_header
+from service.core.errors import InvalidOption
+from service.core.order import Order
+from service.imaging.files.decode_cost import decoded_bytes
+from service.imaging.files.header import read_header
+from service.web.form import read_parts
+from service.web.intake import Intake, admitted
+from service.web.middleware.foreign import ForeignApi
+from service.web.responses import reply_headers
+
+router = APIRouter(tags=["openai"])
+_FILE = {"type": "string", "format": "binary"}
+_REPLY: dict[int | str, dict[str, Any]] = {
+    200: {"description": "`data` with the pictures as `b64_json`, or a stream of events"}
+}
+
+
+def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": True}
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
+_TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format")}
+_NUMBERS = {name: {"type": "integer"} for name in ("n", "seed")}
+
+
+@router.post(
+    "/v1/images/edits",
+    name="openai_edit",
+    response_class=Response,
+    responses=_REPLY,
+    openapi_extra=_body("multipart/form-data", {"image": _FILE, "mask": _FILE, **_TEXTS, **_NUMBERS}, ["image"]),
+)
+async def edits(request: Request) -> Response:
+    """Fill the part of an image that its mask, or its own alpha, leaves transparent."""
+    return await _answer(request, _read_edit, "image_edit.completed")
+
+
+@router.post(
+    "/v1/images/generations",
+    name="openai_generation",
+    response_class=Response,
+    responses=_REPLY,
+    openapi_extra=_body("application/json", {**_TEXTS, **_NUMBERS}, []),
+)
+async def generations(request: Request) -> Response:
+    """Make pictures from random numbers alone; the prompt is ignored."""
+    return await _answer(request, _read_generation, "image_generation.completed")
+
+
+async def _answer(request: Request, read: Callable[[Intake], Awaitable[ImagesRequest]], event: str) -> Response:
+    with admitted(request) as intake:
+        asked = await intake.arrived(read(intake))
+        work = partial(_respond, intake, asked, event)
+        return await intake.answered(intake.once(asked.order, asked.wishes, work))
+
+
+async def _read_edit(intake: Intake) -> ImagesRequest:
+    reading = read_parts(intake.request, intake.count_bytes, max_body_bytes=intake.max_body_bytes, limits=EDIT_LIMITS)
+    return edit_of(await reading)
+
+
+async def _read_generation(intake: Intake) -> ImagesRequest:
+    return generation_of(await read_json(intake))
+
+
+async def _respond(intake: Intake, asked: ImagesRequest, event: str) -> Response:
+    order = await _with_own_alpha(intake, asked.order) if asked.own_alpha else asked.order
+    try:
+        reply = await intake.run(order)
+    except InvalidOption as error:
+        if error.code != "no_alpha":
+            raise
+        advice = (
+            'the mask has no alpha channel; send extra_body={"mask_mode": "white"} for a mask whose white is filled'
+        )
+        raise InvalidOption(advice, code="no_alpha") from error
+    headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
+    created = int(time.time())
+    if asked.stream:
+        events = await asyncio.to_thread(images_events, reply, created, event)
+        return Response(events, media_type="text/event-stream", headers=headers)
+    return JSONResponse(await asyncio.to_thread(images_json, reply, created), headers=headers)
+
+
+async def _with_own_alpha(intake: Intake, order: Order) -> Order:
+    data, max_pixels = order.files["image"], intake.service.settings.max_pixels
+    header = read_header(data, max_pixels=max_pixels)
+    intake.count_bytes(2 * decoded_bytes(header, len(data)))
+    image, mask = await intake.on_codec_thread(
+        partial(divided, data, header, max_pixels), header.size.height * header.size.width
+    )
+    return Order(order.task, {"image": image, "mask": mask}, order.options)
+
+
+OPENAI = ForeignApi(
+    "openai",
+    "OpenAI's images API; a mask of alpha 0 is filled, prompts are ignored",
+    router,
+    "/v1/images",
+    error_body,
+)
+"""The API as the application serves it; docs/compatible_apis.md says what differs from OpenAI's."""

@@ -1,0 +1,68 @@
+"""A server with the shipped models, to be called by the clients of other people's servers.
+
+These tests have an environment of their own (`make compat`) and are no part of `make test`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image, ImageOps
+
+from tests.serving.served_process import ServedProcess
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "tests" / "data"
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server runs, that of the checkout's own environment, with its real engine."""
+    command = [ROOT / ".venv/bin/retouch", "serve"]
+    with ServedProcess(tmp_path_factory.mktemp("server"), command=command, engine="auto") as served:
+        yield served.url
+        served.terminate()
+
+
+@pytest.fixture(scope="session")
+def photo() -> bytes:
+    """A photograph, as PNG."""
+    file = io.BytesIO()
+    Image.open(PICTURES / "dress.jpg").convert("RGB").save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def mask() -> bytes:
+    """Its mask: white is filled."""
+    return (PICTURES / "dress_mask.png").read_bytes()
+
+
+@pytest.fixture(scope="session")
+def alpha_mask(mask: bytes) -> bytes:
+    """The mask as OpenAI's clients send it: transparent is filled."""
+    hole = Image.open(io.BytesIO(mask)).convert("L").point(lambda value: 255 if value >= 128 else 0)
+    whole = Image.new("RGBA", hole.size)
+    whole.putalpha(ImageOps.invert(hole))
+    file = io.BytesIO()
+    whole.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="session")
+def native(url: str, photo: bytes, mask: bytes) -> bytes:
+    """What /v1/inpaint answers."""
+    reply = httpx.post(f"{url}/v1/inpaint", files={"image": photo, "mask": mask}, timeout=60)
+    assert reply.status_code == 200, reply.text
+    return reply.content
+
+
+@pytest.fixture(scope="session")
+def in_base64() -> Callable[[bytes], str]:
+    """Encode a file for JSON."""
+    return lambda data: base64.b64encode(data).decode("ascii")

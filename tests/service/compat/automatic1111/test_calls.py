@@ -1,0 +1,93 @@
+"""AUTOMATIC1111's API over a real socket, with the requests of webuiapi."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+Native = Callable[..., bytes]
+OF_WEBUIAPI = {
+    "denoising_strength": 0.75,
+    "mask_blur": 4,
+    "inpaint_full_res": True,
+    "override_settings": {},
+    "seed": -1,
+}
+
+
+def img2img(client: httpx.Client, pair: dict[str, str], **fields: Any) -> httpx.Response:
+    asked = {"init_images": [pair["image"]], "mask": pair["mask"], **OF_WEBUIAPI, **fields}
+    return client.post("/sdapi/v1/img2img", json=asked)
+
+
+def test_a_fill_is_that_of_v1_inpaint_bit_by_bit(client: httpx.Client, native: Native, pair: dict[str, str]) -> None:
+    found = img2img(client, pair, width=64, height=64).json()
+    assert [base64.b64decode(image) for image in found["images"]] == [native()]
+    assert (json.loads(found["info"])["width"], found["parameters"]) == (64, {})
+
+
+def test_an_inverted_mask_fills_what_is_black(
+    client: httpx.Client, native: Native, pair: dict[str, str], mask: bytes
+) -> None:
+    file = io.BytesIO()
+    ImageOps.invert(Image.open(io.BytesIO(mask))).save(file, "PNG")
+    inverted = {**pair, "mask": base64.b64encode(file.getvalue()).decode()}
+    assert base64.b64decode(img2img(client, inverted, inpainting_mask_invert=1).json()["images"][0]) == native()
+
+
+@pytest.mark.parametrize("size", [(32, 48), (100, 80)])
+def test_the_results_have_the_size_that_is_asked_for(
+    client: httpx.Client, native: Native, pair: dict[str, str], size: tuple[int, int]
+) -> None:
+    found = img2img(client, pair, width=size[0], height=size[1]).json()
+    picture = Image.open(io.BytesIO(base64.b64decode(found["images"][0])))
+    assert picture.size == size
+    whole = np.asarray(Image.open(io.BytesIO(native())).resize(size)).astype(float)
+    assert abs(np.asarray(picture).astype(float) - whole).mean() < 20
+
+
+def test_what_is_ignored_is_named(client: httpx.Client, pair: dict[str, str]) -> None:
+    ignored = img2img(client, pair, prompt="a dog").headers["X-Ignored-Fields"]
+    assert ignored == "denoising_strength, inpaint_full_res, mask_blur, prompt"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"init_images": []}, 400, "missing_part"),
+        ({"init_images": ["AAAA", "AAAA"]}, 400, "missing_part"),
+        ({"init_images": "AAAA"}, 422, "invalid_option"),
+        ({"mask": None}, 400, "missing_part"),
+        ({"batch_size": 2}, 422, "not_diverse"),
+        ({"batch_size": 2**62, "n_iter": 2**62}, 422, "invalid_option"),
+        ({"width": 0, "height": 64}, 422, "invalid_option"),
+        ({"width": 2**31, "height": 2**31}, 413, "too_many_pixels"),
+        ({"seed": -2}, 422, "invalid_option"),
+        ({"override_settings": {"sd_model_checkpoint": "sd15"}}, 404, "model_not_found"),
+        ({"override_settings": {"sd_model_checkpoint": "v1-5.safetensors [abc]"}}, 404, "model_not_found"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_its_form(
+    client: httpx.Client, pair: dict[str, str], fields: dict[str, Any], status: int, code: str
+) -> None:
+    refused = img2img(client, pair, **fields)
+    assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
+    assert refused.json()["detail"]
+
+
+def test_what_clients_ask_before_they_fill(client: httpx.Client) -> None:
+    assert client.get("/sdapi/v1/options").json()["sd_model_checkpoint"] == "photos"
+    assert [one["title"] for one in client.get("/sdapi/v1/sd-models").json()] == ["photos"]
+    assert client.get("/sdapi/v1/samplers").json() == []
+    assert client.get("/sdapi/v1/progress").json()["progress"] == 0
+    assert client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "photos"}).status_code == 200
+    refused = client.post("/sdapi/v1/options", json={"sd_model_checkpoint": "sd15"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")

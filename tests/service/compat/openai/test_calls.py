@@ -1,0 +1,138 @@
+"""OpenAI's images API over a real socket."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.serving.local_server import Running
+
+Native = Callable[..., bytes]
+
+
+def edit(client: httpx.Client, files: Any, headers: dict[str, str] | None = None, **data: str) -> httpx.Response:
+    return client.post("/v1/images/edits", files=files, data={"prompt": "", **data}, headers=headers)
+
+
+def picture(reply: httpx.Response) -> bytes:
+    assert reply.status_code == 200, reply.text
+    return base64.b64decode(reply.json()["data"][0]["b64_json"])
+
+
+@pytest.mark.parametrize("name", ["image", "image[]"])
+def test_an_edit_is_the_fill_of_v1_inpaint_bit_by_bit(
+    client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes, name: str
+) -> None:
+    files = {name: ("upload", photo, "application/octet-stream"), "mask": alpha_mask}
+    assert picture(edit(client, files)) == native()
+
+
+def test_a_mask_without_alpha_is_refused_with_the_cure_and_the_cure_works(
+    client: httpx.Client, native: Native, photo: bytes, mask: bytes
+) -> None:
+    files = {"image": photo, "mask": mask}
+    refused = edit(client, files)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "no_alpha")
+    assert 'extra_body={"mask_mode": "white"}' in refused.json()["error"]["message"]
+    assert picture(edit(client, files, mask_mode="white")) == native()
+
+
+def test_without_a_mask_the_transparent_part_is_filled_and_the_result_is_opaque(
+    client: httpx.Client, native: Native, photo: bytes, mask: bytes
+) -> None:
+    pixels = np.asarray(Image.open(io.BytesIO(photo)))
+    alpha = 255 - np.asarray(Image.open(io.BytesIO(mask)))
+    file = io.BytesIO()
+    Image.fromarray(np.dstack((pixels, alpha))).save(file, "PNG")
+    assert picture(edit(client, {"image": file.getvalue()})) == native()
+
+
+def test_an_image_that_is_opaque_needs_a_mask(client: httpx.Client, photo: bytes) -> None:
+    refused = edit(client, {"image": photo})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "no_alpha")
+
+
+def test_format_and_compression_are_those_of_the_request(
+    client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes
+) -> None:
+    reply = edit(client, {"image": photo, "mask": alpha_mask}, output_format="jpeg", output_compression="80")
+    assert picture(reply) == native(format="jpeg", quality="80")
+    assert (reply.json()["output_format"], reply.json()["size"]) == ("jpeg", "64x64")
+
+
+def test_what_is_ignored_is_named_in_a_header(client: httpx.Client, photo: bytes, alpha_mask: bytes) -> None:
+    fields = {"size": "1024x1024", "quality": "high", "user": "me", "nobody_knows": "7", "prompt": "a" * 40_000}
+    reply = edit(client, {"image": photo, "mask": alpha_mask}, **fields)
+    assert picture(reply)
+    assert reply.headers["X-Ignored-Fields"] == "nobody_knows, prompt, quality, size, user"
+    assert reply.headers["X-Model"] == "photos/1"
+
+
+def test_a_stream_is_one_complete_event_and_the_end(
+    client: httpx.Client, native: Native, photo: bytes, alpha_mask: bytes
+) -> None:
+    reply = edit(client, {"image": photo, "mask": alpha_mask}, stream="true", partial_images="2")
+    assert reply.headers["Content-Type"].startswith("text/event-stream")
+    first, last, _ = reply.text.split("\n\n")
+    event = json.loads(first.partition("data: ")[2])
+    assert (event["type"], last) == ("image_edit.completed", "data: [DONE]")
+    assert base64.b64decode(event["b64_json"]) == native()
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"model": "gpt-image-1"}, 404, "model_not_found"),
+        ({"model": "DALL·E"}, 404, "model_not_found"),
+        ({"n": "2"}, 422, "not_diverse"),
+        ({"n": "0"}, 422, "invalid_option"),
+        ({"n": str(2**63)}, 422, "invalid_option"),
+        ({"response_format": "url"}, 422, "invalid_option"),
+        ({"output_format": "gif"}, 422, "invalid_option"),
+        ({"output_compression": "101"}, 422, "invalid_option"),
+        ({"seed": "-1"}, 422, "invalid_option"),
+        ({"model": "facades"}, 422, "wrong_task"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_openais_form(
+    client: httpx.Client, photo: bytes, alpha_mask: bytes, fields: dict[str, str], status: int, code: str
+) -> None:
+    refused = edit(client, {"image": photo, "mask": alpha_mask}, **fields)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    assert refused.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_generations_are_those_of_v1_generate(client: httpx.Client) -> None:
+    asked = {"model": "faces", "prompt": "a face", "n": 2, "seed": 7, "quality": "high", "user": None}
+    reply = client.post("/v1/images/generations", json=asked)
+    assert reply.status_code == 200, reply.text
+    fields = {"model": (None, "faces"), "count": (None, "2"), "seed": (None, "7")}
+    ours = client.post("/v1/generate", files=fields).json()
+    assert [one["b64_json"] for one in reply.json()["data"]] == [one["image_base64"] for one in ours["images"]]
+    assert reply.headers["X-Ignored-Fields"] == "prompt, quality"
+
+
+def test_the_list_of_models_is_openais_beside_ours(client: httpx.Client) -> None:
+    found = client.get("/v1/models").json()
+    assert found["object"] == "list"
+    assert found["data"][1] == {"id": "faces", "object": "model", "created": 0, "owned_by": "retouch"}
+    assert [one["id"] for one in found["data"]] == ["facades", "faces", "photos"]
+    assert {one["name"] for one in found["models"]} == {"facades", "faces", "photos"}
+
+
+def test_an_idempotency_key_gives_the_first_answer_again(
+    server: Running, client: httpx.Client, photo: bytes, alpha_mask: bytes
+) -> None:
+    files, key = {"image": photo, "mask": alpha_mask}, {"Idempotency-Key": "an-edit"}
+    first, again = edit(client, files, key), edit(client, files, key)
+    assert again.content == first.content
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert edit(client, files, key, stream="true").json()["error"]["code"] == "idempotency_mismatch"

@@ -1,0 +1,34 @@
+"""The openai package itself; more of it, and other clients, are in tests/foreign_clients."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+
+import openai
+import pytest
+
+from tests.serving.local_server import Running
+
+
+@pytest.fixture
+def package(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_it_edits_streams_and_lists(
+    package: openai.OpenAI, photo: bytes, alpha_mask: bytes, native: Callable[..., bytes]
+) -> None:
+    reply = package.images.edit(image=photo, mask=alpha_mask, prompt="", extra_body={"seed": 7})
+    assert reply.data is not None
+    assert base64.b64decode(reply.data[0].b64_json or "") == native()
+    (event,) = package.images.edit(image=[photo], mask=alpha_mask, prompt="", stream=True)
+    assert base64.b64decode(event.b64_json) == native()
+    assert [model.id for model in package.models.list()] == ["facades", "faces", "photos"]
+
+
+def test_it_raises_its_own_errors(package: openai.OpenAI, photo: bytes, alpha_mask: bytes) -> None:
+    with pytest.raises(openai.NotFoundError, match="no model") as missing:
+        package.images.edit(image=photo, mask=alpha_mask, prompt="", model="gpt-image-1")
+    assert missing.value.code == "model_not_found"

@@ -1,0 +1,56 @@
+"""JSON with pictures in base64, read without a server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tracemalloc
+
+import pytest
+
+from service.compat.json_fields import MAX_VALUES, decoded_bytes, parse_fields
+from service.core.errors import InvalidOption, InvalidRequest
+
+DATA = bytes(range(256))
+TEXT = base64.b64encode(DATA).decode()
+
+
+def test_a_picture_is_decoded_from_base64_from_a_data_url_and_with_line_breaks() -> None:
+    lines = "\n".join(TEXT[start : start + 76] for start in range(0, len(TEXT), 76))
+    for text in (TEXT, f"data:image/png;base64,{TEXT}", f"DATA:;BASE64,{TEXT}", lines):
+        assert parse_fields(json.dumps({"image": text}).encode()).picture("image") == DATA
+
+
+def test_decoding_makes_no_copy_of_the_text() -> None:
+    body = b'{"image": "' + b"A" * 8_000_000 + b'"}'
+    tracemalloc.start()
+    parse_fields(body).picture("image")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < decoded_bytes(body) + 100_000 < len(body)
+
+
+def test_escapes_are_counted_as_copies() -> None:
+    assert decoded_bytes(b'{"a": "b"}') < len(b'{"a": "b"}') < decoded_bytes(rb'{"a": "\/"}')
+
+
+def test_null_is_absent_and_numbers_may_be_texts() -> None:
+    fields = parse_fields(b'{"none": null, "n": "7", "x": 2.0, "flag": "true", "t": true}')
+    assert "none" not in fields
+    assert (fields.value("n", int, 0), fields.value("x", int, 0), fields.value("flag", bool, False)) == (7, 2, True)
+    assert (fields.scalar("n"), fields.scalar("t"), fields.scalar("none")) == ("7", "true", "")
+    with pytest.raises(InvalidOption, match="`n`"):
+        fields.value("n", list[int], [])
+
+
+def test_the_number_of_values_is_limited_before_they_are_read() -> None:
+    few, many = (b'{"a": [' + b",".join([b"0"] * number) + b"]}" for number in (MAX_VALUES, MAX_VALUES + 2))
+    assert len(parse_fields(few).listed("a")) == MAX_VALUES
+    with pytest.raises(InvalidRequest, match="values"):
+        parse_fields(many)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/a.png", "https://example.org/a.png", "file:///etc/passwd"])
+def test_a_url_is_refused_and_never_fetched(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="fetches none"):
+        parse_fields(json.dumps({"image": url}).encode()).picture("image")
