@@ -28,6 +28,7 @@ from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
+from service.gallery.assembly import Gallery, open_gallery
 from service.imaging.pool.work import CodecWork
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
@@ -73,6 +74,7 @@ class Service:
     outage: Outage
     clients: Clients
     names: Names
+    gallery: Gallery
 
     @property
     def admission(self) -> Admission:
@@ -193,7 +195,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
     owner = Owner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
     ledger = stack.enter_context(shared_ledger(settings, store.disk.suspect))
-    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
+    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store))
     results = ResultReader(store)
     stack.callback(results.close)
     backend = await stack.enter_async_context(open_backend(settings, metrics))
@@ -223,6 +225,8 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = Names()
+    forget = (idempotency.forget_result, cache.forget_result)
+    gallery = await stack.enter_async_context(open_gallery(pipeline, results, forget))
     jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, backend.loaded, names))
     service = Service(
         settings,
@@ -238,6 +242,7 @@ async def _build(settings: Settings, open_backend: OpenBackend, stack: AsyncExit
         Outage(clock()),
         clients,
         names,
+        gallery,
     )
     watches = (service.end_without_device(), service.watch_outage(), lag.watch(), clients.follow(settings.model_poll_s))
     for watch in watches:
@@ -255,6 +260,7 @@ def _watch(service: Service) -> None:
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
     metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.memory.taken)
     metrics.watch(metrics.memory_waiting, lambda: service.pipeline.memory.waiting)
+    metrics.watch(metrics.results_removing, lambda: service.gallery.deletion.left)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
     metrics.refresh()
 

@@ -15,7 +15,8 @@ from service.core.settings import Settings
 from service.jobs import table as jobs_table
 from service.jobs import webhook_table
 from service.jobs.webhook_signing import read_secrets
-from service.ledger.database import LEDGER_FILE, Database
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
 from service.repeats import cache_table, idempotency_table
 from service.saving.assembly import open_storage
 from service.telemetry.logs import configure_logs

@@ -63,6 +63,11 @@ class Settings(BaseModel):
 
     keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
+    public_host: str = Field(
+        "",
+        description="names that clients reach the server by, besides localhost and addresses, separated by commas: "
+        "images.example.com,*.example.org; *: any",
+    )
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
 
     models_dir: Path = Field(Path("models"), description="model repository: NAME/VERSION/{manifest.json, model.onnx}")

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from service.core.errors import ServiceError
 from service.core.settings import Settings
 from service.lifecycle.background import running
 from service.lifecycle.drain import Drain
@@ -33,6 +34,8 @@ _MOST_AT_ONCE = 64
 _SWEEP_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
 """How often a disk that failed is probed."""
+_ENTER_EVERY_S = 0.25
+"""How often results that are not durable yet are entered into the index, for lists by other processes."""
 _INHERIT_EVERY_S = 2.0
 """How often results of dead processes are looked for."""
 
@@ -53,7 +56,7 @@ async def open_store(
     store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
-        async with running(_look(store), _inherit(store), _sweep(settings, storage, spool_files)):
+        async with running(_look(store), _inherit(store), _enter(store), _sweep(settings, storage, store)):
             yield store
     finally:
         await _flush(store, drain)
@@ -86,13 +89,21 @@ async def _inherit(store: ResultStore) -> None:
         await asyncio.to_thread(store.inherit)
 
 
-async def _sweep(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
+async def _enter(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_ENTER_EVERY_S)
+        if store.index.pending:
+            await asyncio.to_thread(store.index.flush)
+
+
+async def _sweep(settings: Settings, storage: Storage, store: ResultStore) -> None:
     limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
-    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time, spool_files.ids)
+    lock, index = settings.results_dir / RETENTION_LOCK, store.index
+    retention = Retention(storage, lock, limits, time.time, store.spooled_ids, index.forget)
     while limits.any:
         try:
             await asyncio.to_thread(retention.sweep)
-        except OSError as error:
+        except (OSError, ServiceError) as error:
             _log.warning("old results cannot be deleted; it is tried again", error=str(error))
         await asyncio.sleep(_SWEEP_EVERY_S)
 

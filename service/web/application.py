@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import Service, open_service
+from service.auth.exposure import keeps_gallery
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.errors import ServiceError
@@ -26,7 +27,9 @@ from service.web import docs_page, openapi, routes
 from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
+from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
+from service.web.results import routes as results
 
 HEADER_TIMEOUT_S = 20.0
 """Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
@@ -42,15 +45,28 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match", "traceparent"),
+        *("Idempotency-Key", "If-None-Match", "If-Range", "Range", "traceparent"),
     ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
-        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
+        *(
+            "Server-Timing",
+            "Location",
+            "Retry-After",
+            "ETag",
+            "Accept-Ranges",
+            "Idempotency-Replayed",
+            "Cache-Status",
+            "traceparent",
+        ),
+        "Content-Range",
     ],
     "max_age": 600,
 }
 """CORS options, without credentials: keys are sent in a header, and cookies are not used."""
+
+
+_ROUTERS = (routes.router, results.router, docs_page.router)
 
 
 class App:
@@ -63,13 +79,14 @@ class App:
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
-        self._fastapi = _fastapi(self._lifespan, version)
+        routers = [*_ROUTERS, *([results.gallery_router] if keeps_gallery(settings) else [])]
+        self._fastapi = _fastapi(self._lifespan, version, routers)
         self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
             origins = [origin.strip() for origin in settings.cors_origins.split(",")]
             app = CORSMiddleware(app, allow_origins=origins, **_CORS)
-        self._outermost = access_log.Access(app)
+        self._outermost = access_log.Access(ForeignPages(app, KnownSites.of(settings)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -112,7 +129,9 @@ class Direct:
         await response(scope, receive, send)
 
 
-def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
+def _fastapi(
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str, gets: Sequence[APIRouter]
+) -> FastAPI:
     app = FastAPI(
         title="Retouch",
         version=version,
@@ -125,8 +144,7 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
         openapi_tags=openapi.TAGS,
         generate_unique_id_function=lambda route: route.name,
     )
-    routers = [routes.router, docs_page.router]
-    routers += [heads_of(router) for router in routers]
+    routers = [*gets, *(heads_of(router) for router in gets)]
     for router in routers:
         app.include_router(router)
 

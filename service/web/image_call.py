@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -93,7 +93,8 @@ async def _once(request: Request, order: Order, key: str, work: Work) -> Respons
     fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes, *told)
 
     async def kept_work() -> KeptResponse:
-        return to_kept(await work())
+        kept = to_kept(await work())
+        return replace(kept, result_ids=request.scope["state"].get("result_ids", ()))
 
     return from_kept(await service.idempotency.once(name, fingerprint, kept_work))
 
@@ -101,6 +102,7 @@ async def _once(request: Request, order: Order, key: str, work: Work) -> Respons
 async def _reply(request: Request, order: Order, call: Call) -> Response:
     service: Service = request.state.service
     reply = await service.run(order, call)
+    request.state.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
     return image_response(reply, call.request_id, joined(request.headers, "accept"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from service.core.errors import ServiceError
+from service.core.errors import RangeNotSatisfiable, ServiceError
 from service.core.reply import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.jobs.table import Job
@@ -112,4 +112,6 @@ def problem_response(error: ServiceError, request_id: str, path: str) -> Respons
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="retouch"'
+    if isinstance(error, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{error.size}"
     return JSONResponse(error.problem(request_id, path), error.status, headers, PROBLEM_TYPE)

@@ -18,12 +18,20 @@ from service.web.middleware.access_log import reply_with_problem
 
 PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS})
 """Paths without a key: probes cannot send keys, and the documentation is public anyway."""
-_SCOPES: dict[str, KeyScope] = {"/metrics": "metrics"}
+_RESULTS = "/v1/results"
 
 
-def scope_of(path: str) -> KeyScope | None:
-    """The scope that a key needs for this path; None if no key is needed."""
-    return None if path in PUBLIC else _SCOPES.get(path, "inference")
+def scopes_of(method: str, path: str) -> tuple[KeyScope, ...]:
+    """The scopes of which a key needs one for this request; none if no key is needed."""
+    if path in PUBLIC:
+        return ()
+    if path == "/metrics":
+        return ("metrics",)
+    if path != _RESULTS and not path.startswith(f"{_RESULTS}/"):
+        return ("inference",)
+    if method == "DELETE":
+        return ("results:delete",)
+    return ("results:read",) if path == _RESULTS else ("inference", "results:read")
 
 
 class Authorisation:
@@ -37,8 +45,8 @@ class Authorisation:
             await self._app(scope, receive, send)
             return
         address = scope["client"][0] if scope.get("client") else "unknown"
-        needed = scope_of(scope["path"])
-        if needed is None:
+        needed = scopes_of(scope["method"], scope["path"])
+        if not needed:
             scope["state"]["client"] = Client(f"address:{address}", scopes=frozenset())
             await self._app(scope, receive, send)
             return
@@ -51,9 +59,9 @@ class Authorisation:
         await self._app(scope, receive, send)
 
 
-def _admit(scope: Scope, needed: KeyScope, address: str) -> None:
+def _admit(scope: Scope, needed: tuple[KeyScope, ...], address: str) -> None:
     clients: Clients = scope["state"]["service"].clients
     client = clients.identify(Headers(scope=scope), address)
     scope["state"]["client"] = client
-    client.require(needed)
+    client.require(*needed)
     clients.charge(client, work=scope["method"] == "POST")

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine
 from service.core.settings import Settings
-from service.ledger.database import LEDGER_FILE
+from service.ledger.connection import LEDGER_FILE
 from service.ray.proxy import RepeatOnLoss
 from service.ray.replica import DeviceGone, Replica
 

@@ -17,7 +17,8 @@ import pytest
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.ledger.database import LEDGER_FILE, Database
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
 from service.repeats.response_files import KeptResponse, KeptResponses

@@ -196,7 +196,7 @@ def test_caches_are_told_that_the_reply_depends_on_accept(server: Running, files
 
 def test_a_trailing_slash_is_another_path_and_no_redirect(server: Running) -> None:
     with server.client() as client:
-        check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.example"}), 404, "not_found")
+        check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.localhost"}), 404, "not_found")
 
 
 def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> None:
