@@ -229,6 +229,12 @@ def stored_result() -> dict[str, Any]:
     }
 
 
+def listed_results() -> dict[str, Any]:
+    """Keyword arguments of the route that lists stored results, but for its reply."""
+    described = {"description": "A page of results", "headers": _headers({"Cache-Control": "`no-store`"})}
+    return {"responses": {200: described, **problems(422, 503)}}
+
+
 def thumbnail() -> dict[str, Any]:
     """Keyword arguments of the route that returns the thumbnail of a stored result."""
     headers = _headers({name: _RESULT_HEADERS[name] for name in ("ETag", "Cache-Control")})
