@@ -26,6 +26,9 @@ CALLS = {
     "jobs-get_job": "404",  # of an id that nobody has
     "jobs-cancel_job": "404",
     "results-get_result": "404",
+    "results-list_results": "200",
+    "results-get_thumbnail": "404",
+    "results-delete_result": "404",
     "models-list_models": "200",
     "operations-livez": "200",
     "operations-readyz": "200",
