@@ -8,9 +8,9 @@ a page cannot set, the second by `Host`.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from service.core.errors import Forbidden, Misdirected, ServiceError
 from service.core.settings import Settings
 from service.web.middleware.access_log import reply_with_problem
 
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
 """Paths that are answered under any name: an orchestrator's probe has the name that its network gives the server."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -95,10 +96,8 @@ class KnownSites:
 
 def _name_of(host: str) -> str:
     """The name or address in a Host header: without port, brackets and the dot at the end, in lower case."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return host
+    found = _HOST.fullmatch(host.lower())
+    return found[1].strip("[]").rstrip(".") if found else host
 
 
 def _is_address(name: str) -> bool:
