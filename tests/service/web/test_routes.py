@@ -165,7 +165,7 @@ def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(server: Ru
 
 def test_a_body_that_does_not_come_in_time_is_given_up(serve: Serve) -> None:
     running = serve(body_timeout_s=0.2)
-    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     address = running.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1])), timeout=10) as connection:
         connection.sendall(head + b"Content-Length: 1000\r\nX-Request-Timeout-Ms: 86400000\r\n\r\n--b")
