@@ -15,6 +15,8 @@ from service.saving.index import ResultIndex
 from service.saving.index_table import ResultRow, row_from
 
 Status = Literal["saving", "saved"]
+_SAVED: dict[Status, str] = {"saving": "saved = 0", "saved": "saved = 1"}
+"""Conditions as literals, because only those find the index of results in the spool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,13 @@ class ListQuery:
             choices.append(("created_at >= ?", self.created_from))
         if self.created_before is not None:
             choices.append(("created_at < ?", self.created_before))
+        words, values = [one for one, _ in choices], [value for _, value in choices]
         if self.status is not None:
-            choices.append(("saved = ?", self.status == "saved"))
-        condition, values = " AND ".join(one for one, _ in choices), [value for _, value in choices]
-        if position is None:
-            return condition, values
-        return f"{condition} AND (created_at, id) < (?, ?)", [*values, *position]
+            words.append(_SAVED[self.status])
+        if position is not None:
+            words.append("(created_at, id) < (?, ?)")
+            values += position
+        return " AND ".join(words), values
 
 
 class ResultPage(NamedTuple):

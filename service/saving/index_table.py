@@ -24,6 +24,7 @@ CREATE TABLE IF NOT EXISTS results (
     removals INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS results_of_owner ON results (owner, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX IF NOT EXISTS results_in_spool ON results (owner, created_at, id) WHERE deleted_at IS NULL AND saved = 0;
 CREATE INDEX IF NOT EXISTS results_to_remove ON results (deleted_at) WHERE deleted_at IS NOT NULL AND removals < 2;
 CREATE TABLE IF NOT EXISTS results_read_in (done INTEGER PRIMARY KEY);
 """
