@@ -19,18 +19,9 @@ from typing import Any
 import structlog
 
 from service.saving.local_disk.disk import Disk
-from service.saving.spool.other_processes import SUFFIX, OtherProcesses, opened, segments
+from service.saving.spool.other_processes import SUFFIX, OtherProcesses, erase_in, opened, segments
 from service.saving.spool.process_folder import Owner
-from service.saving.spool.segment import (
-    Record,
-    Segment,
-    Spooled,
-    encode_record,
-    erase,
-    mark_deleted,
-    read_body,
-    scan,
-)
+from service.saving.spool.segment import Record, Segment, Spooled, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_S = 5.0
@@ -149,15 +140,9 @@ class SpoolFiles:
             self._delete_record(result_id, *own)
 
     def erase(self, result_id: str) -> None:
-        """Overwrite every copy of a result in the spools of all processes; call it when its tombstone is committed.
-
-        Raises:
-            OSError: a copy cannot be overwritten now.
-        """
+        """Overwrite every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
         for folder in self._all():
-            for path in segments(folder):
-                with suppress(FileNotFoundError), opened(path, os.O_RDWR) as descriptor:
-                    erase(descriptor, result_id)
+            erase_in(folder, result_id)
 
     def inherit(self) -> Iterator[tuple[str, Spooled]]:
         """Take over the results of dead processes, and yield each with its id.

@@ -1,0 +1,70 @@
+"""Results that are deleted while a writer of the same process saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.saving.storage.disk import ResultFiles
+from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
+from tests.serving.waiting import wait_until
+
+ID, OTHER = f"{1:032x}", f"{2:032x}"
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.glob("??/*")}
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_what_is_deleted_while_it_is_written_is_removed_by_its_writer(tmp_path: Path, group: int) -> None:
+    files = SlowFiles(tmp_path, group)
+    files.prepare()
+    with open_store(files, threads=1) as store:
+        put(store, *(result(number) for number in range(1, group + 1)))
+        wait_until(lambda: files.tries == 1 or files.groups)
+        store.index.bury(ID, "")
+        store.remove(ID)  # nothing is stored yet: the writer waits
+        files.gate.set()
+        assert store.flush(30) == 0
+        assert store.get(ID) is None
+    assert names(tmp_path) == ({f"{OTHER}.png", f"{OTHER}.json"} if group == 2 else set())
+
+
+def test_what_is_deleted_before_its_writer_comes_is_not_written(files: SlowFiles) -> None:
+    with open_store(files, threads=1) as store:
+        put(store, result(2))
+        wait_until(lambda: files.tries == 1)
+        put(store, result(1))
+        store.index.bury(ID, "")
+        store.remove(ID)
+        files.gate.set()
+        assert store.flush(30) == 0
+        assert (files.tries, store.left().total) == (1, 0)
+        assert store.get(OTHER) is not None
+
+
+def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: SlowFiles) -> None:
+    files.error = OSError("unplugged")
+    files.gate.set()
+    with open_store(files, threads=1) as store:
+        put(store, result(1))
+        store.index.bury(ID, "")
+        assert store.get(ID) is store.sidecar(ID) is None
+        assert store.left().lost == 0
+        files.error = None
+        assert store.flush(30) == 0
+
+
+def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    sidecar: dict[str, Any] = {"id": ID, "media_type": "image/png"}
+    files.write(b"image", sidecar)
+    (tmp_path / ".incoming" / f"{ID}.png").write_bytes(b"image")
+    files.remove(ID)
+    files.remove(ID)
+    assert [path for path in tmp_path.rglob("*") if ID in path.name] == []
+    assert files_directory(files) == tmp_path
