@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from service.saving.finding import ResultFinder
+from service.saving.index import ResultIndex
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import Owner
 from service.saving.storage.disk import ResultFiles
+from service.saving.write_queue import UnsavedResult
 from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
 from tests.serving.waiting import wait_until
 
@@ -55,6 +60,25 @@ def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: Sl
         assert store.left().lost == 0
         files.error = None
         assert store.flush(30) == 0
+
+
+class DeletedMeanwhile(ResultFiles):
+    """Storage that finds nothing, while another process deletes the result."""
+
+    index: ResultIndex
+
+    def read_sidecar(self, result_id: str) -> dict[str, Any] | None:
+        self.index.bury(result_id, "")
+        return super().read_sidecar(result_id)
+
+
+def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_path: Path) -> None:
+    files = DeletedMeanwhile(tmp_path)
+    files.prepare()
+    with open_store(files) as store:
+        files.index = store.index
+        finder = ResultFinder({}, SpoolFiles(Owner(tmp_path, lambda: "reader")), files, store.index)
+        assert finder.to_save([UnsavedResult(ID, 1, 0.0)]) == ([], [])
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
