@@ -28,6 +28,7 @@ from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
+from service.gallery.assembly import Gallery, open_gallery
 from service.imaging.pool.codec_work import CodecWork
 from service.jobs.assembly import open_jobs
 from service.jobs.jobs import Jobs
@@ -73,6 +74,7 @@ class Service:
     outage: Outage
     clients: Clients
     names: NameLookup
+    gallery: Gallery
 
     @property
     def admission(self) -> Admission:
@@ -193,7 +195,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     owner = SpoolOwner(settings.results_dir, _new_id)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
     ledger = stack.enter_context(make_ledger(settings, store.disk.suspect_failure))
-    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store.disk))
+    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store))
     results = ResultReader(store)
     stack.callback(results.close)
     backend = await stack.enter_async_context(open_backend(settings, metrics))
@@ -223,6 +225,8 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = NameLookup()
+    forget = (idempotency.forget_result, cache.forget_result)
+    gallery = await stack.enter_async_context(open_gallery(pipeline, results, forget))
     jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, backend.loaded, names))
     service = Service(
         settings,
@@ -238,6 +242,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         Outage(clock()),
         clients,
         names,
+        gallery,
     )
     watches = (
         service.drain_when_device_lost(),
@@ -260,6 +265,7 @@ def _register_gauges(service: Service) -> None:
     metrics.watch(metrics.spool_oldest, lambda: service.store.oldest_age_s)
     metrics.watch(metrics.decoded_bytes, lambda: service.pipeline.memory.granted_bytes)
     metrics.watch(metrics.memory_waiting, lambda: service.pipeline.memory.waiting_requests)
+    metrics.watch(metrics.results_removing, lambda: service.gallery.deletion.left)
     metrics.watch(metrics.ready, lambda: not service.unready_reasons())
     metrics.refresh()
 

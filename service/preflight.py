@@ -14,7 +14,8 @@ from service.auth.keys import read_keys
 from service.core.settings import Settings
 from service.jobs import jobs_table, webhook_table
 from service.jobs.webhook_signing import read_secrets
-from service.ledger.database import LEDGER_FILE, Database
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
 from service.repeats import cache_table, idempotency_table
 from service.saving.assembly import open_storage
 from service.telemetry.logs import configure_logs

@@ -22,7 +22,9 @@ _File = Annotated[Path | None, typer.Option("--file", help=f"key file (RETOUCH_K
 def create(  # noqa: PLR0913, PLR0917 -- each is a flag
     name: Annotated[str, typer.Argument(help="whose key it is, for lists and people")],
     file: _File = None,
-    scope: Annotated[list[str] | None, typer.Option(help="inference or metrics; repeat for both")] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="inference, metrics, results:read or results:delete; repeat for several")
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="requests per second in the long run; else without limit")] = None,
     burst: Annotated[int, typer.Option(help="requests at once above --rate")] = 10,
     per_day: Annotated[

@@ -32,10 +32,10 @@ class Client:
     """The key's name, for people; empty where no keys are required."""
     scopes: frozenset[Scope] = frozenset(SCOPES)
 
-    def require(self, scope: Scope) -> None:
-        """Raise Forbidden if the client's key does not have the scope."""
-        if scope not in self.scopes:
-            raise Forbidden(f"this key has no scope {scope!r}; ask for one that has")
+    def require(self, *scopes: Scope) -> None:
+        """Raise Forbidden if the client's key has none of the scopes."""
+        if self.scopes.isdisjoint(scopes):
+            raise Forbidden(f"this key has no scope {' or '.join(map(repr, scopes))}; ask for one that has")
 
 
 class HeaderLines(Protocol):

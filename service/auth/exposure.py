@@ -13,7 +13,7 @@ def check_exposure(settings: Settings) -> None:
     Raises:
         SettingsInvalid: the host is not loopback, no key file is named, and `allow_anonymous` is not set.
     """
-    if settings.keys_file or settings.allow_anonymous or _is_loopback(settings.host):
+    if settings.keys_file or settings.allow_anonymous or is_loopback(settings.host):
         return
     raise SettingsInvalid(
         f"{settings.host} can be reached from other machines and no key would be asked for: make keys with "
@@ -21,8 +21,19 @@ def check_exposure(settings: Settings) -> None:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def keeps_gallery(settings: Settings) -> bool:
+    """Whether results are listed and deleted here: with keys, or where only this machine can ask.
+
+    A server that other machines use without keys has no owners to tell apart. A public name, or the permission to be
+    public, says that a server on loopback is behind a proxy.
+    """
+    private = is_loopback(settings.host) and not settings.allow_anonymous and not settings.public_host
+    return bool(settings.keys_file) or private
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to that address; of names, `localhost` alone is known to be one."""
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name; only `localhost` is known to be loopback
+    except ValueError:  # a name
         return host == "localhost"

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,8 +25,8 @@ from engines.errors import RetouchError
 from engines.files.regular import read_regular
 from engines.validation import validation_message
 
-Scope = Literal["inference", "metrics"]
-SCOPES: tuple[Scope, ...] = ("inference", "metrics")
+Scope = Literal["inference", "metrics", "results:read", "results:delete"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 _MAX_FILE_BYTES = 64 * 2**20
 """Largest key file: some hundred thousand keys."""
 _KEY = re.compile(r"rtk_([0-9a-f]{8})_[A-Za-z0-9_-]{43}")

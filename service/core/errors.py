@@ -5,13 +5,16 @@ ServiceError
 ├── SizesDiffer           mask and image differ in size                       400
 ├── InvalidRequest        the endpoint does not accept the body               400
 ├── Unauthorised          no key, or one that is unknown or no longer valid   401
-├── Forbidden             the key lacks the scope                           403
+├── Forbidden             the key lacks the scope, or a foreign page asks   403
 ├── NotFound              no such result, job, model or path                  404
 ├── MethodNotAllowed      the path exists, the method does not                405
+├── Gone                  the result was deleted                              410
 ├── UploadTimeout         the body did not arrive in time                     408
 ├── Conflict              another request conflicts with this one             409
 ├── TooLarge              too many bytes or pixels                            413
 ├── UnsupportedType       not JPEG, PNG or WebP; not multipart                415
+├── RangeNotSatisfiable   the range lies outside the file                     416
+├── Misdirected           the server is not known by this Host                421
 ├── InvalidOption         an option is unknown or out of range                422
 ├── TooManyRequests       the key's rate or quota is exceeded                 429
 ├── InferenceFailed       this batch failed; the engine keeps running         500
@@ -91,10 +94,10 @@ class Unauthorised(ServiceError):
 
 
 class Forbidden(ServiceError):
-    """The key is known but lacks the scope for this request."""
+    """The key lacks the scope for this request, or a page of a foreign origin sent it (`foreign_origin`)."""
 
     status, title, default_code = 403, "Forbidden", "forbidden"
-    further_codes = ()
+    further_codes = ("foreign_origin",)
 
 
 class NotFound(ServiceError):
@@ -125,6 +128,13 @@ class Conflict(ServiceError):
     further_codes = ()
 
 
+class Gone(ServiceError):
+    """The result was deleted by its owner, who is the only one to learn it; others get `NotFound`."""
+
+    status, title, default_code = 410, "Gone", "result_deleted"
+    further_codes = ()
+
+
 class TooLarge(ServiceError):
     """The request has too many bytes (code `too_many_bytes`) or pixels (`too_many_pixels`)."""
 
@@ -139,6 +149,24 @@ class UnsupportedType(ServiceError):
     further_codes = ("animated_image", "not_ids", "unsupported_encoding")
 
 
+class RangeNotSatisfiable(ServiceError):
+    """The requested range begins after the end of the file, whose `size` is in bytes."""
+
+    status, title, default_code = 416, "Range not satisfiable", "range_not_satisfiable"
+    further_codes = ()
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the file has {size} bytes; ask for a range that begins within it")
+        self.size = size
+
+
+class Misdirected(ServiceError):
+    """The server is not known by the name in `Host`: a page may have bound its own name to this address."""
+
+    status, title, default_code = 421, "Misdirected request", "unknown_host"
+    further_codes = ()
+
+
 class InvalidOption(ServiceError):
     """An option is unknown or out of range, or the mask selects nothing or everything."""
 
@@ -147,6 +175,7 @@ class InvalidOption(ServiceError):
         *("wrong_task", "model_required", "job_needs_save", "idempotency_mismatch", "idempotency_key_invalid"),
         *("webhook_refused", "webhook_needs_job", "webhooks_off", "not_diverse", "unknown_class", "instance_not_taken"),
         *("reference_not_taken", "not_a_picture", "mask_empty", "mask_full", "no_alpha", "format_too_small"),
+        "cursor_invalid",
     )
 
 

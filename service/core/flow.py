@@ -18,9 +18,20 @@ class Flow(NamedTuple):
     """Priority, 0 to 9, the highest first; each level has twice the share of the one below."""
 
     @property
+    def owner(self) -> str:
+        """The owner of the results of its requests: the id of the client's API key; empty if no key was required."""
+        return owner_of(self.client)
+
+    @property
     def weight(self) -> float:
         """The flow's share of the engine, relative to 1.0 for the normal priority."""
         return 2.0 ** (self.priority - NORMAL_PRIORITY)
+
+
+def owner_of(client: str) -> str:
+    """The owner of a client's results: the id of its API key; empty for a client without one."""
+    kind, _, key_id = client.partition(":")
+    return key_id if kind == "key" else ""
 
 
 ANYONE = Flow()

@@ -65,6 +65,11 @@ class Settings(BaseModel):
 
     keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
+    public_host: str = Field(
+        "",
+        description="names that clients reach the server by, besides localhost and addresses, separated by commas: "
+        "images.example.com,*.example.org; *: any",
+    )
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
     apis: str = Field(
         ",".join(FOREIGN_APIS), description="foreign APIs that are served too, separated by commas; empty: none"

@@ -16,16 +16,11 @@ from typing import TypeVar
 import structlog
 
 from service.core.errors import NotReady
-from service.core.settings import SettingsInvalid
+from service.ledger.connection import connect, not_usable, unavailable
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-LEDGER_FILE = ".ledger.sqlite3"
-_BUSY_TIMEOUT_S = 10.0
 _WRITE_AGAIN_AFTER_S = 1.0
-_MIB = 2**20
-_OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
-"""Messages of SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their codes only from 3.11 on."""
 
 
 class Database:
@@ -47,14 +42,12 @@ class Database:
             SettingsInvalid: the file cannot be opened, or is not a ledger.
         """
         try:
-            self._writing = self._connect()
+            self._writing = connect(self._path)
             for schema in self._schemas:
                 self._writing.executescript(schema)
-            self._reading = self._connect()
+            self._reading = connect(self._path)
         except sqlite3.Error as error:
-            raise SettingsInvalid(
-                f"the ledger {self._path} cannot be used ({error}); {_advice_for_open_failure(error)}"
-            ) from error
+            raise not_usable(self._path, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,32 +84,11 @@ class Database:
                 return work(ledger)
         except sqlite3.Error as error:
             self._on_failed()
-            raise _unavailable_error(error) from error
+            raise unavailable(error) from error
 
     def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             return work(self._reading)
         except sqlite3.Error as error:
             self._on_failed()
-            raise _unavailable_error(error) from error
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit={16 * _MIB}")
-        return connection
-
-
-def _advice_for_open_failure(error: sqlite3.Error) -> str:
-    """Return advice about a ledger that cannot be opened, because of the disk or of its content."""
-    if any(words in str(error) for words in _OF_THE_DISK):
-        return "make room on that disk, or mend it, and start again"
-    return "move it away to start with an empty one"
-
-
-def _unavailable_error(error: sqlite3.Error) -> NotReady:
-    return NotReady(f"the ledger cannot be used now ({error}); try again later", code="ledger_unavailable")
+            raise unavailable(error) from error

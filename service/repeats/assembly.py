@@ -15,8 +15,8 @@ from service.ledger.database import Database
 from service.lifecycle.background import run_in_background
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import KeptResponses
-from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import SpoolOwner
+from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
 _FORGET_EVERY_S = 60.0
@@ -28,11 +28,11 @@ _LONGEST_WAIT_S = 30.0
 
 @asynccontextmanager
 async def open_idempotency(
-    settings: Settings, ledger: Database, owner: SpoolOwner, disk: DiskState
+    settings: Settings, ledger: Database, owner: SpoolOwner, store: ResultStore
 ) -> AsyncIterator[Idempotency]:
     """Open the idempotency keys of all processes that share the results folder."""
     kept = KeptResponses(settings.results_dir)
-    idempotency = Idempotency(ledger, kept, disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S)
+    idempotency = Idempotency(ledger, kept, store.disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S, store.index.deleted)
     async with run_in_background(_delete_expired_keys(idempotency)):
         yield idempotency
     await idempotency.close()

@@ -35,6 +35,15 @@ def delete_result(ledger: sqlite3.Connection, fingerprint: str) -> None:
     ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
 
 
+def forget_result(ledger: sqlite3.Connection, result_id: str) -> None:
+    """Remove every entry with that result."""
+    ledger.execute(
+        "DELETE FROM known_results WHERE EXISTS "
+        "(SELECT 1 FROM json_each(known_results.about, '$.result_ids') WHERE value = ?)",
+        (result_id,),
+    )
+
+
 def keep_most_recent(ledger: sqlite3.Connection, most: int) -> None:
     """Keep only the `most` most recently used results."""
     ledger.execute(

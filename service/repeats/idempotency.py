@@ -12,13 +12,13 @@ import asyncio
 import hashlib
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from service.core.errors import Conflict, InvalidOption, NotReady
+from service.core.errors import Conflict, Gone, InvalidOption, NotReady
 from service.core.order import Order
 from service.ledger.database import Database
 from service.repeats import idempotency_table
@@ -46,6 +46,8 @@ class Idempotency:
     ttl_s: float
     wait_s: float
     """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
+    deleted: Callable[[Collection[str]], set[str]] = lambda _: set()
+    """Returns those of the results that are deleted; blocks."""
     _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
@@ -53,6 +55,7 @@ class Idempotency:
 
         Raises:
             InvalidOption: code `idempotency_mismatch`: the key came with another request before.
+            Gone: the answer contained a result that its owner has deleted.
             Conflict: code `idempotency_in_progress`: the earlier request is still unanswered after `wait_s`.
             NotReady: the ledger cannot be used, or the disk rejects the answer (`storage_unavailable`).
             ServiceError, Cancelled: raised by `work`; the key is free again.
@@ -72,7 +75,7 @@ class Idempotency:
                     "this Idempotency-Key came with another request before; use a new key", code="idempotency_mismatch"
                 )
             if held.done:
-                if (again := await asyncio.to_thread(self.kept.find, name)) is not None:
+                if (again := await asyncio.to_thread(self._kept, name)) is not None:
                     return replace(again, headers=(*again.headers, (REPLAYED, "true")))
                 await self.ledger.write(partial(idempotency_table.release, claimed=held))  # the file was deleted
                 continue
@@ -85,6 +88,22 @@ class Idempotency:
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _kept(self, name: str) -> KeptResponse | None:
+        found = self.kept.find(name)
+        if found is not None and (found.deleted or self.deleted(found.result_ids)):
+            raise Gone("the answer to this Idempotency-Key contained a result that was deleted; use a new key")
+        return found
+
+    async def forget_result(self, result_id: str) -> None:
+        """Remove every stored answer with a deleted result; a repeat with its key is answered with `Gone`.
+
+        Raises:
+            OSError: an answer cannot be removed now.
+            NotReady: code `ledger_unavailable`.
+        """
+        for name in await self.ledger.read(partial(idempotency_table.containing, result_id=result_id)):
+            await asyncio.to_thread(self.kept.replace_deleted, name)
 
     async def delete_expired(self) -> None:
         """Remove expired keys and their answers."""
@@ -120,8 +139,11 @@ class Idempotency:
         settled = False
         try:
             response = await work()
+            if response.result_ids:  # before it is kept, so that a deletion at that moment finds it
+                contain = partial(idempotency_table.contain, name=mine.name, result_ids=response.result_ids)
+                await self.ledger.write(contain)
             try:
-                await asyncio.to_thread(self.kept.keep, mine.name, response)
+                await asyncio.to_thread(self._keep, mine.name, response)
             except OSError as error:
                 raise self.disk.record_failure(error, len(response.body)) from error
             await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
@@ -130,6 +152,11 @@ class Idempotency:
         finally:
             if not settled:  # not awaited, as this task may be being cancelled
                 self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
+
+    def _keep(self, name: str, response: KeptResponse) -> None:
+        self.kept.keep(name, response)
+        if self.deleted(response.result_ids):  # it was deleted while the answer was written
+            self.kept.replace_deleted(name)
 
     def _release_in_background(self, giving_back: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(giving_back)

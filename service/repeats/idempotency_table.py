@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from dataclasses import dataclass
 
 SCHEMA = """
@@ -14,6 +15,12 @@ CREATE TABLE IF NOT EXISTS idempotency (
     expires_at REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_expiry ON idempotency (expires_at);
+CREATE TABLE IF NOT EXISTS idempotency_results (
+    result_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    PRIMARY KEY (result_id, name)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idempotency_results_name ON idempotency_results (name);
 """
 
 
@@ -51,6 +58,19 @@ def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str
     return entered.rowcount == 1
 
 
+def contain(ledger: sqlite3.Connection, name: str, result_ids: Collection[str]) -> None:
+    """Record which stored results the answer to a key contains."""
+    ledger.executemany(
+        "INSERT OR IGNORE INTO idempotency_results VALUES (?, ?)", [(result_id, name) for result_id in result_ids]
+    )
+
+
+def containing(ledger: sqlite3.Connection, result_id: str) -> list[str]:
+    """Return the keys whose answers contain a result."""
+    rows = ledger.execute("SELECT name FROM idempotency_results WHERE result_id = ?", (result_id,))
+    return [row["name"] for row in rows]
+
+
 def mark_answered(ledger: sqlite3.Connection, claimed: Claim) -> None:
     """Mark the claim as answered: its response is stored."""
     ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
@@ -58,10 +78,14 @@ def mark_answered(ledger: sqlite3.Connection, claimed: Claim) -> None:
 
 def release(ledger: sqlite3.Connection, claimed: Claim) -> None:
     """Release a claim without an answer, so that the next request with the key counts as the first."""
-    ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+    gone = ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+    if gone.rowcount:
+        ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
 
 
 def delete_expired(ledger: sqlite3.Connection, now: float) -> list[str]:
     """Remove expired claims and return their names."""
     rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING name", (now,)).fetchall()
-    return [row["name"] for row in rows]
+    names = [row["name"] for row in rows]
+    ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(name,) for name in names])
+    return names

@@ -20,6 +20,17 @@ class KeptResponse:
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    result_ids: tuple[str, ...] = ()
+    """The stored results that it contains."""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it takes the place of a response with a result that was deleted since."""
+        return self.status == _GONE
+
+
+_GONE = 410
+"""Status of the note."""
 
 
 class KeptResponses:
@@ -36,7 +47,7 @@ class KeptResponses:
             OSError: the disk is full or failing; the partial file is removed.
         """
         path = self._path(name)
-        head = json.dumps({"status": response.status, "headers": response.headers})
+        head = json.dumps({"status": response.status, "headers": response.headers, "results": response.result_ids})
         temporary = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,9 +64,21 @@ class KeptResponses:
             line, _, body = self._path(name).read_bytes().partition(b"\n")
             head = json.loads(line)
             headers = tuple((str(header), str(value)) for header, value in head["headers"])
-            return KeptResponse(int(head["status"]), headers, body)
-        except (OSError, ValueError, KeyError, TypeError):
+            return KeptResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def replace_deleted(self, name: str) -> None:
+        """Replace a response with a deleted result, if there is one, by a note that says so.
+
+        Raises:
+            OSError: the disk is failing; the response is removed even if it is full.
+        """
+        if self._path(name).exists():
+            with suppress(OSError):  # a full disk: then the key counts as new
+                self.keep(name, KeptResponse(_GONE, (), b""))
+                return
+            self.drop(name)
 
     def drop(self, name: str) -> None:
         """Remove the response of an expired key."""

@@ -1,10 +1,10 @@
 """Exact result cache: identical requests are computed once, whether concurrent or later.
 
-Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options and the seed
-are equal. The cache stores the ids of saved results: the results folder (or bucket) is the cache, its retention
-applies, and all processes that share the ledger use it. Unsaved results are not cached, but concurrent identical
-requests in one process are still computed once. A request without a seed to a model with latents always gets a new
-result.
+Requests are identical if the bytes of all files, the model's version, the digest of its ONNX, the options, the seed and
+the owner are equal: an owner's results are found and deleted by that owner alone. The cache stores the ids of saved
+results: the results folder (or bucket) is the cache, its retention applies, and all processes that share the ledger use
+it. Unsaved results are not cached, but concurrent identical requests in one process are still computed once. A request
+without a seed to a model with latents always gets a new result.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ class ResultCache:
         if manifest is None or (manifest.has_latent and order.options.seed is None):
             return await self.pipeline.run(order, call)
         saved = order.is_saved(self.pipeline.settings.save)
-        wishes = (manifest.key, manifest.onnx_sha256, str(saved))
+        wishes = (manifest.key, manifest.onnx_sha256, str(saved), call.flow.owner)
         key = await asyncio.to_thread(fingerprint_of, order, *wishes)
         while True:
-            if (just_now := self._unwritten.get(key)) is not None:
+            just_now = self._unwritten.get(key)
+            if just_now is not None and await self._is_there(just_now):
                 return self._count_outcome(just_now, "hit")
             leads = key not in self._flights
             try:
@@ -85,6 +86,19 @@ class ResultCache:
                 if leads:
                     raise
                 # the deadline of the request that started it; this request's own is enforced by its caller
+
+    async def forget_result(self, result_id: str) -> None:
+        """Remove every entry with a deleted result.
+
+        Raises:
+            NotReady: code `ledger_unavailable`.
+        """
+        await self.ledger.write(partial(cache_table.forget_result, result_id=result_id))
+
+    async def _is_there(self, reply: Reply) -> bool:
+        """Whether no result of a reply was deleted since."""
+        ids = [picture.result_id for picture in reply.pictures if picture.result_id]
+        return not await self.results.deleted(ids)
 
     def _current_manifest(self, order: Order) -> Manifest | None:
         """Return the manifest of the model that would be used now; None if there is none: the pipeline reports it."""

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from service.core.errors import ServiceError
 from service.core.settings import Settings
 from service.lifecycle.background import run_in_background
 from service.lifecycle.drain import Drain
@@ -33,6 +34,8 @@ _MOST_AT_ONCE = 64
 _SWEEP_EVERY_S = 60.0
 _LOOK_EVERY_S = 1.0
 """How often a disk that failed is probed."""
+_ENTER_EVERY_S = 0.25
+"""How often results that are not durable yet are entered into the index, for lists by other processes."""
 _INHERIT_EVERY_S = 2.0
 """How often results of dead processes are looked for."""
 
@@ -56,7 +59,8 @@ async def open_store(
         async with run_in_background(
             _probe_disk_periodically(store),
             _inherit_from_dead_processes(store),
-            _delete_old_results(settings, storage, spool_files),
+            _enter(store),
+            _delete_old_results(settings, storage, store),
         ):
             yield store
     finally:
@@ -90,13 +94,21 @@ async def _inherit_from_dead_processes(store: ResultStore) -> None:
         await asyncio.to_thread(store.inherit)
 
 
-async def _delete_old_results(settings: Settings, storage: Storage, spool_files: SpoolFiles) -> None:
+async def _enter(store: ResultStore) -> None:
+    while True:
+        await asyncio.sleep(_ENTER_EVERY_S)
+        if store.index.pending:
+            await asyncio.to_thread(store.index.flush)
+
+
+async def _delete_old_results(settings: Settings, storage: Storage, store: ResultStore) -> None:
     limits = RetentionLimits(settings.results_max_age_h * 3600, int(settings.results_max_gb * 2**30))
-    retention = Retention(storage, settings.results_dir / RETENTION_LOCK, limits, time.time, spool_files.ids)
+    lock, index = settings.results_dir / RETENTION_LOCK, store.index
+    retention = Retention(storage, lock, limits, time.time, store.spooled_ids, index.forget)
     while limits.is_limited:
         try:
             await asyncio.to_thread(retention.delete_excess)
-        except OSError as error:
+        except (OSError, ServiceError) as error:
             _log.warning("old results cannot be deleted; it is tried again", error=str(error))
         await asyncio.sleep(_SWEEP_EVERY_S)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from service.saving.index_table import ResultRow
 from service.saving.store import ResultStore
 
 _THREADS = 16
@@ -25,6 +27,18 @@ class ResultReader:
     async def sidecar(self, result_id: str) -> dict[str, Any] | None:
         """See `ResultStore.sidecar`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.sidecar, result_id)
+
+    async def deleted(self, result_ids: Collection[str]) -> set[str]:
+        """See `ResultIndex.deleted`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.index.deleted, result_ids)
+
+    async def known(self, result_id: str) -> ResultRow | None:
+        """See `ResultIndex.find`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._store.index.find, result_id)
+
+    async def forget(self, result_id: str) -> None:
+        """See `ResultIndex.forget`."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._store.index.forget, (result_id,))
 
     def close(self) -> None:
         """Stop the threads, without waiting for reads that hang."""

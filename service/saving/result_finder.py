@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.saving.index import ResultIndex
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool.segment import SpooledResult
 from service.saving.storage.contract import Storage, is_result_id, unreadable_error
@@ -22,17 +23,22 @@ class ResultFinder:
     waiting: Mapping[str, UnsavedResult]
     spool_files: SpoolFiles
     storage: Storage
+    index: ResultIndex
 
     def image(self, result_id: str) -> tuple[bytes, str] | None:
-        """Return the image and its media type; None if there is no such result. Raises as `Storage.read`."""
-        if not is_result_id(result_id):
+        """Return the image and its media type; None if there is no such result, or none any more.
+
+        Raises:
+            NotReady, ServiceError: as `Storage.read` and `ResultIndex.deleted`.
+        """
+        if not self._may_be_read(result_id):
             return None
         spooled = self._in_spool(result_id)
         return (spooled.body, spooled.sidecar["media_type"]) if spooled else self.storage.read(result_id)
 
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
-        """Return the sidecar of a result; None if there is no such result. Raises as `Storage.read_sidecar`."""
-        if not is_result_id(result_id):
+        """Return the sidecar of a result; None if there is no such result, or none any more. Raises as `image`."""
+        if not self._may_be_read(result_id):
             return None
         spooled = self._in_spool(result_id)
         return spooled.complete_sidecar() if spooled else self.storage.read_sidecar(result_id)
@@ -40,14 +46,32 @@ class ResultFinder:
     def spooled_and_lost(self, group: Sequence[UnsavedResult]) -> tuple[list[SpooledResult], list[str]]:
         """Return the spooled results of a group, and the ids of those found neither in the spool nor in the storage.
 
+        Deleted results are in neither list.
+
         Raises:
             OSError: the spool cannot be read.
-            ServiceError: as `Storage.read_sidecar`.
+            ServiceError: as `Storage.read_sidecar` and `ResultIndex.deleted`.
         """
-        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id) for waiting in group}
+        deleted = self.index.deleted([waiting.id for waiting in group])
+        kept = [waiting for waiting in group if waiting.id not in deleted]
+        found = {waiting.id: waiting.in_memory or self.spool_files.read(waiting.id) for waiting in kept}
         missing = [result_id for result_id, spooled in found.items() if spooled is None]
         lost = [result_id for result_id in missing if self.storage.read_sidecar(result_id) is None]
-        return [spooled for spooled in found.values() if spooled], lost
+        just_deleted = self.index.deleted(lost)
+        return [spooled for spooled in found.values() if spooled], [one for one in lost if one not in just_deleted]
+
+    def remove(self, result_id: str) -> None:
+        """Remove every copy of a result whose tombstone is committed. It may be repeated.
+
+        Raises:
+            OSError: a copy cannot be removed now.
+        """
+        self.storage.remove(result_id)
+        self.spool_files.remove(result_id)
+        self.spool_files.erase(result_id)
+
+    def _may_be_read(self, result_id: str) -> bool:
+        return is_result_id(result_id) and not self.index.deleted((result_id,))
 
     def _in_spool(self, result_id: str) -> SpooledResult | None:
         """Return the result if it is spooled. Search here before the storage: a result leaves the spool once stored."""

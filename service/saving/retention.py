@@ -90,12 +90,15 @@ class Retention:
     now: Callable[[], float]
     spooled: Callable[[], Collection[str]]
     """Ids of all results that are in the spool."""
+    forget: Callable[[Collection[str]], None] = lambda _: None
+    """Called with the ids of results after they were deleted."""
 
     def delete_excess(self) -> int:
         """Delete once, and return the number of deleted objects.
 
         Raises:
             OSError: the storage cannot be listed, or an object cannot be deleted; the next sweep goes on.
+            NotReady: the index cannot be written.
         """
         with self.lock.open("w") as file:
             try:
@@ -104,8 +107,14 @@ class Retention:
                 return 0
             spooled = self.spooled()  # before the storage is listed
             deleted = plan_deletions(self.storage.entries(), self.limits, self.now(), spooled)
-            for name in deleted:
-                self.storage.delete(name)
+            gone: set[str] = set()
+            try:
+                for name in deleted:
+                    self.storage.delete(name)
+                    gone.add(name[3:].partition(".")[0])
+            finally:
+                if gone:
+                    self.forget(gone)
         if deleted:
             _log.info("old results deleted", objects=len(deleted))
         return len(deleted)

@@ -12,7 +12,9 @@ from service.core.schemas import Options
 def sidecar_of(reply: Reply, index: int, options: Options, call: Call) -> dict[str, Any]:
     """The sidecar of one picture of a reply, as JSON values: request, model, options, times. The store adds its own."""
     drawn = {} if reply.seed is None else {"seed": reply.seed, "sample": index}
+    owned = {"owner": owner} if (owner := call.flow.owner) else {}
     return {
+        **owned,
         "request_id": call.request_id,
         "model": reply.model,
         "engine": reply.engine,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.core.errors import ServiceError
+from service.saving.index import ResultIndex
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.contract import Storage
@@ -40,16 +41,18 @@ class SpoolSafeguard:
     spool_files: SpoolFiles
     storage: Storage
     disk: DiskState
+    index: ResultIndex
 
-    def secure_copies(self, group: Iterable[UnsavedResult], everyone: Collection[UnsavedResult]) -> None:
+    def secure_copies(self, group: Collection[UnsavedResult], everyone: Collection[UnsavedResult]) -> None:
         """Sync results that could not be saved, so that the spool's copies survive a power failure.
 
         Args:
             group: results that the caller has taken, so that no other thread saves them meanwhile.
             everyone: all waiting results; those in a file that may be damaged are copied to memory.
         """
+        deleted = self._deleted(group)
         for waiting in group:
-            if waiting.in_memory and self.disk.failure_reason:
+            if waiting.id in deleted or (waiting.in_memory and self.disk.failure_reason):
                 continue
             try:
                 if waiting.in_memory:
@@ -60,10 +63,13 @@ class SpoolSafeguard:
                 self.disk.record_failure(error, waiting.size)
                 self._copy_to_memory(everyone)
 
-    def count_unsaved(self, everyone: Iterable[UnsavedResult], lost: int) -> UnsavedCounts:
+    def count_unsaved(self, everyone: Collection[UnsavedResult], lost: int) -> UnsavedCounts:
         """Count the waiting results by their state if the process ended now, plus `lost` ones. Reads each from disk."""
         spooled = unsure = 0
+        deleted = self._deleted(everyone)
         for waiting in everyone:
+            if waiting.id in deleted:
+                continue
             if not self._is_recoverable(waiting):
                 lost += 1
             elif self.spool_files.is_suspect(waiting.id):
@@ -71,6 +77,12 @@ class SpoolSafeguard:
             else:
                 spooled += 1
         return UnsavedCounts(spooled, unsure, lost)
+
+    def _deleted(self, group: Collection[UnsavedResult]) -> set[str]:
+        """The ids of deleted results of the group; none if that cannot be told: a writer asks again."""
+        with suppress(ServiceError):
+            return self.index.deleted([waiting.id for waiting in group])
+        return set()
 
     def _is_recoverable(self, waiting: UnsavedResult) -> bool:
         with suppress(OSError, ServiceError):

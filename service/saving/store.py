@@ -13,7 +13,9 @@ from typing import Any
 
 import structlog
 
+from service.ledger.connection import LEDGER_FILE
 from service.saving.backlog import Backlog
+from service.saving.index import ResultIndex
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.result_finder import ResultFinder
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
@@ -44,9 +46,10 @@ class ResultStore:
         self._spooled = spool_files
         self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
         self._clock = clock or Clock()
+        self.index = ResultIndex(spool_files.owner.root / LEDGER_FILE, lambda: self._clock.wall().timestamp())
         self._backlog = Backlog(limits, storage.max_group_size, self._clock)
-        self._finder = ResultFinder(self._backlog.waiting, spool_files, storage)
-        self._trust = SpoolSafeguard(spool_files, storage, self.disk)
+        self._finder = ResultFinder(self._backlog.waiting, spool_files, storage, self.index)
+        self._trust = SpoolSafeguard(spool_files, storage, self.disk, self.index)
         self._writers = Writers(
             threads,
             self._backlog,
@@ -62,8 +65,10 @@ class ResultStore:
 
         Raises:
             OSError: the spool cannot be created.
+            SettingsInvalid: the ledger cannot be opened.
         """
         self._spooled.open()
+        self.index.open()
         self.inherit()
         self._writers.start()
         return self
@@ -104,6 +109,7 @@ class ResultStore:
             self._backlog.free_used_reservation(reservation)
             raise self.disk.record_failure(error, len(result.body)) from error
         self._backlog.enqueue_spooled(reservation, result)
+        self.index.announce(sidecar)
 
     def inherit(self) -> int:
         """Queue the results of dead processes; returns how many. If the disk fails, the next call tries again."""
@@ -111,6 +117,7 @@ class ResultStore:
         try:
             for result_id, spooled in self._spooled.inherit():
                 self._backlog.inherit(result_id, len(spooled.body))
+                self.index.announce(spooled.sidecar)
                 taken += 1
         except OSError as error:
             _log.warning("the spool of a dead process cannot be read; it is tried again", error=str(error))
@@ -125,6 +132,23 @@ class ResultStore:
     def sidecar(self, result_id: str) -> dict[str, Any] | None:
         """Return the sidecar of a result, durable or not; None if there is none. Raises as `get`."""
         return self._finder.sidecar(result_id)
+
+    def remove(self, result_id: str) -> None:
+        """Remove every copy of a result whose tombstone is in the index. It may be repeated.
+
+        Raises:
+            OSError: a copy cannot be removed now.
+        """
+        self._finder.remove(result_id)
+
+    @property
+    def storage(self) -> Storage:
+        """The durable storage."""
+        return self._finder.storage
+
+    def spooled_ids(self) -> set[str]:
+        """Return the ids of all results in the spools of all processes. Raises as `SpoolFiles.ids`."""
+        return self._spooled.ids()
 
     def probe_disk(self) -> None:
         """Probe a disk that failed; once it works again, waiting results are saved without a pause."""
@@ -165,3 +189,4 @@ class ResultStore:
         self._backlog.close()
         self._writers.join(timeout_s)
         self._spooled.close()
+        self.index.close()

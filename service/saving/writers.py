@@ -67,7 +67,10 @@ class Writers:
             with stage_range("save", group[0].id):
                 found, lost = self.finder.spooled_and_lost(group)
                 self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
-                for waiting in group:
+                self.finder.index.saved([each.sidecar for each in found])
+                for result_id in self.finder.index.deleted([waiting.id for waiting in group]):
+                    self.finder.remove(result_id)  # deleted before or meanwhile: what was just stored goes again
+                for waiting in group:  # last, so that another process repeats all of it if this one is killed
                     self.finder.spool_files.remove(waiting.id)
         except Exception as error:  # whatever the error, the thread continues and the results are kept
             self._keep_after_failure(group, error)

@@ -77,6 +77,9 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
+        self.results_deleted = Counter(
+            "retouch_results_deleted", "Results deleted by their owners", registry=self.registry
+        )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
@@ -87,6 +90,9 @@ class Metrics:
         self.spool_bytes = self._gauge("retouch_spool_bytes", "Bytes waiting for the disk")
         self.spool_oldest = self._gauge(
             "retouch_spool_oldest_age_seconds", "How long the oldest result has waited for the disk", "livemax"
+        )
+        self.results_removing = self._gauge(
+            "retouch_results_removing", "Deleted results of which copies are left, as in a bucket that fails", "livemax"
         )
         self.ready = self._gauge("retouch_ready", "1 while /readyz answers 200", "livemin")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import Service, open_service
+from service.auth.exposure import keeps_gallery
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.errors import Cancelled, ServiceError
@@ -27,7 +28,9 @@ from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.foreign import ForeignApi
+from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
+from service.web.results import routes as results
 
 HEADER_TIMEOUT_S = 20.0
 """Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
@@ -43,16 +46,19 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
         *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match", "Inference-Header-Content-Length", "traceparent"),
+        *("Idempotency-Key", "If-None-Match", "If-Range", "Range", "Inference-Header-Content-Length", "traceparent"),
     ],
     "expose_headers": [
         *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
-        *("Server-Timing", "Location", "Retry-After", "ETag", "Idempotency-Replayed", "Cache-Status", "traceparent"),
-        *("X-Ignored-Fields", "Inference-Header-Content-Length"),
+        *("Server-Timing", "Location", "Retry-After", "ETag", "Accept-Ranges", "Content-Range", "Idempotency-Replayed"),
+        *("Cache-Status", "traceparent", "X-Ignored-Fields", "Inference-Header-Content-Length"),
     ],
     "max_age": 600,
 }
 """CORS options, without credentials: keys are sent in a header, and cookies are not used."""
+
+
+_ROUTERS = (routes.router, results.router, docs_page.router)
 
 
 class App:
@@ -71,13 +77,14 @@ class App:
     ) -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
-        self._fastapi = _make_fastapi(self._lifespan, version, apis)
+        gallery = [results.gallery_router] if keeps_gallery(settings) else []
+        self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery], apis)
         self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(DirectRouting(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
             origins = [origin.strip() for origin in settings.cors_origins.split(",")]
             app = CORSMiddleware(app, allow_origins=origins, **_CORS)
-        self._outermost = access_log.AccessLog(app, apis)
+        self._outermost = access_log.AccessLog(ForeignPages(app, KnownSites.of(settings)), apis)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._outermost(scope, receive, send)
@@ -121,7 +128,10 @@ class DirectRouting:
 
 
 def _make_fastapi(
-    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str, apis: Sequence[ForeignApi]
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]],
+    version: str,
+    own: Sequence[APIRouter],
+    apis: Sequence[ForeignApi],
 ) -> FastAPI:
     app = FastAPI(
         title="Retouch",
@@ -135,8 +145,8 @@ def _make_fastapi(
         openapi_tags=[*openapi.TAGS, *({"name": api.name, "description": api.description} for api in apis)],
         generate_unique_id_function=lambda route: route.name,
     )
-    routers = [routes.router, docs_page.router, *(api.router for api in apis)]
-    routers += [heads_of(router) for router in routers]
+    gets = [*own, *(api.router for api in apis)]
+    routers = [*gets, *(heads_of(router) for router in gets)]
     for router in routers:
         app.include_router(router)
 

@@ -61,7 +61,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
 
 
 async def _compute_response(intake: Intake, order: Order) -> Response:
-    reply = await intake.service.run(order, intake.call())
+    reply = await intake.run(order)
     return image_response(reply, intake.request.state.request_id, joined_lines(intake.request.headers, "accept"))
 
 

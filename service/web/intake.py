@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -118,7 +118,9 @@ class Intake:
 
     async def run(self, order: Order) -> Reply:
         """Compute an order's pictures; errors are those of `Pipeline.run`."""
-        return await self.service.run(order, self.call())
+        reply = await self.service.run(order, self.call())
+        self.request.state.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
+        return reply
 
     async def on_codec_thread(self, work: Callable[[], T], pixels: int) -> T:
         """Convert a picture of so many pixels where all pictures are decoded."""
@@ -163,7 +165,8 @@ class Intake:
         fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
 
         async def kept_work() -> KeptResponse:
-            return to_stored_response(await work())
+            response = to_stored_response(await work())
+            return replace(response, result_ids=self.request.scope["state"].get("result_ids", ()))
 
         return from_stored_response(await self.service.idempotency.run_once(name, fingerprint, kept_work))
 

@@ -86,12 +86,27 @@ _JOB_HEADERS = {
     "Idempotency-Replayed": _HEADERS["Idempotency-Replayed"],
 }
 _RESULT_HEADERS = {
+    "Accept-Ranges": "`bytes`, of an image",
     "ETag": "changes with the representation alone",
     "Cache-Control": "of the client alone, for as long as it likes: a result never changes",
     "Vary": "`Accept`",
 }
+_KNOWN = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
+_RANGE_PARAMETERS = [
+    {
+        "name": "Range",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "one range of the image: `bytes=0-1023`: 206",
+    },
+    {"name": "If-Range", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: else the whole"},
+]
 _RETRY_HEADERS = {"Retry-After": "whole seconds after which it is worth asking again"}
-_PROBLEM_HEADERS = {401: {"WWW-Authenticate": "`Bearer`"}, 405: {"Allow": "the methods of the path"}}
+_PROBLEM_HEADERS = {
+    401: {"WWW-Authenticate": "`Bearer`"},
+    405: {"Allow": "the methods of the path"},
+    416: {"Content-Range": "`bytes */` and the size of the file"},
+}
 _RETRIED = (409, 429, 503, 504)
 """Statuses of temporary errors, some of which have a Retry-After."""
 _REFERRED: tuple[type[BaseModel], ...] = (ImageReply, ImagesReply, Problem)
@@ -143,7 +158,7 @@ def complete_document(
     whole = deepcopy(dict(document))
     for path, calls in whole["paths"].items():
         for call in calls.values():
-            statuses = (405, 500) if path in public else (401, 403, 405, 429, 500)
+            statuses = (405, 421, 500) if path in public else (401, 403, 405, 421, 429, 500)
             if name := foreign(path):
                 call["responses"]["default"] = _foreign_error(name)
             else:
@@ -189,7 +204,7 @@ def image_route(
         "responses": {
             200: {"description": "The picture, or the pictures", **found},
             202: {"description": "Accepted as a job", "model": JobReply, "headers": _headers(_JOB_HEADERS)},
-            **problem_responses(400, 408, 409, 413, 415, 422, 404, 500, 503, 504),
+            **problem_responses(400, 408, 409, 410, 413, 415, 422, 404, 500, 503, 504),
         },
         "openapi_extra": {
             "parameters": _PARAMETERS,
@@ -211,7 +226,6 @@ def _image_content(several: str | None) -> dict[str, Any]:
 def result_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns a stored result."""
     content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
-    known = {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}, "description": "an `ETag`: 304"}
     return {
         "response_class": Response,
         "responses": {
@@ -220,20 +234,50 @@ def result_route() -> dict[str, Any]:
                 "content": content,
                 "headers": _headers(_RESULT_HEADERS),
             },
+            206: {
+                "description": "The range of the image that was asked for",
+                "content": dict.fromkeys(_IMAGE_TYPES, _IMAGE),
+                "headers": _headers({**_RESULT_HEADERS, "Content-Range": "which bytes these are, of how many"}),
+            },
             304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
-            **problem_responses(404, 422, 503),
+            **problem_responses(404, 410, 416, 422, 503),
         },
-        "openapi_extra": {"parameters": [known]},
+        "openapi_extra": {"parameters": [_KNOWN, *_RANGE_PARAMETERS]},
     }
+
+
+def listed_results() -> dict[str, Any]:
+    """Keyword arguments of the route that lists stored results, but for its reply."""
+    described = {"description": "A page of results", "headers": _headers({"Cache-Control": "`no-store`"})}
+    return {"responses": {200: described, **problem_responses(422, 503)}}
+
+
+def thumbnail() -> dict[str, Any]:
+    """Keyword arguments of the route that returns the thumbnail of a stored result."""
+    headers = _headers({name: _RESULT_HEADERS[name] for name in ("ETag", "Cache-Control")})
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {"description": "The thumbnail", "content": {"image/webp": _IMAGE}, "headers": headers},
+            304: {"description": "The client has it already", "headers": headers},
+            **problem_responses(404, 410, 422, 503),
+        },
+        "openapi_extra": {"parameters": [_KNOWN]},
+    }
+
+
+def deleted_result() -> dict[str, Any]:
+    """Keyword arguments of the route that deletes a stored result."""
+    responses = problem_responses(404, 410, 422, 503)
+    responses[202] = {"description": "Deleted; copies that cannot be reached now are removed later"}
+    responses[204] = {"description": "Deleted, with every copy"}
+    return {"response_class": Response, "status_code": 204, "responses": responses}
 
 
 def metrics_route() -> dict[str, Any]:
     """Keyword arguments of the route that returns the Prometheus metrics."""
-    content = {"text/plain": {"schema": {"type": "string"}}}
-    return {
-        "response_class": Response,
-        "responses": {200: {"description": "Prometheus series", "content": content}, **problem_responses(404)},
-    }
+    series = {"description": "Prometheus series", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {"response_class": Response, "responses": {200: series, **problem_responses(404)}}
 
 
 def _text_field(field: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 
 from starlette.datastructures import Headers
 
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidOption, UnsupportedType
 from service.core.flow import NORMAL_PRIORITY, PRIORITY_NAMES
 from service.core.pictures import ImageFormat
 
@@ -75,6 +75,17 @@ def etag_matches(if_none_match: str, etag: str) -> bool:
     """Whether an If-None-Match header matches the entity tag, compared weakly (RFC 9110 §13.1.2); `*` matches any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or tags == ["*"]
+
+
+def check_json(headers: Headers) -> None:
+    """Check that a body is declared as JSON, which no form of another site can do; for routes that read JSON.
+
+    Raises:
+        UnsupportedType: the Content-Type is another, or missing, or sent more than once.
+    """
+    kinds = [kind.partition(";")[0].strip().lower() for kind in headers.getlist("content-type")]
+    if kinds != ["application/json"]:
+        raise UnsupportedType(f"the body is {', '.join(kinds) or 'of no type'}; send Content-Type: application/json")
 
 
 def wants_job(prefer: str) -> bool:

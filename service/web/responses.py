@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from service.core.errors import ServiceError
+from service.core.errors import RangeNotSatisfiable, ServiceError
 from service.core.reply import CacheOutcome, Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
 from service.jobs.jobs_table import Job
@@ -123,4 +123,6 @@ def error_headers(error: ServiceError, scheme: str = "Bearer") -> dict[str, str]
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     if error.status == 401:
         headers["WWW-Authenticate"] = f'{scheme} realm="retouch"'
+    if isinstance(error, RangeNotSatisfiable):
+        headers["Content-Range"] = f"bytes */{error.size}"
     return headers

@@ -26,7 +26,6 @@ from service.imaging.model_inputs import request_format
 from service.telemetry.redaction import without_folders
 from service.web import openapi
 from service.web.image_call import Endpoint, image_call
-from service.web.request_headers import etag_matches, joined_lines, wants_json
 from service.web.responses import job_response
 
 router = APIRouter()
@@ -77,23 +76,6 @@ async def cancel_job(request: Request, job_id: _Id) -> Response:
     """Cancel an asynchronous request; samples whose computation has not begun are not computed."""
     service: Service = request.state.service
     return job_response(await service.jobs.cancel(job_id))
-
-
-@router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
-async def get_result(request: Request, result_id: _Id) -> Response:
-    """A stored image; its JSON sidecar with `Accept: application/json`."""
-    service: Service = request.state.service
-    as_json = wants_json(joined_lines(request.headers, "accept"))
-    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id identifies its bytes
-    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept", "ETag": etag}
-    unchanged = etag_matches(joined_lines(request.headers, "if-none-match"), etag)
-    if as_json or unchanged:
-        if (sidecar := await service.results.sidecar(result_id)) is not None:
-            return Response(status_code=304, headers=headers) if unchanged else JSONResponse(sidecar, headers=headers)
-    elif (found := await service.results.image(result_id)) is not None:
-        body, media_type = found
-        return Response(body, media_type=media_type, headers=headers)
-    raise NotFound(f"no result {result_id[:80]!r}")
 
 
 @router.get("/v1/models", tags=["models"], response_model=ModelsReply)

@@ -6,6 +6,7 @@ These tests have an environment of their own (`make clients`) and are no part of
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from tests.serving.served_process import ServedProcess
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+SWITCHES = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 
 
 @pytest.fixture(scope="session")

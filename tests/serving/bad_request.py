@@ -34,7 +34,7 @@ class BadRequest:
         """Return the bytes of the request; Content-Length is added unless a header replaces it."""
         if self.whole is not None:
             return self.whole
-        headers = {"Host": "test", "Connection": "close", **self.headers}
+        headers = {"Host": "localhost", "Connection": "close", **self.headers}
         if not {"Content-Length", "Transfer-Encoding"} & set(headers):
             headers["Content-Length"] = str(len(self.body))
         lines = [f"{self.method} {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from service.saving.local_disk.disk import Disk
-from service.saving.spool.other_processes import SUFFIX, OtherProcesses, list_segments, open_descriptor
+from service.saving.spool.other_processes import SUFFIX, OtherProcesses, erase_in, list_segments, open_descriptor
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool.segment import Record, Segment, SpooledResult, encode_record, mark_deleted, read_body, scan
 
@@ -42,11 +42,7 @@ class SpoolFiles:
         """Ids of inherited results that `inherit` has not yielded yet."""
 
     def open(self) -> None:
-        """Create this process's folder.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create this process's folder; OSError if it cannot be created."""
         self.owner.create()
 
     def close(self) -> None:
@@ -138,6 +134,11 @@ class SpoolFiles:
             own = self._own.pop(result_id, None)
         if own is not None:
             self._delete_record(result_id, *own)
+
+    def erase(self, result_id: str) -> None:
+        """Overwrite every copy of a deleted result in the spools of all processes. Raises OSError if one is left."""
+        for folder in self._all_folders():
+            erase_in(folder, result_id)
 
     def inherit(self) -> Iterator[tuple[str, SpooledResult]]:
         """Take over the results of dead processes, and yield each with its id.

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.saving.spool.segment import Record, read_body, record_at, scan
+from service.saving.spool.segment import Record, erase, read_body, record_at, scan
 
 SUFFIX = ".log"
 
@@ -65,6 +65,17 @@ def list_segments(folder: Path) -> list[Path]:
         return sorted(folder / entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
     except FileNotFoundError:
         return []
+
+
+def erase_in(folder: Path, result_id: str) -> None:
+    """Overwrite every copy of a result in the segments of a process's folder, also those that were deleted before.
+
+    Raises:
+        OSError: a copy cannot be overwritten now.
+    """
+    for path in list_segments(folder):
+        with suppress(FileNotFoundError), open_descriptor(path, os.O_RDWR) as descriptor:
+            erase(descriptor, result_id)
 
 
 @contextmanager

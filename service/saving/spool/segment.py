@@ -121,6 +121,26 @@ def mark_deleted(descriptor: int, record: Record) -> None:
     os.pwrite(descriptor, _DELETED, record.at)
 
 
+def erase(descriptor: int, result_id: str) -> int:
+    """Delete all records of a result and overwrite their bodies with zeros; returns how many there were.
+
+    Records that were deleted before are overwritten, too: a segment keeps its bytes until it is removed.
+
+    Raises:
+        OSError: the disk is failing.
+    """
+    erased = at = 0
+    end = os.fstat(descriptor).st_size
+    while at < end and (found := _parse_record(descriptor, at)) is not None and found[0].end <= end:
+        record = found[0]
+        if record.line.id == result_id:
+            mark_deleted(descriptor, record)
+            os.pwrite(descriptor, bytes(record.line.bytes), record.body_at)
+            erased += 1
+        at = record.end
+    return erased
+
+
 def record_at(descriptor: int, at: int) -> Record | None:
     """The record at that offset, if it is valid."""
     found = _parse_record(descriptor, at)

@@ -99,6 +99,15 @@ class Storage(ABC):
             OSError: it cannot be deleted now.
         """
 
+    def remove(self, result_id: str) -> None:
+        """Delete a result, whole or not: its sidecar first, so that a sidecar always has its image.
+
+        Raises:
+            OSError: a part cannot be deleted now.
+        """
+        for suffix in (".json", *SUFFIXES.values()):
+            self.delete(object_name(result_id, suffix))
+
     @abstractmethod
     def load(self, name: str) -> bytes | None:
         """The bytes of one object; None if it does not exist.

@@ -108,6 +108,14 @@ class ResultFiles(Storage):
         """See `Storage`."""
         (self._directory / name).unlink(missing_ok=True)
 
+    def remove(self, result_id: str) -> None:
+        """See `Storage`. Deletes files that a killed process left unfinished, too."""
+        super().remove(result_id)
+        for suffix in (".json", *SUFFIXES.values()):
+            self._temporary_path(Path(result_id + suffix)).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            self._disk.sync_directory(self._directory / result_id[:2])
+
     def load(self, name: str) -> bytes | None:
         """See `Storage`."""
         try:

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 CLIENT_CLOSED_REQUEST = 499
 """Status for the log and metrics if a client disconnects before its reply; never sent."""
-_REJECTIONS = frozenset({401, 403, 429, 503, 504})
+_REJECTIONS = frozenset({401, 403, 421, 429, 503, 504})
 _TRACED = "/v1/"
 _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),

@@ -19,14 +19,20 @@ from service.web.middleware.foreign import ForeignApi
 
 PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS})
 """Paths without a key: probes cannot send keys, and the documentation is public anyway."""
-_SCOPES: dict[str, KeyScope] = {"/metrics": "metrics"}
+_RESULTS = "/v1/results"
 
 
-def scope_of(path: str, api: ForeignApi | None = None) -> KeyScope | None:
-    """The scope that a key needs for this path, which is of a foreign API or not; None if no key is needed."""
+def scopes_of(method: str, path: str, api: ForeignApi | None = None) -> tuple[KeyScope, ...]:
+    """The scopes of which a key needs one for this request, of a foreign API or not; none if no key is needed."""
     if path in PUBLIC or (api is not None and path in api.public):
-        return None
-    return _SCOPES.get(path, "inference")
+        return ()
+    if path == "/metrics":
+        return ("metrics",)
+    if path != _RESULTS and not path.startswith(f"{_RESULTS}/"):
+        return ("inference",)
+    if method == "DELETE":
+        return ("results:delete",)
+    return ("results:read",) if path == _RESULTS else ("inference", "results:read")
 
 
 class Authorisation:
@@ -40,8 +46,8 @@ class Authorisation:
             await self._app(scope, receive, send)
             return
         address = scope["client"][0] if scope.get("client") else "unknown"
-        needed = scope_of(scope["path"], scope["state"].get("foreign_api"))
-        if needed is None:
+        needed = scopes_of(scope["method"], scope["path"], scope["state"].get("foreign_api"))
+        if not needed:
             scope["state"]["client"] = Client(f"address:{address}", scopes=frozenset())
             await self._app(scope, receive, send)
             return
@@ -54,11 +60,11 @@ class Authorisation:
         await self._app(scope, receive, send)
 
 
-def _identify_and_charge(scope: Scope, needed: KeyScope, address: str) -> None:
+def _identify_and_charge(scope: Scope, needed: tuple[KeyScope, ...], address: str) -> None:
     clients: Clients = scope["state"]["service"].clients
     api: ForeignApi | None = scope["state"].get("foreign_api")
     client = clients.identify(Headers(scope=scope), address, basic=api is not None and api.basic_keys)
     scope["state"]["client"] = client
-    client.require(needed)
+    client.require(*needed)
     idle = api is not None and scope["path"] in api.idle_posts
     clients.charge(client, work=scope["method"] == "POST" and not idle)

@@ -19,7 +19,8 @@ from service.jobs import jobs_table, webhook_table
 from service.jobs.jobs import JobLimits, JobParts, Jobs
 from service.jobs.jobs_table import Job
 from service.jobs.request_files import KeptOrders
-from service.ledger.database import LEDGER_FILE, Database
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import SpoolOwner

@@ -22,7 +22,8 @@ from service.jobs.name_lookup import NameLookup
 from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_targets import Destinations, Resolve
-from service.ledger.database import LEDGER_FILE, Database
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
 from tests.fakes.clock import Clock
 from tests.service.jobs.webhook_receiver import KEY, Receiver
 

@@ -159,13 +159,15 @@ def test_replicas_that_are_replaced_finish_what_is_inside_and_its_jobs(
 
 
 def test_a_body_behind_an_upgrade_is_not_read_as_a_request_by_the_proxy_either(deployed: str) -> None:
-    hidden = b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: hidden\r\n\r\n"
-    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nX-Request-ID: own\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    hidden = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: hidden\r\n\r\n"
+    head = (
+        b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: own\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+    )
     with socket.create_connection(("127.0.0.1", int(deployed.rpartition(":")[2])), timeout=10) as connection:
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(hidden))
         time.sleep(0.3)
         connection.sendall(
-            hidden + b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: last\r\nConnection: close\r\n\r\n"
+            hidden + b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: last\r\nConnection: close\r\n\r\n"
         )
         received = b""
         while data := connection.recv(65536):

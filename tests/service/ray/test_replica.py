@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine
 from service.core.settings import Settings
-from service.ledger.database import LEDGER_FILE
+from service.ledger.connection import LEDGER_FILE
 from service.ray.proxy import RepeatOnLoss
 from service.ray.replica import DeviceGone, Replica
 
@@ -41,7 +41,7 @@ def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         messages.put_nowait({"type": "lifespan.startup"})
         life = asyncio.ensure_future(replica({"type": "lifespan", "state": {}}, messages.get, sent.put))
         assert (await sent.get())["type"] == "lifespan.startup.complete"
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(replica), base_url="http://ray") as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(replica), base_url="http://localhost") as client:
             yield replica, client
             messages.put_nowait({"type": "lifespan.shutdown"})
             assert (await asyncio.wait_for(sent.get(), 30))["type"] == "lifespan.shutdown.complete"
@@ -86,7 +86,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
             """Nothing of the first one's reply comes through."""
 
         proxy = httpx.ASGITransport(RepeatOnLoss(rays_proxy))
-        async with httpx.AsyncClient(transport=proxy, base_url="http://ray") as asking:
+        async with httpx.AsyncClient(transport=proxy, base_url="http://localhost") as asking:
             accepted = await asking.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert (accepted.status_code, left) == (202, [])
         while (job := (await client.get(accepted.headers["location"])).json())["status"] in ("queued", "running"):  # noqa: ASYNC110

@@ -6,26 +6,20 @@ import asyncio
 import errno
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from service.core.errors import Conflict, InvalidImage, InvalidOption, NotReady
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
-from service.ledger.database import LEDGER_FILE, Database
 from service.repeats import idempotency_table
-from service.repeats.idempotency import Idempotency, fingerprint_of, key_name
-from service.repeats.response_files import KeptResponse, KeptResponses
-from service.saving.local_disk.disk import Disk
-from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import SpoolOwner
+from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.response_files import KeptResponse
 from tests.fakes.clock import Clock
 from tests.fakes.disk import FailingDisk
+from tests.service.repeats.processes import kept, process
 from tests.serving.waiting import until
 
 NAME = key_name("key", "someone", "inpaint")
@@ -50,23 +44,6 @@ class Work:
             raise self.error
         headers = (("x-model", "photos/1"), ("content-type", "image/png"))
         return KeptResponse(200, headers, b"\x00\n" * 100 + b"%d" % self.done)
-
-
-@asynccontextmanager
-async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
-    owner = SpoolOwner(root, lambda: uuid4().hex)
-    owner.create()
-    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
-        desk = Idempotency(
-            ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
-        )
-        yield desk
-        await desk.close()
-        owner.unlock_folder()
-
-
-def kept(root: Path) -> list[Path]:
-    return [path for path in (root / ".replies").rglob("*") if path.is_file()]
 
 
 async def test_a_later_duplicate_gets_the_first_answer_again_even_after_a_restart(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_client_that_announces_a_body_and_leaves_is_counted_as_gone(serve: Ser
     running = serve(generate_model="faces")
     address = urlsplit(running.url)
     with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
-        connection.sendall(b"POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        connection.sendall(b"POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
     with running.client() as client:
         wait_until(lambda: "retouch_cancelled_total 1.0" in client.get("/metrics").text)
     assert running.service.admission.in_flight == 0

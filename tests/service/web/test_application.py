@@ -41,7 +41,7 @@ def exchange(url: str, *pieces: bytes) -> bytes:
             return b""
 
 
-BEGIN = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+BEGIN = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def test_an_ordinary_request_passes(serve: Serve) -> None:
@@ -101,7 +101,7 @@ def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
     monkeypatch.setattr(application, "MAX_IGNORED_BYTES", 1_000_000)
     running = serve(max_body_mb=0.01)
     parts = urlsplit(running.url)
-    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         connection.sendall(head + b"Content-Length: 1000000000000\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -110,7 +110,9 @@ def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
 
 
 def refused_posts(bodies: int, size: int) -> bytes:
-    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % size
+    head = (
+        b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % size
+    )
     return (head + b"x" * size) * bodies
 
 
@@ -178,7 +180,7 @@ def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve, monkeypa
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect((parts.hostname, parts.port))
-        asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"  # 1.5 MB each
+        asked = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 1.5 MB each
         connection.sendall(asked * 20)
         wait_until(lambda: len(connections) == 1)
         wait_until(lambda: not connections)
@@ -189,7 +191,7 @@ def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve, monkey
     running = serve()
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
-        connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         received = b""
         while piece := connection.recv(32_768):
             received += piece
@@ -218,7 +220,7 @@ def test_a_thousand_idle_connections_keep_nobody_out(serve: Serve, files: dict[s
 def test_bodies_that_are_sent_slowly_take_no_more_memory_than_there_is_for_them(serve: Serve) -> None:
     running = serve(max_memory_mb=0.2)
     parts = urlsplit(running.url)
-    begin = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    begin = b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     begin += b"Content-Length: 1000000\r\n\r\n--b\r\n"
     begin += b'Content-Disposition: form-data; name="image"; filename="a"\r\n\r\n'
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as slow:

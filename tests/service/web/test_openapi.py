@@ -35,7 +35,9 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
         "/v1/translate",
         "/v1/generate",
         "/v1/jobs/{job_id}",
+        "/v1/results",
         "/v1/results/{result_id}",
+        "/v1/results/{result_id}/thumbnail",
         "/v1/models",
         "/livez",
         "/readyz",
@@ -45,7 +47,7 @@ def test_the_document_names_every_call_and_error_of_the_contract(serve: Serve) -
     form = inpaint["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["required"] == ["image", "mask"]
     assert form["properties"]["mask_mode"]["enum"] == ["white", "black", "alpha"]
-    statuses = "200 202 400 401 403 404 405 408 409 413 415 422 429 500 503 504"
+    statuses = "200 202 400 401 403 404 405 408 409 410 413 415 421 422 429 500 503 504"
     assert set(inpaint["responses"]) == set(statuses.split())
     content = inpaint["responses"]["200"]["content"]
     assert set(content) == {"image/png", "image/jpeg", "image/webp", "application/json", "multipart/mixed"}
@@ -98,8 +100,17 @@ def test_every_call_has_a_name_that_people_can_read_and_a_tag_that_is_described(
         document = client.get("/openapi.json").json()
     calls = [call for path in document["paths"].values() for call in path.values()]
     names = [call["operationId"] for call in calls]
-    assert set(names) >= {"inpaint", "translate", "generate", "get_job", "cancel_job", "get_result", "list_models"}
-    assert len(set(names)) == len(names) == 10
+    assert set(names) >= {
+        "inpaint",
+        "translate",
+        "generate",
+        "get_job",
+        "cancel_job",
+        "get_result",
+        "list_models",
+        "delete_result",
+    }
+    assert len(set(names)) == len(names) == 13
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)?", name) for name in names), names
     described = [tag["name"] for tag in document["tags"] if tag["description"]]
     assert [call["tags"] for call in calls if len(call["tags"]) != 1 or call["tags"][0] not in described] == []
@@ -165,7 +176,9 @@ def test_every_code_that_is_raised_is_enumerated_with_its_status_and_told_to_peo
     codes = {code for codes in codes_by_status().values() for code in codes}
     assert set(document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == codes
     inpaint = document["paths"]["/v1/inpaint"]["post"]["responses"]
-    told = re.findall(r"`([a-z_]+)`", "".join(answer["description"] for answer in inpaint.values()))
+    fetched = document["paths"]["/v1/results/{result_id}"]["get"]["responses"]
+    answers = [*inpaint.values(), fetched["416"]]
+    told = re.findall(r"`([a-z_]+)`", "".join(answer["description"] for answer in answers))
     assert set(told) - {"code"} == codes
     table = (ROOT / "docs/api.md").read_text("utf-8").partition("## Errors")[2].partition("## Jobs")
     assert codes - set(re.findall(r"`([a-z_]+)`", "".join(table))) == set()
@@ -194,7 +207,14 @@ def test_every_header_of_a_reply_is_documented(serve: Serve, files: dict[str, An
         known = {"If-None-Match": client.get(location).headers["ETag"]}
         answers = {
             "/v1/inpaint": [*pictures, job, client.post("/v1/inpaint", files={}), client.post("/v1/inpaint")],
-            "/v1/results/{result_id}": [client.get(location), client.get(location, headers=known)],
+            "/v1/results": [client.get("/v1/results"), client.get("/v1/results?limit=0")],
+            "/v1/results/{result_id}": [
+                client.get(location),
+                client.get(location, headers=known),
+                client.get(location, headers={"Range": "bytes=0-9"}),
+                client.get(location, headers={"Range": "bytes=99999999-"}),
+            ],
+            "/v1/results/{result_id}/thumbnail": [client.get(f"{location}/thumbnail")],
             "/v1/jobs/{job_id}": [client.get(job.headers["Location"]), client.get("/v1/jobs/0")],
             "/v1/models": [client.get("/v1/models")],
             "/metrics": [client.get("/metrics")],
@@ -251,4 +271,4 @@ def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, 
         env=uncovered,  # nothing of ours runs in there
     )
     assert found.returncode == 0, found.stdout[-6000:]
-    assert "Tested: 10" in found.stdout, found.stdout[-2000:]
+    assert "Tested: 13" in found.stdout, found.stdout[-2000:]

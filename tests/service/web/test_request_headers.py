@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from starlette.datastructures import Headers
 
-from service.core.errors import InvalidOption
+from service.core.errors import InvalidOption, UnsupportedType
 from service.web.request_headers import (
     acceptable_request_id,
     asked_priority,
     asked_timeout_s,
+    check_json,
     wanted_format,
     wants_job,
     wants_json,
@@ -104,3 +106,17 @@ def test_a_priority_is_a_name_or_a_digit(text: str | None, level: int) -> None:
 def test_any_other_priority_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption, match="X-Priority"):
         asked_priority(text)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
+def test_a_body_that_says_it_is_json_is_taken_for_json(kind: str) -> None:
+    check_json(Headers({"Content-Type": kind}))
+
+
+@pytest.mark.parametrize(
+    "kinds", [[], ["text/plain"], ["multipart/form-data"], ["application/json", "text/plain"], [""]]
+)
+def test_a_body_that_a_form_of_another_site_could_send_is_refused(kinds: list[str]) -> None:
+    headers = Headers(raw=[(b"content-type", kind.encode()) for kind in kinds])
+    with pytest.raises(UnsupportedType, match="application/json"):
+        check_json(headers)

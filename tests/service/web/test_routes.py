@@ -165,7 +165,7 @@ def test_a_header_that_has_one_value_is_refused_when_it_is_sent_twice(server: Ru
 
 def test_a_body_that_does_not_come_in_time_is_given_up(serve: Serve) -> None:
     running = serve(body_timeout_s=0.2)
-    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+    head = b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     address = running.url.removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1])), timeout=10) as connection:
         connection.sendall(head + b"Content-Length: 1000\r\nX-Request-Timeout-Ms: 86400000\r\n\r\n--b")
@@ -196,7 +196,7 @@ def test_caches_are_told_that_the_reply_depends_on_accept(server: Running, files
 
 def test_a_trailing_slash_is_another_path_and_no_redirect(server: Running) -> None:
     with server.client() as client:
-        check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.example"}), 404, "not_found")
+        check_problem(client.get("/v1/models/", headers={"Host": "elsewhere.localhost"}), 404, "not_found")
 
 
 def test_pictures_wait_for_memory_and_each_other(serve: Serve, files: Files) -> None:

@@ -137,3 +137,18 @@ def test_a_result_that_is_spooled_anew_counts_once_and_its_old_file_goes(tmp_pat
     assert files.read(ID) == there.read(ID) == SpooledResult(BODY, SIDECAR)
     files.remove(ID)
     assert files.read(ID) is there.read(ID) is None
+
+
+def test_every_copy_of_a_deleted_result_is_overwritten_in_the_spools_of_all_processes(tmp_path: Path) -> None:
+    here, there = spool(tmp_path, "here"), spool(tmp_path, "there")
+    for files in (here, there):
+        files.write(ID, BODY, SIDECAR)
+        files.write(OTHER, BODY[::-1], SIDECAR)
+    here.remove(ID)  # durable since long, and its bytes are still in the segment
+    here.erase(ID)
+    held = [path.read_bytes() for name in ("here", "there") for path in segments(tmp_path, name)]
+    assert not any(BODY in data for data in held)
+    assert here.read(ID) is there.read(ID) is None
+    assert here.read(OTHER) == there.read(OTHER) == SpooledResult(BODY[::-1], SIDECAR)
+    here.close()
+    there.close()

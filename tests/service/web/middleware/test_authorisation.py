@@ -16,7 +16,7 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from service.auth.exposure import check_exposure
-from service.auth.keys import key_id_of, read_keys, with_key_revoked, write_keys
+from service.auth.keys import SCOPES, key_id_of, read_keys, with_key_revoked, write_keys
 from service.core.settings import Settings, SettingsInvalid
 from service.web.application import App
 from service.web.middleware.authorisation import PUBLIC
@@ -50,7 +50,19 @@ def test_what_needs_no_key_is_listed_here_a_second_time() -> None:
     assert probes | documentation | assets == PUBLIC
     assert {path for _, path in endpoints()} >= PUBLIC
     assert ("POST", "/v1/inpaint") in GUARDED
-    assert len(GUARDED) >= 9
+    assert {("GET", "/v1/results"), ("DELETE", f"/v1/results/{'0' * 32}")} <= set(GUARDED)
+    assert len(GUARDED) >= 12
+
+
+def scopes_that_suffice(method: str, path: str) -> set[str]:
+    """The scopes of which one opens a route; written here a second time."""
+    if path == "/metrics":
+        return {"metrics"}
+    if path == "/v1/results":
+        return {"results:read"}
+    if path.startswith("/v1/results/"):
+        return {"results:delete"} if method == "DELETE" else {"inference", "results:read"}
+    return {"inference"}
 
 
 class Keys:
@@ -59,6 +71,7 @@ class Keys:
         self.path = path
         self.inference = add_key(path)
         self.metrics = add_key(path, scopes=["metrics"])
+        self.by_scope = {scope: add_key(path, scopes=[scope]) for scope in SCOPES}
         self.revoked = add_key(path, revoked_at=past, scopes=["inference", "metrics"])
         self.expired = add_key(path, expires_at=past, scopes=["inference", "metrics"])
         self.wrong = self.inference[:-4] + ("AAAA" if not self.inference.endswith("AAAA") else "BBBB")
@@ -97,9 +110,9 @@ def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
             assert refused.status_code == 401, where
             assert refused.headers["WWW-Authenticate"] == 'Bearer realm="retouch"', where
             assert method == "HEAD" or refused.json()["code"] == code, where
-        right, short = (keys.metrics, keys.inference) if path == "/metrics" else (keys.inference, keys.metrics)
-        assert ask(client, method, path, short).status_code == 403, where
-        assert ask(client, method, path, right).status_code not in (401, 403, 429), where
+        for scope, key in keys.by_scope.items():
+            allowed = ask(client, method, path, key).status_code not in (401, 403, 429)
+            assert allowed == (scope in scopes_that_suffice(method, path)), f"{where} with {scope}"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
+from service.web.results import routes as results
 
 from service.web import docs_page, routes
 from service.web.middleware.methods import allowed_methods, heads_of
@@ -20,7 +21,8 @@ STEADY = ("content-type", "etag", "cache-control", "vary", "content-security-pol
 
 def readable() -> list[str]:
     """The path of every route that takes GET, with an id that nothing has."""
-    found = [route for router in (routes.router, docs_page.router) for route in router.routes]
+    routers = (routes.router, results.router, results.gallery_router, docs_page.router)
+    found = [route for router in routers for route in router.routes]
     gets = [route.path for route in found if isinstance(route, APIRoute) and "GET" in route.methods]
     return sorted({path.replace("{job_id}", "0" * 32).replace("{result_id}", "0" * 32) for path in gets})
 
@@ -43,6 +45,7 @@ def test_head_is_answered_as_get_without_a_body_wherever_get_is_taken(serve: Ser
     assert {path for path, status in answered.items() if status != 200} == {
         "/v1/jobs/" + "0" * 32,
         "/v1/results/" + "0" * 32,
+        "/v1/results/" + "0" * 32 + "/thumbnail",
     }
 
 

@@ -1,0 +1,134 @@
+"""Deletion of results: the tombstone first, then every copy, as often as it takes.
+
+The tombstone is committed and synced before anything is removed. Whoever stores a copy at that moment finds it
+afterwards and removes the copy again; what a killed process left is removed by `finish`, in any process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from service.core.errors import Gone, NotFound, ServiceError
+from service.gallery.thumbnails import ThumbnailFiles
+from service.saving import index_table
+from service.saving.storage.contract import is_result_id
+from service.saving.store import ResultStore
+
+_log = structlog.get_logger(__name__)
+_OWN_TIME_S = 5.0
+"""Time that the request itself has to remove all copies, before other processes do it."""
+_TOMBSTONE_S = 90 * 86_400.0
+"""Age at which a tombstone is removed when its copies are; a later request gets 404 instead of 410."""
+_MOST_AT_ONCE = 100
+
+
+@dataclass(slots=True)
+class Deletion:
+    """Deletes results for their owners. Used on the event loop."""
+
+    store: ResultStore
+    thumbnails: ThumbnailFiles
+    forget: Sequence[Callable[[str], Awaitable[None]]]
+    """Each removes the copies of a result that another room keeps; may raise OSError and ServiceError."""
+    now: Callable[[], float]
+    """Wall clock, in seconds since the epoch."""
+    late_write_s: float
+    """Time after which no storage still completes a write that was begun before the deletion, in seconds."""
+    left: int = field(default=0, init=False)
+    """Number of deleted results of which copies are left, as of the last `finish`."""
+
+    async def delete(self, result_id: str, owner: str) -> bool:
+        """Delete a result; returns whether all copies are removed: if not, `finish` removes the others.
+
+        Raises:
+            NotFound: the owner has no such result.
+            Gone: the result was deleted before.
+            NotReady: code `ledger_unavailable`, `storage_unavailable`: nothing was deleted.
+        """
+        await asyncio.to_thread(self._bury, result_id, owner)
+        _log.info("result deleted", result=result_id, owner=owner)
+        return await self._remove(result_id)
+
+    async def finish(self) -> None:
+        """Remove the copies of results that were deleted, by a process that was killed or with a storage that failed.
+
+        The copies of each are removed once more after `late_write_s`, because a storage may complete a write that
+        its client has given up.
+
+        Raises:
+            NotReady: code `ledger_unavailable`.
+        """
+        index, now = self.store.index, self.now()
+        work = partial(
+            index_table.to_remove,
+            once_before=now - _OWN_TIME_S,
+            twice_before=now - self.late_write_s,
+            most=_MOST_AT_ONCE,
+        )
+        for result_id in await asyncio.to_thread(index.read, work):
+            if not await self._remove(result_id):
+                break  # what failed here fails for the others, too
+        self.left = await asyncio.to_thread(index.read, index_table.unremoved)
+
+    async def tidy(self) -> None:
+        """Remove old tombstones, and thumbnails of results that no longer exist.
+
+        Raises:
+            NotReady, OSError: the ledger or the disk does not allow it now.
+        """
+        index = self.store.index
+        drop = partial(index_table.drop_tombstones, deleted_before=self.now() - _TOMBSTONE_S)
+        await asyncio.to_thread(index.write, drop)
+
+        def known(result_ids: list[str]) -> set[str]:
+            return index.read(partial(index_table.known, result_ids=result_ids))
+
+        await asyncio.to_thread(index.flush)
+        await asyncio.to_thread(self.thumbnails.drop_orphans, known)
+
+    def _bury(self, result_id: str, owner: str) -> None:
+        index = self.store.index
+        index.flush()
+        row = index.find(result_id) if is_result_id(result_id) else None
+        whose = row.owner if row is not None else self._owner_of(result_id)
+        if whose != owner:
+            raise no_result(result_id)
+        if (row is not None and row.deleted) or not index.bury(result_id, owner):
+            raise gone(result_id)
+
+    def _owner_of(self, result_id: str) -> str | None:
+        """The owner of a result that is not in the index; None if there is none."""
+        sidecar = self.store.sidecar(result_id)
+        return None if sidecar is None else str(sidecar.get("owner", ""))
+
+    async def _remove(self, result_id: str) -> bool:
+        try:
+            await asyncio.to_thread(self.store.remove, result_id)
+            await asyncio.to_thread(self.thumbnails.drop, result_id)
+            for forget in self.forget:
+                await forget(result_id)
+            await asyncio.to_thread(self.store.index.write, partial(_count_removal, result_id))
+        except (OSError, ServiceError) as error:
+            _log.warning("copies of a deleted result are left; it is tried again", result=result_id, error=str(error))
+            return False
+        return True
+
+
+def _count_removal(result_id: str, ledger: sqlite3.Connection) -> None:
+    index_table.removed(ledger, result_id)
+
+
+def no_result(result_id: str) -> NotFound:
+    """The error for a result that does not exist, or that a client may not see."""
+    return NotFound(f"no result {result_id[:80]!r}")
+
+
+def gone(result_id: str) -> Gone:
+    """The error for a result that its owner has deleted."""
+    return Gone(f"result {result_id} was deleted")

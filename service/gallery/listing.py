@@ -1,0 +1,128 @@
+"""Lists of the results of one owner, newest first, a page at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from service.gallery import cursor
+from service.gallery.cursor import Position
+from service.ledger.connection import connect, not_usable, unavailable
+from service.saving.index import ResultIndex
+from service.saving.index_table import ResultRow, row_from
+
+Status = Literal["saving", "saved"]
+_SAVED: dict[Status, str] = {"saving": "saved = 0", "saved": "saved = 1"}
+"""Conditions as literals, because only those find the index of results in the spool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """A page of a list.
+
+    owner: whose results; empty for those without an owner.
+    model: `name` or `name/version`.
+    created_from, created_before: seconds since the epoch.
+    status: `saving`: promised, and not yet in its final place; `saved`: in its final place.
+    """
+
+    owner: str
+    limit: int
+    model: str | None = None
+    created_from: float | None = None
+    created_before: float | None = None
+    status: Status | None = None
+    cursor: str | None = None
+
+    @property
+    def binding(self) -> list[object]:
+        """What a cursor is bound to: all but the position and the length of the page."""
+        return [self.owner, self.model, self.created_from, self.created_before, self.status]
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition and its values.
+
+        Raises:
+            InvalidOption: code `cursor_invalid`.
+        """
+        position = None if self.cursor is None else cursor.decode(self.cursor, self.binding)
+        choices: list[tuple[str, object]] = [("owner = ?", self.owner)]
+        if self.model is not None:
+            choices.append(("model = ?" if "/" in self.model else "model GLOB ? || '/*'", self.model))
+        if self.created_from is not None:
+            choices.append(("created_at >= ?", self.created_from))
+        if self.created_before is not None:
+            choices.append(("created_at < ?", self.created_before))
+        words, values = [one for one, _ in choices], [value for _, value in choices]
+        if self.status is not None:
+            words.append(_SAVED[self.status])
+        if position is not None:
+            words.append("(created_at, id) < (?, ?)")
+            values += position
+        return " AND ".join(words), values
+
+
+class ResultPage(NamedTuple):
+    """Results of a list, and the cursor of the next page; None if this is the last."""
+
+    rows: list[ResultRow]
+    next_cursor: str | None
+
+
+def find_page(ledger: sqlite3.Connection, query: ListQuery) -> ResultPage:
+    """Read a page. Raises as `ListQuery.condition`."""
+    condition, values = query.condition()
+    found = ledger.execute(
+        f"SELECT * FROM results WHERE deleted_at IS NULL AND {condition} ORDER BY created_at DESC, id DESC LIMIT ?",  # noqa: S608 -- ours
+        [*values, query.limit + 1],
+    ).fetchall()
+    rows = [row_from(row) for row in found[: query.limit]]
+    more = len(found) > query.limit
+    last = Position(rows[-1].created_at, rows[-1].id) if more else None
+    return ResultPage(rows, cursor.encode(last, query.binding) if last else None)
+
+
+class Listing:
+    """Lists of results, read over a connection of their own: a long list delays no writer. Used on the event loop."""
+
+    def __init__(self, index: ResultIndex) -> None:
+        self._index = index
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection
+
+    def open(self) -> None:
+        """Open the connection.
+
+        Raises:
+            SettingsInvalid: the ledger cannot be opened.
+        """
+        try:
+            self._connection = connect(self._index.path)
+        except sqlite3.Error as error:
+            raise not_usable(self._index.path, error) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._connection.close()
+
+    async def page(self, query: ListQuery) -> ResultPage:
+        """Return a page, with all that this process has promised so far; of another process, up to 0.3 s later.
+
+        Raises:
+            InvalidOption: code `cursor_invalid`.
+            NotReady: code `ledger_unavailable`.
+        """
+        return await asyncio.to_thread(self._read, query)
+
+    def _read(self, query: ListQuery) -> ResultPage:
+        if self._index.pending:
+            self._index.flush()
+        try:
+            with self._lock:
+                return find_page(self._connection, query)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error

@@ -1,0 +1,75 @@
+"""Entry of results that are older than the index, once for each results folder."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from service.core.errors import ServiceError
+from service.saving import index_table
+from service.saving.index import ResultIndex
+from service.saving.index_table import ResultRow, row_of
+from service.saving.storage.contract import Storage
+
+_log = structlog.get_logger(__name__)
+_LOCK = ".read-in.lock"
+_MOST_AT_ONCE = 200
+_PAUSE_S = 0.02
+"""Pause after so many sidecars, as nobody waits for this and others need the core."""
+
+
+def read_in(storage: Storage, index: ResultIndex, root: Path, stop: threading.Event) -> int:
+    """Enter every stored result by its sidecar, unless that was done before; returns how many. Blocks for long.
+
+    One process does it at a time; one that is stopped or killed begins again at the next start.
+
+    Args:
+        storage: the durable storage.
+        index: the index of its results.
+        root: folder of the lock file.
+        stop: ends it early.
+
+    Raises:
+        OSError: the storage cannot be listed.
+        NotReady: code `ledger_unavailable`.
+    """
+    with (root / _LOCK).open("w") as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if index.read(index_table.was_read_in):
+            return 0
+        return _read_all(storage, index, stop)
+    return 0
+
+
+def _read_all(storage: Storage, index: ResultIndex, stop: threading.Event) -> int:
+    entered = 0
+    sidecars = (one.result_id for one in storage.entries() if one.is_ours and one.name.endswith(".json"))
+    while ids := list(islice(sidecars, _MOST_AT_ONCE)):
+        rows = list(_rows(storage, ids))
+
+        def enter(ledger: sqlite3.Connection, rows: Iterable[ResultRow] = rows) -> None:
+            index_table.enter(ledger, rows)
+
+        index.write(enter)
+        entered += len(rows)
+        if stop.wait(_PAUSE_S):
+            return entered
+    index.write(index_table.set_read_in)
+    if entered:
+        _log.info("older results entered into the index", results=entered)
+    return entered
+
+
+def _rows(storage: Storage, result_ids: Iterable[str]) -> Iterator[ResultRow]:
+    for result_id in result_ids:
+        with suppress(ServiceError):  # a damaged sidecar is served as before, and not listed
+            sidecar = storage.read_sidecar(result_id)
+            if sidecar is not None:
+                yield row_of({**sidecar, "id": result_id}, saved=True)

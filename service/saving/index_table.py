@@ -1,0 +1,170 @@
+"""Ledger table of stored results and of those that were deleted. Times are seconds since the epoch.
+
+The row of a deleted result is its tombstone: it stays when all copies are removed, so that nothing stores it again.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS results (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    created_at REAL NOT NULL DEFAULT 0,
+    model TEXT NOT NULL DEFAULT '',
+    facts TEXT NOT NULL DEFAULT '{}',
+    saved INTEGER NOT NULL DEFAULT 0,
+    deleted_at REAL,
+    removals INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS results_of_owner ON results (owner, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX IF NOT EXISTS results_in_spool ON results (owner, created_at, id) WHERE deleted_at IS NULL AND saved = 0;
+CREATE INDEX IF NOT EXISTS results_to_remove ON results (deleted_at) WHERE deleted_at IS NOT NULL AND removals < 2;
+CREATE TABLE IF NOT EXISTS results_read_in (done INTEGER PRIMARY KEY);
+"""
+_FACTS = ("media_type", "bytes", "width", "height")
+_NAMED = "SELECT value FROM json_each(?)"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """What the index knows of one result.
+
+    owner: the id of the API key that it was made for; empty if no key was required.
+    facts: media_type, bytes, width, height, as far as they are known.
+    deleted: whether this is a tombstone.
+    """
+
+    id: str
+    owner: str
+    created_at: float
+    model: str
+    facts: Mapping[str, Any]
+    saved: bool
+    deleted: bool
+
+
+def row_of(sidecar: Mapping[str, Any], *, saved: bool) -> ResultRow:
+    """The row of a result with that sidecar; one without a valid time counts as made in 1970."""
+    try:
+        created_at = datetime.fromisoformat(sidecar["created"]).timestamp()
+    except (KeyError, ValueError, TypeError):
+        created_at = 0.0
+    facts = {name: sidecar[name] for name in _FACTS if name in sidecar}
+    model = str(sidecar.get("model", ""))
+    return ResultRow(sidecar["id"], str(sidecar.get("owner", "")), created_at, model, facts, saved, deleted=False)
+
+
+def enter(ledger: sqlite3.Connection, rows: Iterable[ResultRow]) -> None:
+    """Insert results, or mark those that are saved by now; tombstones stay as they are."""
+    ledger.executemany(
+        "INSERT INTO results (id, owner, created_at, model, facts, saved) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET saved = 1 WHERE excluded.saved AND deleted_at IS NULL",
+        [(row.id, row.owner, row.created_at, row.model, json.dumps(dict(row.facts)), row.saved) for row in rows],
+    )
+
+
+def bury(ledger: sqlite3.Connection, result_id: str, owner: str, now: float) -> bool:
+    """Turn a result's row into its tombstone, or insert one; False if it was deleted before."""
+    changed = ledger.execute(
+        "INSERT INTO results (id, owner, deleted_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET deleted_at = excluded.deleted_at WHERE deleted_at IS NULL",
+        (result_id, owner, now),
+    )
+    return changed.rowcount == 1
+
+
+def removed(ledger: sqlite3.Connection, result_id: str) -> None:
+    """Count one removal of all copies of a deleted result."""
+    ledger.execute("UPDATE results SET removals = removals + 1 WHERE id = ? AND deleted_at IS NOT NULL", (result_id,))
+
+
+def to_remove(ledger: sqlite3.Connection, once_before: float, twice_before: float, most: int) -> list[str]:
+    """Return deleted results whose copies are still to be removed, oldest first.
+
+    Args:
+        ledger: the connection.
+        once_before: results deleted earlier whose copies were never removed.
+        twice_before: results deleted earlier whose copies were removed once.
+        most: the largest number of results to return.
+    """
+    rows = ledger.execute(
+        "SELECT id FROM results WHERE deleted_at IS NOT NULL AND removals < 2 "
+        "AND deleted_at < CASE removals WHEN 0 THEN ? ELSE ? END ORDER BY deleted_at LIMIT ?",
+        (once_before, twice_before, most),
+    )
+    return [row["id"] for row in rows]
+
+
+def unremoved(ledger: sqlite3.Connection) -> int:
+    """Return the number of deleted results whose copies were never all removed."""
+    (count,) = ledger.execute(
+        "SELECT count(*) FROM results WHERE deleted_at IS NOT NULL AND removals < 2 AND removals = 0"
+    ).fetchone()
+    return int(count)
+
+
+def was_read_in(ledger: sqlite3.Connection) -> bool:
+    """Return whether the results that are older than the table have been entered."""
+    return ledger.execute("SELECT 1 FROM results_read_in").fetchone() is not None
+
+
+def set_read_in(ledger: sqlite3.Connection) -> None:
+    """Record that the results that are older than the table have been entered."""
+    ledger.execute("INSERT OR REPLACE INTO results_read_in VALUES (1)")
+
+
+def deleted(ledger: sqlite3.Connection, result_ids: Collection[str]) -> set[str]:
+    """Return those of the results that are deleted."""
+    rows = ledger.execute(
+        f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
+        (json.dumps(list(result_ids)),),
+    )
+    return {row["id"] for row in rows}
+
+
+def known(ledger: sqlite3.Connection, result_ids: Collection[str]) -> set[str]:
+    """Return those of the results that have a row and are not deleted."""
+    rows = ledger.execute(
+        f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
+        (json.dumps(list(result_ids)),),
+    )
+    return {row["id"] for row in rows}
+
+
+def find(ledger: sqlite3.Connection, result_id: str) -> ResultRow | None:
+    """Return the row of a result, or its tombstone; None if there is neither."""
+    row = ledger.execute("SELECT * FROM results WHERE id = ?", (result_id,)).fetchone()
+    return None if row is None else row_from(row)
+
+
+def forget(ledger: sqlite3.Connection, result_ids: Collection[str]) -> None:
+    """Remove the rows of results that no longer exist; tombstones stay."""
+    ledger.execute(
+        f"DELETE FROM results WHERE deleted_at IS NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
+        (json.dumps(list(result_ids)),),
+    )
+
+
+def drop_tombstones(ledger: sqlite3.Connection, deleted_before: float) -> None:
+    """Remove tombstones of results that were deleted earlier and have no copies left."""
+    ledger.execute("DELETE FROM results WHERE deleted_at < ? AND removals >= 2", (deleted_before,))
+
+
+def row_from(row: sqlite3.Row) -> ResultRow:
+    """Convert a row of the table."""
+    return ResultRow(
+        id=row["id"],
+        owner=row["owner"],
+        created_at=row["created_at"],
+        model=row["model"],
+        facts=json.loads(row["facts"]),
+        saved=bool(row["saved"]),
+        deleted=row["deleted_at"] is not None,
+    )

@@ -1,0 +1,135 @@
+"""Protection against pages of other sites in a browser that can reach this server (ADR 28).
+
+A page of another origin may send requests here, though it cannot read the replies; and a page that binds its own name
+to this server's address (DNS rebinding) can even read them. The first is told by `Origin` and `Sec-Fetch-Site`, which
+a page cannot set, the second by `Host`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.core.errors import Forbidden, Misdirected, ServiceError
+from service.core.settings import Settings
+from service.web.middleware.access_log import reply_with_problem
+
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
+_PROBES = frozenset({"/livez", "/readyz"})
+"""Paths that are answered under any name: an orchestrator's probe has the name that its network gives the server."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing; a foreign page cannot read their replies."""
+_SAME_SITE = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site for this server's own pages, and for what a person typed or opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSites:
+    """The names of this server, and the origins of other servers whose pages may call it.
+
+    names: the public ones, in lower case; `*.example.org` stands for all names below it, `*` for any.
+    bound: the name or address that the server listens on.
+    origins: `https://app.example`; `*` for any.
+    """
+
+    names: frozenset[str]
+    origins: frozenset[str]
+    bound: str = ""
+
+    @classmethod
+    def of(cls, settings: Settings) -> KnownSites:
+        """The sites that the settings name; the address to listen on is one of them."""
+        names = {name.rstrip(".") for name in _listed(settings.public_host.lower())}
+        return cls(frozenset(names), frozenset(_listed(settings.cors_origins)), settings.host.lower())
+
+    def check_host(self, host: str | None) -> None:
+        """Check the Host header of a request, with or without a port.
+
+        An address is always allowed: a page whose origin is an address was loaded from there. So is a request
+        without a host, which no browser sends.
+
+        Raises:
+            Misdirected: the name is not known.
+        """
+        name = _name_of(host or "")
+        if not name or "*" in self.names or _is_address(name) or self._knows(name):
+            return
+        raise Misdirected(
+            f"this server is not known as {name[:100]!r}; call it by its address, or start it with --public-host NAME"
+        )
+
+    def check_origin(self, method: str, headers: Headers) -> None:
+        """Check that no page of a foreign origin sent a request that may change something.
+
+        Raises:
+            Forbidden: code `foreign_origin`.
+        """
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if method in _SAFE or (origin is not None and not self.origins.isdisjoint((origin, "*"))):
+            return
+        if site in _SAME_SITE or (site != "cross-site" and self._is_own(origin, headers.get("host", ""))):
+            return
+        raise Forbidden(
+            f"a page of {(origin or 'another site')[:200]} may not send this; allow its origin with --cors-origins",
+            code="foreign_origin",
+        )
+
+    def _is_own(self, origin: str | None, host: str) -> bool:
+        """Whether an origin is this server's, reached directly or through a proxy that gives it another host."""
+        if origin is None:  # not from a page, or from a page of the same origin
+            return True
+        authority = origin.partition("://")[2].lower()
+        return authority == host.lower() or authority in self.names
+
+    def _knows(self, name: str) -> bool:
+        below = (f"*.{name.split('.', level)[level]}" for level in range(1, name.count(".") + 1))
+        if name in ("localhost", self.bound) or name.endswith(".localhost"):  # browsers take the latter for loopback
+            return True
+        return not self.names.isdisjoint((name, *below))
+
+
+def _name_of(host: str) -> str:
+    """The name or address in a Host header: without port, brackets and the dot at the end, in lower case."""
+    found = _HOST.fullmatch(host.lower())
+    return found[1].strip("[]").rstrip(".") if found else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _listed(text: str) -> Iterable[str]:
+    return (one.strip() for one in text.split(",") if one.strip())
+
+
+class ForeignPages:
+    """ASGI middleware inside `Access` and around everything else, so that a refusal needs no key."""
+
+    def __init__(self, app: ASGIApp, sites: KnownSites) -> None:
+        self._app, self._sites = app, sites
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except ServiceError as error:
+                response = await reply_with_problem(Request(scope), error)
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if scope["path"] not in _PROBES:
+            self._sites.check_host(headers.get("host"))
+        self._sites.check_origin(scope["method"], headers)

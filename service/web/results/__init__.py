@@ -1,0 +1,1 @@
+"""The routes of stored results: fetched, listed, shown small, deleted."""

@@ -1,0 +1,111 @@
+"""The routes of stored results. Fetching one needs its id; listing, thumbnails by the list and deletion its owner."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from service.app import Service
+from service.auth.exposure import is_loopback
+from service.core.errors import NotFound, ServiceError
+from service.core.flow import Flow, owner_of
+from service.gallery.deletion import gone, no_result
+from service.gallery.thumbnails import MEDIA_TYPE
+from service.web import openapi
+from service.web.request_headers import etag_matches, joined_lines, single_value, wants_json
+from service.web.results.byte_range import wanted_range
+from service.web.results.listing import ResultsQuery, ResultsReply, results_reply
+
+router = APIRouter()
+gallery_router = APIRouter()
+"""Routes that exist only where results have owners, or one machine alone can ask."""
+_Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
+_FOR_EVER = "private, max-age=31536000, immutable"
+"""Cache-Control of a result, which never changes; deleting it through this address removes it from that cache."""
+_ASK_AGAIN = "private, no-cache"
+"""Cache-Control of a thumbnail: it is kept, and asked for again with its entity tag, as it may have been deleted."""
+
+
+@router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
+async def get_result(request: Request, result_id: _Id) -> Response:
+    """A stored image, whole or a range of it; its JSON sidecar with `Accept: application/json`."""
+    service: Service = request.state.service
+    as_json = wants_json(joined_lines(request.headers, "accept"))
+    etag = f'"{result_id}{".json" if as_json else ""}"'  # a result never changes: its id identifies its bytes
+    headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept", "ETag": etag}
+    unchanged = etag_matches(joined_lines(request.headers, "if-none-match"), etag)
+    if as_json or unchanged:
+        if (sidecar := await service.results.sidecar(result_id)) is not None:
+            shown = {name: value for name, value in sidecar.items() if name != "owner"}
+            return Response(status_code=304, headers=headers) if unchanged else JSONResponse(shown, headers=headers)
+    elif (found := await service.results.image(result_id)) is not None:
+        return _picture(request, *found, headers)
+    raise await _missing_error(request, result_id)
+
+
+def _picture(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    headers = {**headers, "Accept-Ranges": "bytes"}
+    asked = single_value(request.headers, "Range") if request.method == "GET" else None
+    part = wanted_range(asked, single_value(request.headers, "If-Range"), headers["ETag"], len(body))
+    if part is None:
+        return Response(body, media_type=media_type, headers=headers)
+    return Response(part.cut(body), 206, {**headers, "Content-Range": part.content_range}, media_type)
+
+
+@gallery_router.get("/v1/results", tags=["results"], response_model=ResultsReply, **openapi.listed_results())
+async def list_results(request: Request, query: Annotated[ResultsQuery, Query()]) -> Response:
+    """The results of this client, newest first; `next_cursor` leads to the next page."""
+    service: Service = request.state.service
+    page = await service.gallery.listing.page(query.of(_owner(request)))
+    return JSONResponse(results_reply(page).model_dump(), headers={"Cache-Control": "no-store"})
+
+
+@gallery_router.get("/v1/results/{result_id}/thumbnail", tags=["results"], **openapi.thumbnail())
+async def get_thumbnail(request: Request, result_id: _Id) -> Response:
+    """A stored image as WebP of at most 320 pixels a side."""
+    service: Service = request.state.service
+    _owner(request)
+    etag = f'W/"{result_id}.thumbnail"'
+    headers = {"Cache-Control": _ASK_AGAIN, "ETag": etag}
+    if etag_matches(joined_lines(request.headers, "if-none-match"), etag.removeprefix("W/")):
+        if await service.results.sidecar(result_id) is not None:
+            return Response(status_code=304, headers=headers)
+    elif (made := await service.gallery.thumbnails.get(result_id, Flow(request.state.client.id))) is not None:
+        return Response(made, media_type=MEDIA_TYPE, headers=headers)
+    raise await _missing_error(request, result_id)
+
+
+@gallery_router.delete("/v1/results/{result_id}", tags=["results"], **openapi.deleted_result())
+async def delete_result(request: Request, result_id: _Id) -> Response:
+    """Delete a result of this client: from now on nobody can fetch it, and every copy is removed."""
+    service: Service = request.state.service
+    whole = await service.gallery.deletion.delete(result_id, _owner(request))
+    service.metrics.results_deleted.inc()
+    return Response(status_code=204 if whole else 202)
+
+
+def _owner(request: Request) -> str:
+    """The owner of this client's results.
+
+    Raises:
+        NotFound: a client without a key that is not on this machine, as a proxy tells.
+    """
+    kind, _, address = request.state.client.id.partition(":")
+    if kind == "address" and not is_loopback(address):
+        raise NotFound("no such path; GET /docs lists them")
+    return owner_of(request.state.client.id)
+
+
+async def _missing_error(request: Request, result_id: str) -> ServiceError:
+    """Return the error for a result that cannot be read any more: 410 for the owner of a deleted one, else 404."""
+    service: Service = request.state.service
+    row = await service.results.known(result_id)
+    if row is not None and row.deleted and row.owner == owner_of(request.state.client.id):
+        return gone(result_id)
+    if row is not None and row.saved and not row.deleted:  # retention, or somebody, has removed its files
+        with suppress(ServiceError):
+            await service.results.forget(result_id)
+    return no_result(result_id)

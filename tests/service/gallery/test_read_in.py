@@ -1,0 +1,50 @@
+"""Results that are older than the index are entered once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.gallery.read_in import read_in
+from service.ledger.connection import LEDGER_FILE
+from service.saving.index import ResultIndex
+from service.saving.storage.disk import ResultFiles
+
+ONE, TWO, THREE = ("1" * 32, "2" * 32, "3" * 32)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[ResultIndex]:
+    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 0.0)
+    one.open()
+    yield one
+    one.close()
+
+
+def test_older_results_are_entered_once_and_tombstones_stay(tmp_path: Path, index: ResultIndex) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    for result_id, owner in ((ONE, {}), (TWO, {"owner": "a"}), (THREE, {})):
+        files.write(b"image", {"id": result_id, "media_type": "image/png", **owner})
+    (tmp_path / "33" / f"{THREE}.json").write_bytes(b"{")  # damaged
+    index.bury(ONE, "")
+    assert read_in(files, index, tmp_path, threading.Event()) == 2
+    assert index.deleted([ONE, TWO, THREE]) == {ONE}
+    found = index.find(TWO)
+    assert found is not None
+    assert (found.owner, found.saved) == ("a", True)
+    assert index.find(THREE) is None
+    assert read_in(files, index, tmp_path, threading.Event()) == 0
+
+
+def test_one_that_is_stopped_begins_again(tmp_path: Path, index: ResultIndex) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    files.write(b"image", {"id": ONE, "media_type": "image/png"})
+    stop = threading.Event()
+    stop.set()
+    read_in(files, index, tmp_path, stop)
+    assert read_in(files, index, tmp_path, threading.Event()) == 1

@@ -1,0 +1,92 @@
+"""Thumbnails: what they look like, where they are kept, and that none outlives its result."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from service.core.pictures import Size
+from service.gallery.thumbnails import SIDE, ThumbnailFiles, make_thumbnail, thumbnail_size
+from service.ledger.connection import LEDGER_FILE
+from service.saving.index import ResultIndex
+
+ID = "ab" * 16
+
+
+def encoded(pixels: np.ndarray, file_format: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, file_format)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("size", "small"),
+    [
+        (Size(320, 320), Size(320, 320)),
+        (Size(10, 20), Size(10, 20)),
+        (Size(640, 320), Size(320, 160)),
+        (Size(1, 10_000), Size(1, 320)),
+    ],
+)
+def test_a_thumbnail_keeps_the_shape_and_is_never_larger(size: Size, small: Size) -> None:
+    assert thumbnail_size(size) == small
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP"])
+def test_a_thumbnail_shows_the_picture(file_format: str) -> None:
+    pixels = np.zeros((700, 900, 3), np.uint8)
+    pixels[:, 450:] = (250, 10, 20)
+    shown = np.asarray(Image.open(io.BytesIO(make_thumbnail(encoded(pixels, file_format)))).convert("RGB")).astype(int)
+    assert shown.shape == (249, SIDE, 3)
+    assert np.abs(shown[100, 50] - (0, 0, 0)).max() < 12
+    assert np.abs(shown[100, 250] - (250, 10, 20)).max() < 12
+
+
+def test_grey_alpha_and_16_bits_are_kept_as_far_as_webp_holds_them() -> None:
+    alpha = np.zeros((400, 400, 4), np.uint8)
+    alpha[:200] = 255
+    shown = Image.open(io.BytesIO(make_thumbnail(encoded(alpha))))
+    assert (shown.mode, shown.getpixel((10, 10)), shown.getpixel((10, 300))[3]) == ("RGBA", (255, 255, 255, 255), 0)
+    deep = np.full((400, 400), 65_535, np.uint16)
+    shown = Image.open(io.BytesIO(make_thumbnail(encoded(deep))))
+    assert shown.convert("RGB").getpixel((5, 5)) == (255, 255, 255)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[ResultIndex]:
+    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 0.0)
+    one.open()
+    yield one
+    one.close()
+
+
+def test_a_thumbnail_is_kept_until_it_is_dropped(tmp_path: Path, index: ResultIndex) -> None:
+    files = ThumbnailFiles(tmp_path, index)
+    assert files.find(ID) is None
+    assert files.find("../../etc/passwd") is None
+    assert files.keep(ID, b"small")
+    assert files.find(ID) == b"small"
+    files.drop(ID)
+    files.drop(ID)
+    assert files.find(ID) is None
+
+
+def test_a_thumbnail_that_is_made_while_its_result_is_deleted_is_not_kept(tmp_path: Path, index: ResultIndex) -> None:
+    files = ThumbnailFiles(tmp_path, index)
+    index.bury(ID, "")
+    assert not files.keep(ID, b"small")
+    assert [path for path in (tmp_path / ".thumbnails").rglob("*") if path.is_file()] == []
+
+
+def test_thumbnails_of_results_that_are_gone_are_removed(tmp_path: Path, index: ResultIndex) -> None:
+    files = ThumbnailFiles(tmp_path, index)
+    other = "cd" * 16
+    files.keep(ID, b"small")
+    files.keep(other, b"small")
+    assert files.drop_orphans(lambda ids: {other} & set(ids)) == 1
+    assert (files.find(ID), files.find(other)) == (None, b"small")

@@ -1,0 +1,35 @@
+"""Processes that share idempotency keys in one results folder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from service.ledger.connection import LEDGER_FILE
+from service.ledger.database import Database
+from service.repeats import idempotency_table
+from service.repeats.idempotency import Idempotency
+from service.repeats.response_files import KeptResponses
+from service.saving.local_disk.disk import Disk
+from service.saving.local_disk.disk_state import DiskState
+from service.saving.spool.process_folder import SpoolOwner
+from tests.fakes.clock import Clock
+
+
+@asynccontextmanager
+async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
+    owner = SpoolOwner(root, lambda: uuid4().hex)
+    owner.create()
+    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
+        desk = Idempotency(
+            ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
+        )
+        yield desk
+        await desk.close()
+        owner.unlock_folder()
+
+
+def kept(root: Path) -> list[Path]:
+    return [path for path in (root / ".replies").rglob("*") if path.is_file()]

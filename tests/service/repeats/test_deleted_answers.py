@@ -1,0 +1,67 @@
+"""An answer that contains a deleted result is not given again."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service.core.errors import Gone
+from service.repeats.response_files import KeptResponse
+from tests.fakes.disk import WRITES, FailingDisk
+from tests.service.repeats.processes import kept, process
+
+
+class Deletions:
+    """The results that are deleted, as the index of results tells them."""
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+
+    def __call__(self, result_ids: Collection[str]) -> set[str]:
+        return self.ids & set(result_ids)
+
+
+async def with_result() -> KeptResponse:
+    return KeptResponse(200, (("location", "/v1/results/one"),), b"picture", ("one",))
+
+
+async def test_an_answer_with_a_deleted_result_is_removed_and_its_key_says_so(tmp_path: Path) -> None:
+    deletions = Deletions()
+    async with process(tmp_path) as plain:
+        desk = replace(plain, deleted=deletions)
+        assert (await desk.run_once("name", "print", with_result)).body == b"picture"
+        assert (await desk.run_once("name", "print", with_result)).body == b"picture"
+        deletions.ids.add("one")
+        await desk.forget_result("one")
+        await desk.forget_result("another")
+        with pytest.raises(Gone, match="deleted"):
+            await desk.run_once("name", "print", with_result)
+        assert not any(b"picture" in path.read_bytes() for path in kept(tmp_path))
+
+
+async def test_an_answer_whose_result_is_deleted_while_it_is_made_is_not_kept(tmp_path: Path) -> None:
+    deletions = Deletions()
+
+    async def deleted_meanwhile() -> KeptResponse:
+        deletions.ids.add("one")  # before the answer is kept, so that `forget_result` finds nothing yet
+        return await with_result()
+
+    async with process(tmp_path) as plain:
+        desk = replace(plain, deleted=deletions)
+        assert (await desk.run_once("name", "print", deleted_meanwhile)).body == b"picture", "it was asked for before"
+        assert not any(b"picture" in path.read_bytes() for path in kept(tmp_path))
+        with pytest.raises(Gone):
+            await desk.run_once("name", "print", with_result)
+
+
+async def test_a_full_disk_does_not_keep_a_deleted_result_from_being_removed(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with process(tmp_path, disk=disk) as desk:
+        await desk.run_once("name", "print", with_result)
+        disk.fail(errno.ENOSPC, WRITES)
+        await desk.forget_result("one")
+        assert kept(tmp_path) == []

@@ -1,0 +1,93 @@
+"""Results that are deleted while a writer of the same process saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.saving.index import ResultIndex
+from service.saving.result_finder import ResultFinder
+from service.saving.spool.files import SpoolFiles
+from service.saving.spool.process_folder import SpoolOwner
+from service.saving.storage.disk import ResultFiles
+from service.saving.write_queue import UnsavedResult
+from tests.service.saving.store.slow_storage import SlowFiles, files_directory, open_store, put, result
+from tests.serving.waiting import wait_until
+
+ID, OTHER = f"{1:032x}", f"{2:032x}"
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.glob("??/*")}
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_what_is_deleted_while_it_is_written_is_removed_by_its_writer(tmp_path: Path, group: int) -> None:
+    files = SlowFiles(tmp_path, group)
+    files.prepare()
+    with open_store(files, threads=1) as store:
+        put(store, *(result(number) for number in range(1, group + 1)))
+        wait_until(lambda: files.tries == 1 or files.groups)
+        store.index.bury(ID, "")
+        store.remove(ID)  # nothing is stored yet: the writer waits
+        files.gate.set()
+        assert store.flush(30) == 0
+        assert store.get(ID) is None
+    assert names(tmp_path) == ({f"{OTHER}.png", f"{OTHER}.json"} if group == 2 else set())
+
+
+def test_what_is_deleted_before_its_writer_comes_is_not_written(files: SlowFiles) -> None:
+    with open_store(files, threads=1) as store:
+        put(store, result(2))
+        wait_until(lambda: files.tries == 1)
+        put(store, result(1))
+        store.index.bury(ID, "")  # and its copy in the spool is still there
+        files.gate.set()
+        assert store.flush(30) == 0
+        assert (files.tries, store.count_unsaved().total) == (1, 0)
+        assert store.get(OTHER) is not None
+
+
+def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: SlowFiles) -> None:
+    files.error = OSError("unplugged")
+    files.gate.set()
+    with open_store(files, threads=1) as store:
+        put(store, result(1))
+        store.index.bury(ID, "")
+        assert store.get(ID) is store.sidecar(ID) is None
+        assert store.count_unsaved().lost == 0
+        files.error = None
+        assert store.flush(30) == 0
+
+
+class DeletedMeanwhile(ResultFiles):
+    """Storage that finds nothing, while another process deletes the result."""
+
+    index: ResultIndex
+
+    def read_sidecar(self, result_id: str) -> dict[str, Any] | None:
+        self.index.bury(result_id, "")
+        return super().read_sidecar(result_id)
+
+
+def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_path: Path) -> None:
+    files = DeletedMeanwhile(tmp_path)
+    files.prepare()
+    with open_store(files) as store:
+        files.index = store.index
+        finder = ResultFinder({}, SpoolFiles(SpoolOwner(tmp_path, lambda: "reader")), files, store.index)
+        assert finder.spooled_and_lost([UnsavedResult(ID, 1, 0.0)]) == ([], [])
+
+
+def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
+    files = ResultFiles(tmp_path)
+    files.prepare()
+    sidecar: dict[str, Any] = {"id": ID, "media_type": "image/png"}
+    files.write(b"image", sidecar)
+    (tmp_path / ".incoming" / f"{ID}.png").write_bytes(b"image")
+    files.remove(ID)
+    files.remove(ID)
+    assert [path for path in tmp_path.rglob("*") if ID in path.name] == []
+    assert files_directory(files) == tmp_path
