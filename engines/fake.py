@@ -105,7 +105,7 @@ class FakeEngine(Engine):
         """Samples in those batches."""
         self._batch_s = batch_s
         self._sleep = sleep
-        self._fault = fault
+        self.fault = fault
         self._dead: str | None = None
 
     def infer(self, feed: Feed) -> Outputs:
@@ -114,7 +114,7 @@ class FakeEngine(Engine):
         shape = batch_shape(self.manifest, feed)
         self.batches += 1
         self.samples += shape.batch
-        fault = self._fault(feed)
+        fault = self.fault(feed)
         if self._batch_s > 0:
             self._sleep(self._batch_s)
         if isinstance(fault, Hang):

@@ -77,6 +77,11 @@ class Jobs:
         self._limits = limits
         self._running: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def running(self) -> frozenset[str]:
+        """The ids of the jobs that this process runs."""
+        return frozenset(self._running)
+
     async def start(
         self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack, job_id: str | None = None
     ) -> Job:

@@ -22,19 +22,33 @@ _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 LEDGER_FILE = ".ledger.sqlite3"
 _BUSY_TIMEOUT_S = 10.0
-_WRITE_AGAIN_AFTER_S = 1.0
 _MIB = 2**20
 _OF_THE_DISK = ("disk is full", "disk I/O error", "readonly database")
 """Messages of SQLITE_FULL, SQLITE_IOERR and SQLITE_READONLY; CPython has their codes only from 3.11 on."""
 
 
 class Database:
-    """The ledger, a context manager; `write` and `read` are called on the event loop."""
+    """The ledger, a context manager; `write` and `read` are called on the event loop.
 
-    def __init__(self, path: Path, schemas: Sequence[str], on_failed: Callable[[], None] = lambda: None) -> None:
+    Args:
+        path: of the file.
+        schemas: of the tables, as SQL statements.
+        on_failed: called when the ledger cannot be used, on any thread.
+        retry_s: pause of `write_at_last` before another try.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schemas: Sequence[str],
+        on_failed: Callable[[], None] = lambda: None,
+        *,
+        retry_s: float = 1.0,
+    ) -> None:
         self._path = path
         self._on_failed = on_failed
         self._schemas = schemas
+        self._retry_s = retry_s
         self._writer = ThreadPoolExecutor(1, "ledger-write")
         self._reader = ThreadPoolExecutor(1, "ledger-read")
         self._writing: sqlite3.Connection
@@ -76,7 +90,7 @@ class Database:
                 return await self.write(work)
             except NotReady as error:  # noqa: PERF203 -- the loop is for retries
                 _log.warning("the ledger cannot be written; it is tried again", error=str(error))
-                await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
+                await asyncio.sleep(self._retry_s)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `work`, which only reads. Raises the errors of `write`."""

@@ -39,17 +39,17 @@ class Replica:
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
         prepare(settings)
         self._settings = settings
-        self._app = App(settings, open_backend, version("retouch"))
+        self.app = App(settings, open_backend, version("retouch"))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             self._state = scope["state"]
-            await self._app(scope, self._after_drain(receive), self._once_loaded(send))
+            await self.app(scope, self._after_drain(receive), self._once_loaded(send))
             return
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope["state"] = {**self._state, "gone": gone, "job_id": job_id_of(scope)}
-        work = asyncio.ensure_future(self._app(scope, receive, send))
+        work = asyncio.ensure_future(self.app(scope, receive, send))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -63,7 +63,7 @@ class Replica:
         Raises:
             DeviceGone: the GPU is lost.
         """
-        service = self._app.service
+        service = self.app.service
         if service is not None and service.backend.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
@@ -72,7 +72,7 @@ class Replica:
 
         async def received() -> Message:
             message = await receive()
-            service = self._app.service
+            service = self.app.service
             if message["type"] == "lifespan.shutdown" and service is not None:
                 await self._drain(service)
             return message
@@ -83,7 +83,7 @@ class Replica:
         """Delay the end of start-up until the models are loaded, because Ray sends requests right after it."""
 
         async def sent(message: Message) -> None:
-            service = self._app.service
+            service = self.app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
                 await first_of(service.backend.loaded, service.backend.lost)
             await send(message)

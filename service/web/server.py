@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from types import FrameType
 
@@ -23,11 +24,12 @@ from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.hangup import handling_hangups, is_hangup
 from service.preflight import prepare
 from service.telemetry.metrics import Metrics
-from service.web.application import App, LimitedHttp
+from service.web.application import App, ConnectionLimits, LimitedHttp
 
 log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
+_CONNECTION_LIMITS = ConnectionLimits()
 _REPLY_GRACE_S = 2
 """Time to send replies after the drain was cut short."""
 _KEEP_ALIVE_S = 75
@@ -70,7 +72,12 @@ class DrainingServer(uvicorn.Server):
     A second signal ends the server at once; SIGHUP drains, but does not count as a signal (hangup.py).
     """
 
-    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        open_backend: OpenBackend = open_local_backend,
+        limits: ConnectionLimits = _CONNECTION_LIMITS,
+    ) -> None:
         self.app = App(settings, open_backend, version("retouch"))
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +88,7 @@ class DrainingServer(uvicorn.Server):
                 self.app,
                 host=settings.host,
                 port=settings.port,
-                http=LimitedHttp,
+                http=partial(LimitedHttp, limits=limits),  # type: ignore[arg-type] # uvicorn calls it, no more
                 ws="none",
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,

@@ -79,7 +79,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = Owner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
-    with Database(root / LEDGER_FILE, [table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [table.SCHEMA], retry_s=0.001) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))

@@ -66,7 +66,7 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
     async with opened(fake_batch_ms=200) as (replica, client):
         job = await client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert job.status_code == 202
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         assert service.admission.in_flight == 1
     assert (service.admission.in_flight, service.drain.clean) == (0, True)
@@ -90,7 +90,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
         while (job := (await client.get(accepted.headers["location"])).json())["status"] in ("queued", "running"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert job["status"] == "succeeded"
-        service = second._app.service
+        service = second.app.service
         assert service is not None
         folder = service.settings.results_dir
         with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
@@ -101,7 +101,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
 
 async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, files: Files) -> None:
     async with opened(fake_batch_ms=300) as (replica, client):
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
         while not service.admission.in_flight:  # noqa: ASYNC110 -- as above
@@ -116,7 +116,7 @@ async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, file
 async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:
     async with opened() as (replica, _):
         replica.check_health()
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         service.backend.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # a LocalBackend
         await asyncio.wait_for(service.backend.lost.wait(), 10)

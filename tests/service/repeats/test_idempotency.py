@@ -56,7 +56,7 @@ class Work:
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = Owner(root, lambda: uuid4().hex)
     owner.create()
-    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA], retry_s=0.001) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )
@@ -160,7 +160,6 @@ async def test_a_key_is_given_back_once_the_disk_takes_it_again(
             raise full.pop()
         release(ledger, claimed)
 
-    monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
     monkeypatch.setattr(idempotency_table, "release", release_or_fail)
     async with process(tmp_path) as one, process(tmp_path) as other:
         with pytest.raises(InvalidImage):
