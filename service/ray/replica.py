@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -30,14 +31,20 @@ class Replica:
     Args:
         settings: the server's settings; those of sockets and front ends are not used.
         open_backend: opens the backend; by default one in this process.
+        check: checks the settings against this machine.
 
     Raises:
         SettingsInvalid: results cannot be saved, or the server would be open to anyone by mistake.
         KeysInvalid: the key file cannot be read.
     """
 
-    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
-        prepare(settings)
+    def __init__(
+        self,
+        settings: Settings,
+        open_backend: OpenBackend = open_local_backend,
+        check: Callable[[Settings], None] = prepare,
+    ) -> None:
+        check(settings)
         self._settings = settings
         self.app = App(settings, open_backend, version("retouch"))
         self._state: dict[str, Any] = {}

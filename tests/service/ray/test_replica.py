@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.ledger.database import LEDGER_FILE
 from service.ray.proxy import RepeatOnLoss
@@ -26,14 +30,18 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+def opened(models_dir: Path, tmp_path: Path) -> Open:
     """`async with opened(**settings) as (replica, client)`; leaving it is the replica's end."""
-    monkeypatch.setattr("service.ray.replica.prepare", lambda settings: None)  # the logs of all tests stay as they are
+
+    def unchecked(_settings: Settings) -> None:
+        """Leave the logs of all tests as they are."""
 
     @asynccontextmanager
-    async def open_replica(**changes: Any) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:
+    async def open_replica(
+        open_backend: OpenBackend = open_local_backend, **changes: Any
+    ) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:
         folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "c"}
-        replica = Replica(Settings.model_validate({"engine": "fake", **folders, **changes}))
+        replica = Replica(Settings.model_validate({"engine": "fake", **folders, **changes}), open_backend, unchecked)
         messages: asyncio.Queue[Message] = asyncio.Queue()
         sent: asyncio.Queue[Message] = asyncio.Queue()
         messages.put_nowait({"type": "lifespan.startup"})
@@ -48,17 +56,12 @@ def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return open_replica
 
 
-async def test_a_replica_has_started_when_its_models_are_loaded(
-    opened: Open, files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = FakeEngine.__init__
-
-    def slowly(*arguments: Any, **options: Any) -> None:
+async def test_a_replica_has_started_when_its_models_are_loaded(opened: Open, files: Files) -> None:
+    def slowly(_directory: Path, manifest: Manifest) -> FakeEngine:
         time.sleep(0.2)
-        load(*arguments, **options)
+        return FakeEngine(manifest)
 
-    monkeypatch.setattr(FakeEngine, "__init__", slowly)
-    async with opened() as (_, client):
+    async with opened(partial(open_local_backend, open_model=slowly)) as (_, client):
         assert (await client.post("/v1/inpaint", files=files)).status_code == 200
 
 
