@@ -103,25 +103,26 @@ class FakeEngine(Engine):
         """Batches that were started, including those that failed."""
         self.samples = 0
         """Samples in those batches."""
-        self._batch_s = batch_s
+        self.batch_s = batch_s
         self._sleep = sleep
-        self._fault = fault
-        self._dead: str | None = None
+        self.fault = fault
+        self.dead: str | None = None
+        """The reason why it cannot be used again; None while it can."""
 
     def infer(self, feed: Feed) -> Outputs:
-        if self._dead is not None:
-            raise EngineDead(f"{self.manifest.key} on fake {self._dead}; load a new engine")
+        if self.dead is not None:
+            raise EngineDead(f"{self.manifest.key} on fake {self.dead}; load a new engine")
         shape = batch_shape(self.manifest, feed)
         self.batches += 1
         self.samples += shape.batch
-        fault = self._fault(feed)
-        if self._batch_s > 0:
-            self._sleep(self._batch_s)
+        fault = self.fault(feed)
+        if self.batch_s > 0:
+            self._sleep(self.batch_s)
         if isinstance(fault, Hang):
             fault.until.wait()
         if isinstance(fault, Raise):
             if isinstance(fault.error, EngineDead):
-                self._dead = "died"
+                self.dead = "died"
             raise fault.error
         output = self._compute(feed, shape)
         if isinstance(fault, NotANumber):
@@ -129,7 +130,7 @@ class FakeEngine(Engine):
         return {"output": output}
 
     def close(self) -> None:
-        self._dead = "is closed"
+        self.dead = "is closed"
 
     def _compute(self, feed: Feed, shape: BatchShape) -> Array:
         channels = self.manifest.output_channels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import structlog
+from structlog.typing import Processor
 
 from service.lifecycle.host import usable_cores
 
@@ -21,5 +22,5 @@ def _plain_logs() -> None:
     Set for each test anew: one that serves in this process configures the logs of those after it.
     """
     structlog.reset_defaults()
-    plain = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
+    plain: list[Processor] = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
     structlog.configure(processors=[*plain, structlog.processors.KeyValueRenderer(key_order=["event"])])

@@ -46,12 +46,13 @@ def doctor(
     if as_json:
         typer.echo(diagnosis.model_dump_json(indent=1))
     else:
-        _print_diagnosis(diagnosis)
+        show(diagnosis)
     if not diagnosis.ok:
         raise typer.Exit(1)
 
 
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
+def show(diagnosis: Diagnosis) -> None:
+    """Print the host, the models and the verdict."""
     from rich.console import Console  # noqa: PLC0415 -- `retouch serve` runs without it
 
     from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich

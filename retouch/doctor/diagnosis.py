@@ -19,8 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from engines.engine_choice import EngineOptions, choose_engine
+from engines.engine_choice import ChosenEngine, EngineOptions, choose_engine
 from engines.errors import RetouchError
+from engines.manifest import Manifest
 from engines.parity.probes import probe_feeds
 from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
@@ -28,6 +29,7 @@ from service.core.settings import Settings
 from service.processes.launcher.process_plan import assign_gpus
 
 Level = Literal["ok", "warning", "failed"]
+ChooseEngine = Callable[[Path, Manifest, EngineOptions], ChosenEngine]
 
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 _OLDEST_PYTHON = (3, 10)
@@ -76,6 +78,7 @@ class HostSources(NamedTuple):
     cores: int | None = os.cpu_count()
     clock: Callable[[], float] = time.perf_counter
     gpu: GpuSources = GpuSources()
+    choose: ChooseEngine = choose_engine
 
 
 def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
@@ -90,7 +93,7 @@ def diagnose(settings: Settings, host: HostSources) -> Diagnosis:
         _check_folder("engine cache", settings.engine_cache_dir, needed=False),
         _check_folder("results", settings.results_dir, needed=settings.save),
     )
-    models = tuple(_check_models(settings, host.clock))
+    models = tuple(_check_models(settings, host))
     found = {name for check in models for name in (check.model, check.model.split("/")[0])}
     missing = tuple(
         Check(name=f"{task} model", level="failed", detail=f"no {name} in {settings.models_dir.absolute()}; export one")
@@ -156,7 +159,7 @@ def _check_folder(title: str, path: Path, *, needed: bool) -> Check:
     return Check(name=title, level="ok", detail=f"{path} ({state})")
 
 
-def _check_models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelCheck]:
+def _check_models(settings: Settings, host: HostSources) -> Iterator[ModelCheck]:
     """Check each model's versions from the newest down to one that works, and the versions that the settings name."""
     found = list_versions(settings.models_dir)
     options = EngineOptions(
@@ -173,7 +176,7 @@ def _check_models(settings: Settings, clock: Callable[[], float]) -> Iterator[Mo
         checks = []
         for key in sorted((key for key in found if key.name == name), reverse=True):
             if not served or str(key) in defaults:
-                check = _check_version(key, found[key].directory, options, clock)
+                check = _check_version(key, found[key].directory, options, host)
                 served = served or check.level == "ok"
                 checks.append(check)
         for check in checks:
@@ -181,12 +184,13 @@ def _check_models(settings: Settings, clock: Callable[[], float]) -> Iterator[Mo
             yield check if check.level == "ok" or is_needed else check.model_copy(update={"level": "warning"})
 
 
-def _check_version(key: VersionKey, directory: Path, options: EngineOptions, clock: Callable[[], float]) -> ModelCheck:
+def _check_version(key: VersionKey, directory: Path, options: EngineOptions, host: HostSources) -> ModelCheck:
     """Load one version and run a batch; the check is `failed` if it cannot serve."""
+    clock = host.clock
     started = clock()
     try:
         manifest = read_manifest_of(key, directory)
-        engine, passed_over = choose_engine(directory, manifest, options)
+        engine, passed_over = host.choose(directory, manifest, options)
         try:
             loaded = clock()
             _, feed = next(probe_feeds(manifest))

@@ -68,7 +68,7 @@ async def open_jobs(
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
     jobs = Jobs(parts, JobLimits(_MOST_UNFINISHED, KEPT_S))
-    loops = [_maintain_jobs(jobs, pipeline.admission, loaded)]
+    loops = [look_after(jobs, pipeline.admission, loaded)]
     if deliverer:
         loops.append(_deliver_webhooks(deliverer))
     async with run_in_background(*loops):
@@ -76,7 +76,14 @@ async def open_jobs(
     await jobs.close()
 
 
-async def _maintain_jobs(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) -> None:
+    """Look after the jobs of all processes until cancelled: cancelled and orphaned ones, and those of dead processes.
+
+    Args:
+        jobs: the jobs of this process.
+        admission: a process that drains inherits no jobs.
+        loaded: set once the models are loaded; nothing happens before.
+    """
     await loaded.wait()
     for look in count():
         try:

@@ -75,7 +75,7 @@ class Jobs:
     def __init__(self, parts: JobParts, limits: JobLimits) -> None:
         self._parts = parts
         self._limits = limits
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
 
     async def start(
         self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack, job_id: str | None = None
@@ -164,8 +164,8 @@ class Jobs:
 
     async def stop_cancelled(self) -> None:
         """Stop jobs that were cancelled through another process."""
-        if self._running:
-            for job_id in await self._parts.ledger.read(partial(jobs_table.ended_among, job_ids=list(self._running))):
+        if self.running:
+            for job_id in await self._parts.ledger.read(partial(jobs_table.ended_among, job_ids=list(self.running))):
                 self._stop(job_id)
 
     async def forget(self) -> None:
@@ -191,7 +191,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop the jobs of this process and leave unfinished ones to another process."""
-        tasks = list(self._running.values())
+        tasks = list(self.running.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -292,9 +292,9 @@ class Jobs:
 
     def _launch(self, job: Job, run: Any) -> None:
         task = asyncio.get_running_loop().create_task(run)
-        self._running[job.id] = task
-        task.add_done_callback(lambda _: self._running.pop(job.id, None))
+        self.running[job.id] = task
+        task.add_done_callback(lambda _: self.running.pop(job.id, None))
 
     def _stop(self, job_id: str) -> None:
-        if (task := self._running.get(job_id)) is not None:
+        if (task := self.running.get(job_id)) is not None:
             task.cancel()

@@ -20,16 +20,30 @@ from service.ledger.connection import connect, not_usable, unavailable
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-_WRITE_AGAIN_AFTER_S = 1.0
 
 
 class Database:
-    """The ledger, a context manager; `write` and `read` are called on the event loop."""
+    """The ledger, a context manager; `write` and `read` are called on the event loop.
 
-    def __init__(self, path: Path, schemas: Sequence[str], on_failed: Callable[[], None] = lambda: None) -> None:
+    Args:
+        path: of the file.
+        schemas: of the tables, as SQL statements.
+        on_failed: called when the ledger cannot be used, on any thread.
+        retry_s: pause of `write_until_done` before another try.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schemas: Sequence[str],
+        on_failed: Callable[[], None] = lambda: None,
+        *,
+        retry_s: float = 1.0,
+    ) -> None:
         self._path = path
         self._on_failed = on_failed
         self._schemas = schemas
+        self._retry_s = retry_s
         self._writer = ThreadPoolExecutor(1, "ledger-write")
         self._reader = ThreadPoolExecutor(1, "ledger-read")
         self._writing: sqlite3.Connection
@@ -71,7 +85,7 @@ class Database:
                 return await self.write(work)
             except NotReady as error:  # noqa: PERF203 -- the loop is for retries
                 _log.warning("the ledger cannot be written; it is tried again", error=str(error))
-                await asyncio.sleep(_WRITE_AGAIN_AFTER_S)
+                await asyncio.sleep(self._retry_s)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Run `work`, which only reads. Raises the errors of `write`."""

@@ -27,8 +27,6 @@ IMPORT_PATH = "service.ray.proxy:middlewares"
 VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 _TRIES = 4
 """Replicas that may be lost over one request before it is given up."""
-_PAUSE_S = 0.1
-"""Pause before another try, times the number of tries, in which Ray notices that a replica is gone."""
 _RETRY_AFTER_S = 5.0
 _RAY_PREFIX = "/-/"
 """Prefix of Ray's own routes and health checks, which no replica answers."""
@@ -41,10 +39,15 @@ def middlewares() -> list[Middleware]:
 
 
 class RepeatOnLoss:
-    """ASGI middleware around Ray's proxy that repeats a request when its replica is lost before the reply."""
+    """ASGI middleware around Ray's proxy that repeats a request when its replica is lost before the reply.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+        app: Ray's proxy.
+        pause_s: pause before another try, times the number of tries, in which Ray notices that a replica is gone.
+    """
+
+    def __init__(self, app: ASGIApp, pause_s: float = 0.1) -> None:
+        self._app, self._pause_s = app, pause_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(_RAY_PREFIX):
@@ -57,7 +60,7 @@ class RepeatOnLoss:
             await self._app({**scope, "headers": list(scope["headers"])}, body.reader(), reply.send)
             if reply.began or body.client_left:
                 return
-            await asyncio.sleep(tries * _PAUSE_S)
+            await asyncio.sleep(tries * self._pause_s)
         error = NotReady("the replica was lost over this request, again and again; try again", code="worker_lost")
         error.retry_after_s = _RETRY_AFTER_S
         await problem_response(error, request_id, scope["path"])(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -31,26 +32,32 @@ class Replica:
     Args:
         settings: the server's settings; those of sockets and front ends are not used.
         open_backend: opens the backend; by default one in this process.
+        check: checks the settings against this machine.
 
     Raises:
         SettingsInvalid: results cannot be saved, or the server would be open to anyone by mistake.
         KeysInvalid: the key file cannot be read.
     """
 
-    def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend) -> None:
-        run_preflight(settings)
+    def __init__(
+        self,
+        settings: Settings,
+        open_backend: OpenBackend = open_local_backend,
+        check: Callable[[Settings], None] = run_preflight,
+    ) -> None:
+        check(settings)
         self._settings = settings
-        self._app = App(settings, open_backend, version("retouch"), foreign_apis(settings.api_names))
+        self.app = App(settings, open_backend, version("retouch"), foreign_apis(settings.api_names))
         self._state: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             self._state = scope["state"]
-            await self._app(scope, self._delay_shutdown_until_drained(receive), self._delay_startup_until_loaded(send))
+            await self.app(scope, self._delay_shutdown_until_drained(receive), self._delay_startup_until_loaded(send))
             return
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope["state"] = {**self._state, "gone": gone, "job_id": job_id_of(scope)}
-        work = asyncio.ensure_future(self._app(scope, receive, send))
+        work = asyncio.ensure_future(self.app(scope, receive, send))
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -64,7 +71,7 @@ class Replica:
         Raises:
             DeviceGone: the GPU is lost.
         """
-        service = self._app.service
+        service = self.app.service
         if service is not None and service.backend.lost.is_set():
             raise DeviceGone("the GPU is lost to this process")
 
@@ -73,7 +80,7 @@ class Replica:
 
         async def received() -> Message:
             message = await receive()
-            service = self._app.service
+            service = self.app.service
             if message["type"] == "lifespan.shutdown" and service is not None:
                 await self._drain(service)
             return message
@@ -84,7 +91,7 @@ class Replica:
         """Delay the end of start-up until the models are loaded, because Ray sends requests right after it."""
 
         async def sent(message: Message) -> None:
-            service = self._app.service
+            service = self.app.service
             if message["type"] == "lifespan.startup.complete" and service is not None:
                 await wait_for_any(service.backend.loaded, service.backend.lost)
             await send(message)

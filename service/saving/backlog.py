@@ -11,7 +11,7 @@ import threading
 from service.core.errors import ShuttingDown
 from service.saving.results import Clock, Reservation, StoredResult
 from service.saving.spool.capacity import Backoff, SpoolCapacity, SpoolLimits
-from service.saving.write_queue import UnsavedResult, WriteQueue
+from service.saving.write_queue import GATHER_S, UnsavedResult, WriteQueue
 
 
 class Backlog:
@@ -21,9 +21,10 @@ class Backlog:
         limits: the limits of reserved and waiting results together.
         most_at_once: the most results that a writer takes together.
         clock: its `now` gives the age of results.
+        gather_s: the longest that a result waits for others that it is saved with.
     """
 
-    def __init__(self, limits: SpoolLimits, most_at_once: int, clock: Clock) -> None:
+    def __init__(self, limits: SpoolLimits, most_at_once: int, clock: Clock, gather_s: float = GATHER_S) -> None:
         self._clock = clock
         lock = threading.RLock()  # guards all attributes below
         self._changed = threading.Condition(lock)
@@ -31,7 +32,7 @@ class Backlog:
         self._spool = SpoolCapacity(limits)
         self.waiting: dict[str, UnsavedResult] = {}
         """Accepted results by id, in order of arrival; other threads may look one up without the lock."""
-        self._queue = WriteQueue(most_at_once)  # the results that no writer has taken
+        self._queue = WriteQueue(most_at_once, gather_s)  # the results that no writer has taken
         self._flushing = self._lost = self._recoveries = 0
         self._closed = False
 

@@ -23,6 +23,7 @@ from service.saving.spool.capacity import Backoff, SpoolLimits
 from service.saving.spool.files import SpoolFiles
 from service.saving.spool_safeguard import SpoolSafeguard, UnsavedCounts
 from service.saving.storage.contract import Storage
+from service.saving.write_queue import GATHER_S
 from service.saving.writers import Writers
 
 _log = structlog.get_logger(__name__)
@@ -42,12 +43,13 @@ class ResultStore:
         observer: SaveObserver | None = None,
         clock: Clock | None = None,
         backoff: Backoff | None = None,
+        gather_s: float = GATHER_S,
     ) -> None:
         self._spooled = spool_files
         self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
         self._clock = clock or Clock()
         self.index = ResultIndex(spool_files.owner.root / LEDGER_FILE, lambda: self._clock.wall().timestamp())
-        self._backlog = Backlog(limits, storage.max_group_size, self._clock)
+        self._backlog = Backlog(limits, storage.max_group_size, self._clock, gather_s)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage, self.index)
         self._trust = SpoolSafeguard(spool_files, storage, self.disk, self.index)
         self._writers = Writers(

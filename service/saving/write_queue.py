@@ -34,10 +34,15 @@ class UnsavedResult:
 
 
 class WriteQueue:
-    """Results that no writer has taken, in order of arrival."""
+    """Results that no writer has taken, in order of arrival.
 
-    def __init__(self, most: int) -> None:
-        self._max_group_size = most
+    Args:
+        most: the most results of a group.
+        gather_s: the longest that a result waits for others.
+    """
+
+    def __init__(self, most: int, gather_s: float = GATHER_S) -> None:
+        self._max_group_size, self._gather_s = most, gather_s
         self._queue: deque[UnsavedResult] = deque()
 
     def __len__(self) -> int:
@@ -56,7 +61,7 @@ class WriteQueue:
         """
         if not coming or not self._queue or self._queue[0].failed or len(self._queue) >= self._max_group_size:
             return 0.0
-        return max(0.0, self._queue[0].since + GATHER_S - now)
+        return max(0.0, self._queue[0].since + self._gather_s - now)
 
     def take_group(self) -> list[UnsavedResult]:
         """Take the results that are saved together next; none if the queue is empty."""

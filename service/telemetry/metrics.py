@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from service.telemetry.gpu_gauges import add_gpu_gauges
-from service.telemetry.histograms import FastHistogram, LocalHistogram, SharedHistogram
+from service.telemetry.histograms import LabelledHistogram
 
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075),
@@ -150,9 +150,9 @@ class Metrics:
 
     def _histogram(
         self, name: str, text: str, label_names: tuple[str, ...], buckets: Sequence[float] = LATENCY_BUCKETS_S
-    ) -> FastHistogram:
+    ) -> LabelledHistogram:
         """Make a histogram whose observations are cheap enough for every request."""
-        return (SharedHistogram if self.shared else LocalHistogram)(name, text, label_names, buckets, self.registry)
+        return LabelledHistogram(name, text, label_names, buckets, self.registry)
 
     def _gauge(
         self, name: str, text: str, over_processes: Literal["livesum", "livemax", "livemin"] = "livesum"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -32,16 +33,8 @@ from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
 from service.web.results import routes as results
 
-HEADER_TIMEOUT_S = 20.0
-"""Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
-MAX_IGNORED_BYTES = 16 * 2**20
-"""Limit of a body that was refused before it was read; a connection that sends more is closed."""
-IGNORED_BODY_TIMEOUT_S = 30.0
-"""Time limit for such a body after its refusal; then its connection is closed."""
 MAX_HEADER_BYTES = 64 * 1024
 """Limit of a request's header, all lines together; a larger one is answered 400 and the connection closed."""
-WRITE_TIMEOUT_S = 60.0
-"""Time after which a client that does not read its response is disconnected, to free the response's memory."""
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
     "allow_headers": [
@@ -163,6 +156,20 @@ def _make_fastapi(
     return app
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of a connection; a client that exceeds one is disconnected."""
+
+    header_timeout_s: float = 20.0
+    """Time limit for a complete header; keep-alive has its own limit."""
+    max_ignored_bytes: int = 16 * 2**20
+    """Limit of a body that was refused before it was read."""
+    ignored_body_timeout_s: float = 30.0
+    """Time limit for such a body after its refusal."""
+    write_timeout_s: float = 60.0
+    """Time limit for a client that does not read its response, to free the response's memory."""
+
+
 class LimitedHttp(FramedHttp):
     """HTTP/1.1 protocol with limits for each connection; uvicorn's own would buffer a header of any size."""
 
@@ -181,6 +188,10 @@ class LimitedHttp(FramedHttp):
 
     _gone: asyncio.Future[None]
     """Future that is done once the client has disconnected; requests find it in `request.state.gone`."""
+
+    def __init__(self, *uvicorns: Any, limits: ConnectionLimits, **named: Any) -> None:
+        super().__init__(*uvicorns, **named)
+        self._limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the header timer for a new connection."""
@@ -231,7 +242,7 @@ class LimitedHttp(FramedHttp):
             self.cycle.response_complete
         ):  # answered before it was read: the rest is read, within limits, so that the client gets the answer
             self._ignored_bytes += len(body)
-            if self._ignored_bytes > MAX_IGNORED_BYTES:
+            if self._ignored_bytes > self._limits.max_ignored_bytes:
                 self.transport.abort()
         super().on_body(body)
 
@@ -244,13 +255,13 @@ class LimitedHttp(FramedHttp):
         """Start the timer for an ignored body if the response was sent before the body arrived."""
         super().on_response_complete()
         if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
-            self._ignored_timer = self.loop.call_later(IGNORED_BODY_TIMEOUT_S, self.transport.abort)
+            self._ignored_timer = self.loop.call_later(self._limits.ignored_body_timeout_s, self.transport.abort)
 
     def pause_writing(self) -> None:
         """Start the write timer, as the client reads more slowly than it is sent to."""
         super().pause_writing()
         if self._write_timer is None:
-            self._write_timer = self.loop.call_later(WRITE_TIMEOUT_S, self.transport.abort)
+            self._write_timer = self.loop.call_later(self._limits.write_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the write timer, as the client has read most of the response."""
@@ -259,7 +270,7 @@ class LimitedHttp(FramedHttp):
 
     def _start_header_timer(self) -> None:
         if self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.abort)
+            self._header_timer = self.loop.call_later(self._limits.header_timeout_s, self.transport.abort)
 
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:

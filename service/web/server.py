@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from types import FrameType
 
@@ -23,12 +24,13 @@ from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.sighup import handling_hangups, is_hangup
 from service.preflight import run_preflight
 from service.telemetry.metrics import Metrics
-from service.web.application import App, LimitedHttp
+from service.web.application import App, ConnectionLimits, LimitedHttp
 from service.web.middleware.foreign import ForeignApi
 
 log = structlog.get_logger(__name__)
 
 _BACKLOG = 4096
+_CONNECTION_LIMITS = ConnectionLimits()
 _REPLY_GRACE_S = 2
 """Time to send replies after the drain was cut short."""
 _KEEP_ALIVE_S = 75
@@ -80,6 +82,7 @@ class DrainingServer(uvicorn.Server):
         settings: Settings,
         open_backend: OpenBackend = open_local_backend,
         apis: Sequence[ForeignApi] = (),
+        limits: ConnectionLimits = _CONNECTION_LIMITS,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis)
         self._settings = settings
@@ -91,7 +94,7 @@ class DrainingServer(uvicorn.Server):
                 self.app,
                 host=settings.host,
                 port=settings.port,
-                http=LimitedHttp,
+                http=partial(LimitedHttp, limits=limits),  # type: ignore[arg-type] # uvicorn calls it, no more
                 ws="none",
                 backlog=_BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,

@@ -206,4 +206,4 @@ def test_fake_needs_only_the_manifest_and_takes_its_time_from_the_options(direct
             path.unlink()
     engine = open_it(directory, EngineOptions(choice="fake", fake_batch_s=0.25))
     assert isinstance(engine, FakeEngine)
-    assert engine._batch_s == 0.25
+    assert engine.batch_s == 0.25

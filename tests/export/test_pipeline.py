@@ -45,7 +45,7 @@ def _files(folder):
 @pytest.fixture(scope="module")
 def whole_export(tmp_path_factory, checkpoint, pictures_dir):
     """Export a model with all its parts once; returns it and the reported steps. Tests must not change it."""
-    output, steps = tmp_path_factory.mktemp("exported") / "models", []
+    output, steps = tmp_path_factory.mktemp("exported") / "models", list[str]()
     request = ExportRequest((checkpoint,), "tiny", pictures_dir, output=output)
     request = replace(request, max_batch=4, licence="CC0", training_data="none", program=True)
     return export_model(request, steps.append), steps
@@ -122,7 +122,7 @@ def test_names_that_are_no_model_names_are_refused_before_any_work(request_, nam
 @pytest.mark.parametrize("output", ["a_file", "a_file/models", "/proc/models"])
 def test_an_output_that_cannot_be_written_is_refused_before_the_checkpoint_is_read(tmp_path, request_, output):
     (tmp_path / "a_file").touch()
-    steps = []
+    steps: list[str] = []
     with pytest.raises(ExportError, match=r"cannot be written.*--output"):
         export_model(replace(request_, output=tmp_path / output), steps.append)
     assert steps == []

@@ -69,7 +69,7 @@ class FakeTensor:
     def array(self) -> np.ndarray:
         count = int(np.prod(self.shape)) * self.dtype.itemsize
         memory = (ctypes.c_uint8 * count).from_address(self.address)
-        return np.frombuffer(memory, self.dtype).reshape(self.shape)
+        return np.frombuffer(memoryview(memory), self.dtype).reshape(self.shape)
 
 
 @dataclass
@@ -120,7 +120,7 @@ class FakeCvCuda:
         self._start("reformat", stream, work)
 
     def histogram_into(self, histogram: FakeTensor, src: FakeTensor, *, stream: Any) -> None:
-        assert (src.layout, src.shape[-1], src.dtype) == ("NHWC", 1, np.uint8)
+        assert (src.layout, src.shape[-1], src.dtype) == ("NHWC", 1, np.dtype(np.uint8))
         assert (histogram.layout, histogram.shape) == ("HWC", (src.shape[0], 256, 1))
 
         def work() -> None:  # adds to what is there, as 0.15 does with three quarters of the bins
@@ -177,7 +177,7 @@ class FakeStreamEngine(Engine):
 
         def work() -> None:
             feed = {spec.name: self._array(spec, shape).copy() for spec in self.manifest.inputs}
-            output = np.array(self._arithmetic.infer(feed)["output"], order="C")
+            output = np.ascontiguousarray(self._arithmetic.infer(feed)["output"])
             if poison is not None:
                 output.reshape(-1)[0] = poison
             self._array(self.manifest.output, shape)[...] = output

@@ -289,4 +289,4 @@ class Context:
 
 def _view(address: int, shape: tuple[int, ...]) -> np.ndarray:
     memory = (ctypes.c_float * int(np.prod(shape))).from_address(address)
-    return np.frombuffer(memory, np.float32).reshape(shape)
+    return np.frombuffer(memoryview(memory), np.float32).reshape(shape)

@@ -23,6 +23,7 @@ from tests.serving.waiting import wait_until
 
 if TYPE_CHECKING:  # unit tests do without the whole server
     from service.app import Service
+    from service.web.application import ConnectionLimits
     from service.web.server import DrainingServer
 
 
@@ -63,6 +64,7 @@ def serving(
     fake: Callable[[Manifest], FakeEngine] = FakeEngine,
     *,
     wait: bool = True,
+    limits: ConnectionLimits | None = None,
     **settings: Any,
 ) -> Iterator[Running]:
     """Run a server on a free port until the block ends.
@@ -71,6 +73,7 @@ def serving(
         folder: folder of its results and caches.
         fake: creates the engine of a manifest.
         wait: whether to wait until its models are loaded.
+        limits: limits of its connections; by default the server's own.
         settings: settings that replace the tests' defaults; `models_dir` is required.
     """
     from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
@@ -94,8 +97,8 @@ def serving(
         engines.append(fake(manifest))
         return engines[-1]
 
-    backend = partial(open_local_backend, open_model=open_model)
-    server = DrainingServer(chosen, backend, foreign_apis(chosen.api_names))
+    opened, apis = partial(open_local_backend, open_model=open_model), foreign_apis(chosen.api_names)
+    server = DrainingServer(chosen, opened, apis, limits) if limits else DrainingServer(chosen, opened, apis)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

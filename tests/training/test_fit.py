@@ -114,7 +114,7 @@ def test_a_run_cut_by_the_clock_again_and_again_ends_with_the_same_weights(
     unbroken = partial_config(phase=phases, output=tmp_path / "unbroken")
     cut = partial_config(phase=phases, output=tmp_path / "cut", checkpoint_every=100)
     run(unbroken)
-    ends = []
+    ends: list[int] = []
     while not ends or ends[-1] < 9:
         ends.append(run(cut, stop_after_s=6.5, clock=count().__next__).step)
     assert len(ends) > 2

@@ -17,7 +17,7 @@ from engines.errors import RetouchError
 from engines.manifest import Manifest, Task
 from retouch.bench.pipeline.variants import Variant
 from service.app import open_pipeline
-from service.batching.local_backend import make_engine_opener, make_routing_device, open_local_backend
+from service.batching.local_backend import OpenEngine, make_engine_opener, make_routing_device, open_local_backend
 from service.core.batch_rows import Sample
 from service.core.call import Call
 from service.core.order import Order
@@ -33,6 +33,7 @@ from service.pipeline import Pipeline
 _TIMEOUT_S = 600.0
 _BATCHES_IN_PIPELINE = 4
 """The number of full batches of pictures in the pipeline at once, for variants without a limit of their own."""
+EngineOpener = Callable[[Settings], OpenEngine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +135,32 @@ class _RecordedDevice(Device):
 
 
 def measure(
-    settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float] = time.perf_counter
+    settings: Settings,
+    workload: Workload,
+    variant: Variant,
+    now: Callable[[], float] = time.perf_counter,
+    opener: EngineOpener = make_engine_opener,
 ) -> VariantResult:
     """Open a pipeline for the variant, warm it up, and process all pictures.
+
+    Args:
+        settings: of the pipeline; the variant replaces some.
+        workload: the pictures and the model.
+        variant: how the pipeline works.
+        now: returns seconds.
+        opener: returns the function that opens engines.
 
     Raises:
         RetouchError: the model cannot be served, or a picture failed.
     """
-    return asyncio.run(_measure(settings, workload, variant, now))
+    return asyncio.run(_measure(settings, workload, variant, now, opener))
 
 
-async def _measure(settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float]) -> VariantResult:
+async def _measure(
+    settings: Settings, workload: Workload, variant: Variant, now: Callable[[], float], opener: EngineOpener
+) -> VariantResult:
     recorder = DeviceRecorder(variant)
-    async with _open_variant(settings, workload, recorder) as pipeline:
+    async with _open_variant(settings, workload, recorder, opener) as pipeline:
         concurrency = variant.concurrency or _BATCHES_IN_PIPELINE * settings.max_batch_size
         worker = _Client(pipeline, workload, variant, now)
         # without a limit, three rounds produce batches of every size
@@ -202,13 +216,15 @@ class _Client:
 
 
 @asynccontextmanager
-async def _open_variant(settings: Settings, workload: Workload, recorder: DeviceRecorder) -> AsyncIterator[Pipeline]:
+async def _open_variant(
+    settings: Settings, workload: Workload, recorder: DeviceRecorder, opener: EngineOpener
+) -> AsyncIterator[Pipeline]:
     """Open a pipeline with the workload's model alone, and a temporary folder for results."""
     variant = recorder.variant
     with TemporaryDirectory(prefix="retouch-bench-") as folder:
         own = _variant_settings(settings, workload, variant, Path(folder))
         # keeps the configured batch size, so that each variant runs the same engine
-        open_engine = make_engine_opener(settings)
+        open_engine = opener(settings)
 
         def open_model(directory: Path, manifest: Manifest) -> Engine:
             engine = open_engine(directory, manifest)

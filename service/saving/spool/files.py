@@ -24,13 +24,19 @@ from service.saving.spool.process_folder import SpoolOwner
 from service.saving.spool.segment import Record, Segment, SpooledResult, encode_record, mark_deleted, read_body, scan
 
 _log = structlog.get_logger(__name__)
-_PATIENCE_S = 5.0
 
 
 class SpoolFiles:
-    """This process's part of the spool, and read access to those of others. All methods block; all are thread-safe."""
+    """This process's part of the spool, and read access to those of others. All methods block; all are thread-safe.
 
-    def __init__(self, owner: SpoolOwner, disk: Disk | None = None) -> None:
+    Args:
+        owner: this process's folder.
+        disk: by default the real one.
+        close_timeout_s: the longest that `close` waits for a write that hangs.
+    """
+
+    def __init__(self, owner: SpoolOwner, disk: Disk | None = None, close_timeout_s: float = 5.0) -> None:
+        self._close_timeout_s = close_timeout_s
         self.owner = owner
         self._disk = disk or Disk()
         self._lock = threading.Lock()  # guards all below; a single read of `_own` needs none
@@ -47,7 +53,7 @@ class SpoolFiles:
 
     def close(self) -> None:
         """Close the segment and unlock the folder; another process inherits the results that are left."""
-        if self._lock.acquire(timeout=_PATIENCE_S):  # with a timeout, because a write may hang in the disk
+        if self._lock.acquire(timeout=self._close_timeout_s):  # with a timeout, because a write may hang in the disk
             self._end_current_segment()
             self._lock.release()
         self.owner.unlock_folder()
@@ -87,11 +93,7 @@ class SpoolFiles:
         return None
 
     def ids(self) -> set[str]:
-        """The ids of all results that any process has spooled.
-
-        Raises:
-            OSError: a folder exists and cannot be listed.
-        """
+        """Return the ids of all results that any process has spooled; OSError if a folder cannot be listed."""
         ids: set[str] = set()
         for folder in self._all_folders():
             if folder == self.owner.folder:

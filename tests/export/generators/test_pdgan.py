@@ -110,7 +110,7 @@ def test_one_file_of_several_nets_comes_back_with_the_same_output(options, make_
 
 
 def test_a_file_a_net_as_published_comes_back_with_the_same_output(make_pdgan, tmp_path):
-    net, parts = make_pdgan(TINY), []
+    net, parts = make_pdgan(TINY), list[StateDict]()
     for name, state in _nets(net).items():
         torch.save({"net": state, "optimize": {"param_groups": []}}, tmp_path / f"2_net_{name}.pth")
         parts += read_checkpoint(tmp_path / f"2_net_{name}.pth").parts

@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 from engines.engine_choice import ChosenEngine
 from engines.fake import FakeEngine, NotANumber
-from retouch.commands.doctor import doctor
-from retouch.doctor import diagnosis
-from retouch.doctor.diagnosis import Check, HostSources, diagnose
+from retouch.commands.doctor import doctor, show
+from retouch.doctor.diagnosis import Check, Diagnosis, HostSources, diagnose
 from service.core.settings import Settings
 
 _PIXELS = ["batch", 3, "height", "width"]
@@ -88,7 +87,7 @@ def flags(settings: Settings) -> list[str]:
     ]
 
 
-def check(found: diagnosis.Diagnosis, name: str) -> diagnosis.Check:
+def check(found: Diagnosis, name: str) -> Check:
     return next(check for check in found.checks if check.name == name)
 
 
@@ -157,33 +156,32 @@ def test_older_version_that_the_settings_name_is_tried_beside_the_newest(setting
     assert [check.model for check in found.models] == ["facades/1", "photos/2", "photos/1"]
 
 
-def test_words_in_brackets_are_shown_as_they_are(settings, monkeypatch):
+def test_words_in_brackets_are_shown_as_they_are(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     remedy = Check(name="TensorRT [x]", level="warning", detail="pip install -e '.[gpu]'")
-    monkeypatch.setattr(diagnosis, "_check_gpu", lambda _: [remedy])
-    output = run(*flags(settings)).output
+    show(Diagnosis(ok=True, checks=(remedy,), models=()))
+    output = capsys.readouterr().out
     assert "TensorRT [x]" in output
     assert "pip install -e '.[gpu]'" in output
 
 
-def test_model_that_computes_nonsense_fails(settings, monkeypatch):
+def test_model_that_computes_nonsense_fails(settings):
     def choose_engine(_directory: Path, manifest: Any, _options: Any) -> ChosenEngine:
         return ChosenEngine(FakeEngine(manifest, fault=lambda _: NotANumber()), {"better": "its library is missing"})
 
-    monkeypatch.setattr(diagnosis, "choose_engine", choose_engine)
-    found = diagnose(settings, HostSources())
+    found = diagnose(settings, HostSources(choose=choose_engine))
     assert not found.ok
     assert {check.error for check in found.models} == {"the output has NaN or inf"}
     assert found.models[0].passed_over == {"better": "its library is missing"}
 
 
-def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, monkeypatch):
+def test_why_not_the_better_engines_is_shown_once_for_each_reason(settings, capsys):
     def choose_engine(_directory: Path, manifest: Any, _options: Any) -> ChosenEngine:
         reasons = {"trt": "no NVIDIA GPU here", "inductor": "no NVIDIA GPU here", "openvino": "pip install 'x[gpu]'"}
         return ChosenEngine(FakeEngine(manifest), reasons)
 
-    monkeypatch.setattr(diagnosis, "choose_engine", choose_engine)
-    lines = run(*flags(settings)).output.splitlines()
+    show(diagnose(settings, HostSources(choose=choose_engine)))
+    lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("photos/1: ")] == [
         "photos/1: not trt, inductor: no NVIDIA GPU here",
         "photos/1: not openvino: pip install 'x[gpu]'",

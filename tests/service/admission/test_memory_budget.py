@@ -29,7 +29,7 @@ async def settle() -> None:
 
 
 async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "ab"]
     await settle()
     assert (log, budget.granted_bytes) == (["a", "b"], 10)
@@ -39,7 +39,7 @@ async def test_shares_that_fit_are_handed_out_at_once_and_given_back() -> None:
 
 
 async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_overtake_it() -> None:
-    budget, log, first, others = budget_of(10), [], asyncio.Event(), asyncio.Event()
+    budget, log, first, others = budget_of(10), list[str](), asyncio.Event(), asyncio.Event()
     tasks = [
         asyncio.create_task(hold(budget, 8, log, "a", first)),
         asyncio.create_task(hold(budget, 8, log, "b", others)),
@@ -55,7 +55,7 @@ async def test_a_share_that_does_not_fit_waits_and_a_later_small_one_does_not_ov
 
 
 async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (99, 1)]
     await settle()
     assert (log, budget.granted_bytes) == (["99"], 10)
@@ -65,7 +65,7 @@ async def test_more_than_the_whole_budget_is_handed_out_alone() -> None:
 
 
 async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     holder = asyncio.create_task(hold(budget, 5, log, "a", release))
     await settle()
     large = asyncio.create_task(hold(budget, 9, log, "large", release))
@@ -80,7 +80,7 @@ async def test_who_gives_up_waiting_lets_the_next_one_in() -> None:
 
 
 async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     holder = asyncio.create_task(hold(budget, 10, log, "a", release))
     await settle()
     waiting = asyncio.create_task(hold(budget, 10, log, "b", asyncio.Event()))
@@ -94,7 +94,7 @@ async def test_a_share_that_comes_in_the_moment_of_giving_up_is_given_back() -> 
 
 
 async def test_holders_and_waiters_that_leave_in_one_moment_leave_nothing_taken() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, 5, log, name, release)) for name in "abcdef"]
     await settle()
     for task in tasks:
@@ -140,7 +140,7 @@ async def test_who_would_be_answered_too_late_is_refused_with_the_time_to_come_b
 
 
 async def test_what_takes_no_memory_never_waits() -> None:
-    budget, log, release = budget_of(10), [], asyncio.Event()
+    budget, log, release = budget_of(10), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(hold(budget, n, log, str(n), release)) for n in (10, 10, 0)]
     await settle()
     assert log == ["10", "0"]

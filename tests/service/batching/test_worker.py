@@ -205,7 +205,7 @@ async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_
 ) -> None:
     release = threading.Event()
     bench.faults.append(Hang(release))
-    engine = ClosesAloud(manifest, bench.engine._fault)
+    engine = ClosesAloud(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     bench.model = holder.served
     assert holder.acquire()
@@ -223,7 +223,7 @@ async def test_an_engine_stays_open_while_its_batch_computes_though_all_clients_
 
 
 async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(bench: Bench, manifest: Manifest) -> None:
-    engine = ClosesAloud(manifest, bench.engine._fault)
+    engine = ClosesAloud(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     fresh, bench.model = bench.model, holder.served
     gone = asyncio.create_task(bench.submit())
@@ -239,7 +239,7 @@ async def test_a_sample_whose_client_left_with_the_last_lease_is_not_computed(be
 async def test_a_hung_batch_keeps_its_engine_open_until_it_returns(bench: Bench, manifest: Manifest) -> None:
     release = threading.Event()
     bench.faults.append(Hang(release))
-    engine = ClosesAloud(manifest, bench.engine._fault)
+    engine = ClosesAloud(manifest, bench.engine.fault)
     holder = LeaseCounter(ServedModel(manifest, engine))
     assert holder.acquire()
     bench.model = holder.served

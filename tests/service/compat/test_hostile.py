@@ -167,7 +167,8 @@ def wrong_lengths() -> Iterator[tuple[bytes, dict[str, str]]]:
         yield body, {LENGTH: length}
     yield body + b"x", header
     yield body[:-1], header
-    for size in (-1, -(2**70), 2**31, 2**63, 2**70, "x", [], {}):
+    sizes: tuple[Any, ...] = (-1, -(2**70), 2**31, 2**63, 2**70, "x", [], {})
+    for size in sizes:
         entry = {"name": "image", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": size}}
         head = json.dumps({"inputs": [entry]}).encode()
         yield head + PHOTO, {LENGTH: str(len(head))}

@@ -79,7 +79,7 @@ def test_ids_get_a_channel_and_keep_their_type(fake_manifest: Callable[..., Mani
     manifest = fake_manifest("streets", "translate", inputs=[label(35), instance()])
     ids = np.arange(16, dtype=np.int32).reshape(4, 4) + 65_520
     feed = samples_to_inputs(manifest, [Sample(Size(4, 4), {"label": ids.astype(np.uint8), "instance": ids})])
-    assert (feed["label"].dtype, feed["instance"].dtype) == (np.uint8, np.int32)
+    assert (feed["label"].dtype, feed["instance"].dtype) == (np.dtype(np.uint8), np.dtype(np.int32))
     np.testing.assert_array_equal(feed["instance"], ids[None, None])
 
 

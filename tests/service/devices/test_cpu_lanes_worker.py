@@ -106,7 +106,12 @@ async def test_what_computes_when_the_queue_is_closed_is_answered(bench: Bench) 
     bench.worker.start()
     await bench.begun(1)
     bench.batcher.close()
-    later = threading.Timer(0.05, lambda: [bench.engine.compute(lane) for lane in (1, 0)])
+
+    def compute_both() -> None:
+        for lane in (1, 0):
+            bench.engine.compute(lane)
+
+    later = threading.Timer(0.05, compute_both)
     later.start()
     assert len(await asyncio.gather(*tasks)) == 2
     bench.end()

@@ -199,7 +199,12 @@ def test_every_batch_of_a_model_with_several_samples_a_row_fits_its_plan_and_was
     reference = OnnxRuntimeEngine(tmp_path, manifest, threads=1)
     enqueued: list[BatchShape] = []
     enqueue = engine.enqueue
-    monkeypatch.setattr(engine, "enqueue", lambda shape, stream: (enqueued.append(shape), enqueue(shape, stream)))
+
+    def recorded(shape: BatchShape, stream: Any) -> None:
+        enqueued.append(shape)
+        enqueue(shape, stream)
+
+    monkeypatch.setattr(engine, "enqueue", recorded)
     rng, tile = np.random.default_rng(0), Size(16, 16)
     for several in range(1, 9):
         for rows in range(1, BatchPolicy(max_batch).largest_batch(manifest.max_batch, several) + 1):

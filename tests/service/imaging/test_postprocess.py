@@ -178,7 +178,7 @@ def test_a_scaled_tile_lands_where_it_came_from() -> None:
     mask = np.zeros((1024, 1024), np.bool_)
     mask[300:800, 200:900] = True
     crop = plan_whole(Size(1024, 1024), RULE)
-    tile = cv2.resize(ramp, (512, 512), interpolation=cv2.INTER_AREA)
+    tile = np.asarray(cv2.resize(ramp, (512, 512), interpolation=cv2.INTER_AREA), np.uint8)
     result = paste_fills(Picture(ramp), mask, [crop], [tile])
     assert np.abs(result.pixels.astype(int) - ramp).max() <= 2
 

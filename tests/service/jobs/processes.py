@@ -80,7 +80,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
-    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA], retry_s=0.001) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))

@@ -87,7 +87,7 @@ async def test_a_cancelled_job_stops_and_stays_cancelled_and_a_finished_one_stay
     async with process(tmp_path, hang) as desk:
         job = await desk.start()
         assert (await desk.jobs.cancel(job.id)).status == "cancelled"
-        await until(lambda: not desk.jobs._running)
+        await until(lambda: not desk.jobs.running)
         assert (await desk.jobs.get(job.id)).status == "cancelled"
     async with process(tmp_path) as desk:
         job = await desk.start()
@@ -152,15 +152,14 @@ async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -
         await other.jobs.inherit()
         assert other.asked == [], "it lives"
         assert (await other.jobs.cancel(job.id)).status == "cancelled"
-        assert one.jobs._running
+        assert one.jobs.running
         await one.jobs.stop_cancelled()
-        await until(lambda: not one.jobs._running)
+        await until(lambda: not one.jobs.running)
 
 
 async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
     finish, failures = jobs_table.finish, [3]
 
     def failing(*arguments: Any) -> bool:

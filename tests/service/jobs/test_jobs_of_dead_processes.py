@@ -13,7 +13,7 @@ from service.core.call import Call
 from service.core.errors import ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
-from service.jobs.assembly import _maintain_jobs
+from service.jobs.assembly import look_after
 from service.jobs.jobs import Jobs
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
@@ -59,7 +59,7 @@ async def test_of_two_processes_that_start_the_same_job_at_once_one_does(
     async with process(tmp_path, hang) as one, process(tmp_path, hang) as other:
         jobs = await asyncio.gather(one.start(job_id=job_id), other.start(job_id=job_id))
         assert jobs[0] == jobs[1]
-        assert len(one.jobs._running) + len(other.jobs._running) == 1
+        assert len(one.jobs.running) + len(other.jobs.running) == 1
         assert (tmp_path / ".jobs" / job_id / "order.json").exists()
         await one.jobs.cancel(job_id)
         assert (await other.start(job_id=job_id)).status == "cancelled"
@@ -110,13 +110,13 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
 
     async with process(tmp_path, refuse) as draining:
         job = await draining.start()
-        await until(lambda: not draining.jobs._running)
+        await until(lambda: not draining.jobs.running)
         left = await draining.jobs.get(job.id)
         assert (left.status, left.attempts) == ("queued", 0)
     async with process(tmp_path) as draining:
         draining.admission.draining.set()
         await draining.jobs.inherit()
-        await until(lambda: not draining.jobs._running)
+        await until(lambda: not draining.jobs.running)
         assert draining.asked == []
     async with process(tmp_path) as heir:
         await heir.jobs.inherit()
@@ -163,6 +163,6 @@ async def test_a_look_at_other_processes_that_fails_is_tried_again(
         monkeypatch.setattr(heir.owner, "is_alive", lives_or_fails)
         loaded = asyncio.Event()
         loaded.set()
-        async with run_in_background(_maintain_jobs(heir.jobs, heir.admission, loaded)):
+        async with run_in_background(look_after(heir.jobs, heir.admission, loaded)):
             await heir.until(job.id, "succeeded")
     assert not answers

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from uuid import uuid4
 
-from service.jobs.assembly import _maintain_jobs
+from service.jobs.assembly import look_after
 from service.jobs.request_files import KeptOrders
 from service.lifecycle.background import run_in_background
 from tests.service.jobs.processes import ORDER, hang, process
@@ -37,7 +37,7 @@ async def test_the_look_at_all_jobs_removes_orphans(tmp_path: Path) -> None:
         KeptOrders(tmp_path).keep(job_id, ORDER)
         os.utime(tmp_path / ".jobs" / job_id, (0, 0))
         loaded.set()
-        async with run_in_background(_maintain_jobs(desk.jobs, desk.admission, loaded)):
+        async with run_in_background(look_after(desk.jobs, desk.admission, loaded)):
             await until(lambda: not (tmp_path / ".jobs" / job_id).exists())
 
 

@@ -19,11 +19,6 @@ from service.web.framing import FramedHttp
 BODY = [b"one ", b"two ", b"three"]
 
 
-@pytest.fixture(autouse=True)
-def _brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.ray.proxy._PAUSE_S", 0.001)
-
-
 class Client:
     """Sends a body in parts and takes what comes back."""
 
@@ -57,7 +52,7 @@ async def asked(
     proxy: Proxy, client: Client, path: str = "/v1/inpaint", headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine"), *headers]}
-    await asyncio.wait_for(RepeatOnLoss(proxy)(scope, client.receive, client.send), 10)
+    await asyncio.wait_for(RepeatOnLoss(proxy, pause_s=0.001)(scope, client.receive, client.send), 10)
 
 
 async def read(receive: Receive) -> bytes:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engines.errors import DeviceLost
 from engines.fake import FakeEngine
+from engines.manifest import Manifest
+from service.batching.backend import OpenBackend
+from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
 from service.ledger.connection import LEDGER_FILE
 from service.ray.proxy import RepeatOnLoss
@@ -26,16 +30,18 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+def opened(models_dir: Path, tmp_path: Path) -> Open:
     """`async with opened(**settings) as (replica, client)`; leaving it is the replica's end."""
-    monkeypatch.setattr(
-        "service.ray.replica.run_preflight", lambda settings: None
-    )  # the logs of all tests stay as they are
+
+    def unchecked(_settings: Settings) -> None:
+        """Leave the logs of all tests as they are."""
 
     @asynccontextmanager
-    async def open_replica(**changes: Any) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:
+    async def open_replica(
+        open_backend: OpenBackend = open_local_backend, **changes: Any
+    ) -> AsyncIterator[tuple[Replica, httpx.AsyncClient]]:
         folders = {"models_dir": models_dir, "results_dir": tmp_path / "results", "engine_cache_dir": tmp_path / "c"}
-        replica = Replica(Settings.model_validate({"engine": "fake", **folders, **changes}))
+        replica = Replica(Settings.model_validate({"engine": "fake", **folders, **changes}), open_backend, unchecked)
         messages: asyncio.Queue[Message] = asyncio.Queue()
         sent: asyncio.Queue[Message] = asyncio.Queue()
         messages.put_nowait({"type": "lifespan.startup"})
@@ -50,17 +56,12 @@ def opened(models_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return open_replica
 
 
-async def test_a_replica_has_started_when_its_models_are_loaded(
-    opened: Open, files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = FakeEngine.__init__
-
-    def slowly(*arguments: Any, **options: Any) -> None:
+async def test_a_replica_has_started_when_its_models_are_loaded(opened: Open, files: Files) -> None:
+    def slowly(_directory: Path, manifest: Manifest) -> FakeEngine:
         time.sleep(0.2)
-        load(*arguments, **options)
+        return FakeEngine(manifest)
 
-    monkeypatch.setattr(FakeEngine, "__init__", slowly)
-    async with opened() as (_, client):
+    async with opened(partial(open_local_backend, open_model=slowly)) as (_, client):
         assert (await client.post("/v1/inpaint", files=files)).status_code == 200
 
 
@@ -68,7 +69,7 @@ async def test_a_replica_ends_when_its_jobs_are_done(opened: Open, files: Files)
     async with opened(fake_batch_ms=200) as (replica, client):
         job = await client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert job.status_code == 202
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         assert service.admission.in_flight == 1
     assert (service.admission.in_flight, service.drain.clean) == (0, True)
@@ -92,7 +93,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
         while (job := (await client.get(accepted.headers["location"])).json())["status"] in ("queued", "running"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         assert job["status"] == "succeeded"
-        service = second._app.service
+        service = second.app.service
         assert service is not None
         folder = service.settings.results_dir
         with closing(sqlite3.connect(folder / LEDGER_FILE)) as ledger:
@@ -103,7 +104,7 @@ async def test_a_job_whose_replica_is_lost_before_its_reply_is_recorded_once(ope
 
 async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, files: Files) -> None:
     async with opened(fake_batch_ms=300) as (replica, client):
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         asked = asyncio.ensure_future(client.post("/v1/inpaint", files=files))
         while not service.admission.in_flight:  # noqa: ASYNC110 -- as above
@@ -118,7 +119,7 @@ async def test_a_call_that_is_cancelled_is_a_client_that_left(opened: Open, file
 async def test_a_replica_without_its_device_is_not_healthy(opened: Open) -> None:
     async with opened() as (replica, _):
         replica.check_health()
-        service = replica._app.service
+        service = replica.app.service
         assert service is not None
         service.backend.supervisor.device_lost = DeviceLost("gone")  # type: ignore[attr-defined] # a LocalBackend
         await asyncio.wait_for(service.backend.lost.wait(), 10)

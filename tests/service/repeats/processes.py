@@ -22,7 +22,7 @@ from tests.fakes.clock import Clock
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = SpoolOwner(root, lambda: uuid4().hex)
     owner.create()
-    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA]) as ledger:
+    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA], retry_s=0.001) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )

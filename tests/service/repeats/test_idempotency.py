@@ -137,7 +137,6 @@ async def test_a_key_is_given_back_once_the_disk_takes_it_again(
             raise full.pop()
         release(ledger, claimed)
 
-    monkeypatch.setattr("service.ledger.database._WRITE_AGAIN_AFTER_S", 0.001)
     monkeypatch.setattr(idempotency_table, "release", release_or_fail)
     async with process(tmp_path) as one, process(tmp_path) as other:
         with pytest.raises(InvalidImage):

@@ -28,7 +28,7 @@ def no_tracebacks() -> Iterator[None]:
 @pytest.fixture
 def bench(fake_manifest: Callable[..., Manifest]) -> Any:
     manifest = fake_manifest("facades", "translate")
-    batcher, observed, reloaded = Batcher(BatchPolicy(8), time.monotonic), Nobody(), []
+    batcher, observed, reloaded = Batcher(BatchPolicy(8), time.monotonic), Nobody(), list[Any]()
     devices: list[StepDevice] = []
 
     def start() -> DeviceWorker:

@@ -68,7 +68,7 @@ def test_scaled_maps_hold_no_ids_but_their_own(serve: Serve) -> None:
         )
     assert pixels(reply.content).shape == (200, 300, 3)
     (feed,) = seen
-    assert (feed["label"].dtype, feed["instance"].dtype) == (np.uint8, np.int32)
+    assert (feed["label"].dtype, feed["instance"].dtype) == (np.dtype(np.uint8), np.dtype(np.int32))
     assert feed["label"].shape == feed["instance"].shape == (1, 1, 64, 64)
     assert set(np.unique(feed["label"])) == {0, 34}
     assert set(np.unique(feed["instance"])) == {1000, 26_007}
@@ -91,7 +91,7 @@ def test_a_reference_reaches_the_model_as_a_picture_of_its_tile(serve: Serve, si
         reply = client.post("/v1/translate", files=files, data={"model": "dressed"})
     assert reply.status_code == 200, reply.text
     (feed,) = seen
-    assert (feed["reference"].dtype, feed["reference"].shape) == (np.float32, (1, 3, 64, 64))
+    assert (feed["reference"].dtype, feed["reference"].shape) == (np.dtype(np.float32), (1, 3, 64, 64))
     np.testing.assert_allclose(
         feed["reference"][0].reshape(3, -1).T, np.tile([[1.0, 0.2, 0.0]], (64 * 64, 1)), atol=1e-6
     )

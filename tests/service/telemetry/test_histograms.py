@@ -8,11 +8,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, enable_created_metrics
-from prometheus_client import generate_latest as exposition
+from prometheus_client import CollectorRegistry
 
-from service.telemetry.histograms import LocalHistogram, SharedHistogram
+from service.telemetry.histograms import LabelledHistogram
 from service.telemetry.metrics import LATENCY_BUCKETS_S
 from tests.serving.served_process import ROOT
 
@@ -26,64 +24,33 @@ SEEN = [
 ]
 
 
-def tally_of(registry: CollectorRegistry) -> LocalHistogram:
-    return LocalHistogram("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
+def histogram_of(registry: CollectorRegistry) -> LabelledHistogram:
+    return LabelledHistogram("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
 
 
-def test_it_reads_as_the_client_librarys_own_histogram() -> None:
-    ours, theirs = CollectorRegistry(), CollectorRegistry()
-    tally = tally_of(ours)
-    histogram = Histogram("stage_seconds", "Time", ["stage", "model"], buckets=LATENCY_BUCKETS_S, registry=theirs)
-    disable_created_metrics()
-    try:
-        assert exposition(ours) == exposition(theirs)
-        for labels, value in SEEN:
-            tally.observe(labels, value)
-            histogram.labels(*labels).observe(value)
-        for _ in range(2):
-            assert exposition(ours) == exposition(theirs)
-    finally:
-        enable_created_metrics()
-
-
-def test_its_name_is_taken() -> None:
+def test_it_counts_by_label_and_bucket() -> None:
     registry = CollectorRegistry()
-    tally_of(registry)
-    with pytest.raises(ValueError, match="stage_seconds"):
-        Histogram("stage_seconds", "Time", registry=registry)
+    histogram = histogram_of(registry)
+    for labels, value in SEEN:
+        histogram.observe(labels, value)
+    found = {"stage": "decode", "model": "a"}
+    assert registry.get_sample_value("stage_seconds_count", found) == 4
+    assert registry.get_sample_value("stage_seconds_bucket", {**found, "le": "0.001"}) == 2
+    assert registry.get_sample_value("stage_seconds_sum", {"stage": "encode", "model": ""}) == 0.0042
 
 
-def test_threads_lose_no_observation_and_nobody_needs_to_read() -> None:
+def test_threads_lose_no_observation() -> None:
     registry = CollectorRegistry()
-    tally = tally_of(registry)
+    histogram = histogram_of(registry)
 
     def observe(thread: int) -> None:
         for _ in range(5000):
-            tally.observe(("decode", str(thread % 2)), 1.0)
+            histogram.observe(("decode", str(thread % 2)), 1.0)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(observe, range(4)))
     for model in "01":
-        labels = {"stage": "decode", "model": model}
-        assert registry.get_sample_value("stage_seconds_sum", labels) == 10_000
-        assert registry.get_sample_value("stage_seconds_bucket", {**labels, "le": "0.5"}) == 0
-        assert registry.get_sample_value("stage_seconds_bucket", {**labels, "le": "1.0"}) == 10_000
-    assert not tally._pending
-
-
-def test_what_is_not_read_is_counted_before_it_fills_the_memory() -> None:
-    tally = tally_of(CollectorRegistry())
-    for _ in range(100_000):
-        tally.observe(("decode", "a"), 1.0)
-    assert len(tally._pending) < 5000
-
-
-def test_a_shared_one_is_the_client_librarys() -> None:
-    registry = CollectorRegistry()
-    tally = SharedHistogram("stage_seconds", "Time", ("stage", "model"), LATENCY_BUCKETS_S, registry)
-    for labels, value in SEEN:
-        tally.observe(labels, value)
-    assert registry.get_sample_value("stage_seconds_count", {"stage": "decode", "model": "a"}) == 4
+        assert registry.get_sample_value("stage_seconds_sum", {"stage": "decode", "model": model}) == 10_000
 
 
 def test_what_a_process_counted_outlives_it_where_processes_share(tmp_path: Path) -> None:

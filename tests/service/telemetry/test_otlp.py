@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -68,9 +69,14 @@ def test_a_collector_that_is_not_there_is_a_failure(spans: list[ReadableSpan], f
 def test_where_the_sdks_inside_is_another_it_sends_them_itself(
     spans: list[ReadableSpan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = []
+    given: list[Sequence[ReadableSpan]] = []
     exporter = Exporter("http://127.0.0.1:9/v1/traces")
     monkeypatch.delattr(exporter, "_client")
-    monkeypatch.setattr(OTLPSpanExporter, "export", lambda _, spans: given.append(spans) or SpanExportResult.SUCCESS)
+
+    def export(_: OTLPSpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        given.append(spans)
+        return SpanExportResult.SUCCESS
+
+    monkeypatch.setattr(OTLPSpanExporter, "export", export)
     assert exporter.export(spans) is SpanExportResult.SUCCESS
     assert given == [spans]

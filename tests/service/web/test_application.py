@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from retouch.bench.load import raise_open_file_limit
-from service.web import application
-from service.web.application import MAX_HEADER_BYTES
+from service.web.application import MAX_HEADER_BYTES, ConnectionLimits
 from service.web.routes import image_calls
 from tests.serving.local_server import Running
 from tests.serving.waiting import wait_until
@@ -87,19 +86,15 @@ def test_a_large_body_is_no_large_header(server: Running, files: dict[str, tuple
         assert client.post("/v1/inpaint", files=padded).status_code in (200, 400)
 
 
-def test_a_connection_that_sends_no_header_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "HEADER_TIMEOUT_S", 0.1)
-    running = serve()
+def test_a_connection_that_sends_no_header_is_closed(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(header_timeout_s=0.1))
     assert exchange(running.url) == b""
     assert exchange(running.url, b"GET /livez HT") == b""
     assert b" 200 OK" in exchange(running.url, BEGIN + b"\r\n")
 
 
-def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(application, "MAX_IGNORED_BYTES", 1_000_000)
-    running = serve(max_body_mb=0.01)
+def test_a_client_that_goes_on_sending_after_its_refusal_is_cut_off(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(max_ignored_bytes=1_000_000), max_body_mb=0.01)
     parts = urlsplit(running.url)
     head = b"POST /v1/inpaint HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
@@ -123,11 +118,8 @@ def trickle(connection: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_each_refused_request_of_a_connection_has_an_allowance_of_its_own(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(application, "MAX_IGNORED_BYTES", 1_000_000)
-    running = serve()
+def test_each_refused_request_of_a_connection_has_an_allowance_of_its_own(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(max_ignored_bytes=1_000_000))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         for _ in range(4):  # a proxy's connection, which many clients share
@@ -138,11 +130,8 @@ def test_each_refused_request_of_a_connection_has_an_allowance_of_its_own(
             reply.read()
 
 
-def test_a_refused_body_that_does_not_come_is_not_awaited_for_ever(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(application, "IGNORED_BODY_TIMEOUT_S", 0.3)
-    running = serve()
+def test_a_refused_body_that_does_not_come_is_not_awaited_for_ever(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(ignored_body_timeout_s=0.3))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         connection.sendall(refused_posts(1, 100_000)[:-50_000])
@@ -151,11 +140,8 @@ def test_a_refused_body_that_does_not_come_is_not_awaited_for_ever(
             trickle(connection)
 
 
-def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_not_come(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(application, "HEADER_TIMEOUT_S", 0.3)
-    running = serve()
+def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_not_come(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(header_timeout_s=0.3))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         connection.settimeout(0.02)
@@ -172,9 +158,8 @@ def test_a_header_that_comes_a_byte_at_a_time_has_no_longer_than_one_that_does_n
                 break
 
 
-def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "WRITE_TIMEOUT_S", 0.2)
-    running = serve()
+def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(write_timeout_s=0.2))
     connections = running.server.server_state.connections
     parts = urlsplit(running.url)
     with socket.socket() as connection:
@@ -186,9 +171,8 @@ def test_a_client_that_does_not_take_its_reply_is_cut_off(serve: Serve, monkeypa
         wait_until(lambda: not connections)
 
 
-def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "WRITE_TIMEOUT_S", 5.0)
-    running = serve()
+def test_a_client_that_takes_its_reply_slowly_gets_it_whole(serve: Serve) -> None:
+    running = serve(limits=ConnectionLimits(write_timeout_s=5.0))
     parts = urlsplit(running.url)
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
         connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

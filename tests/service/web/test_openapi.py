@@ -258,7 +258,7 @@ def test_no_made_up_request_finds_a_500_or_an_undocumented_answer(serve: Serve, 
     """The command line, because schemathesis' pytest plugin does not know this pytest yet."""
     allowed = '[checks.not_a_server_error]\nexpected-statuses = ["2xx", "3xx", "4xx", "503", "504"]\n'  # documented
     (tmp_path / "schemathesis.toml").write_text(allowed)
-    command = [Path(sys.executable).with_name("schemathesis"), "run", f"{serve().url}/openapi.json"]
+    command: list[str | Path] = [Path(sys.executable).with_name("schemathesis"), "run", f"{serve().url}/openapi.json"]
     options = ["--checks", CHECKS, "--max-examples", "50", "--seed", "7", "--phases", "examples,coverage,fuzzing"]
     uncovered = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_CONFIG"}
     found = subprocess.run(

@@ -100,7 +100,7 @@ async def test_work_is_taken_until_the_delay_has_passed_while_readyz_says_503(
             server.send_signal(signal.SIGTERM)
             await ready(session, 503)
             assert time.monotonic() < signalled + 5
-            answers = []
+            answers: list[Answer] = []
             with suppress(aiohttp.ClientError):  # the socket closed before somebody was refused
                 while not answers or answers[-1][0] == 200:
                     answers.append(await post(session, files))

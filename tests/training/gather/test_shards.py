@@ -14,7 +14,7 @@ def _write(folder, files, max_bytes):
 def test_shards_stay_under_their_size_and_hold_every_file_once(tmp_path):
     files = {f"{i}.jpg": os.urandom(20_000 + i) for i in range(20)}
     paths = _write(tmp_path, files, 100_000)
-    found = {}
+    found: dict[str, bytes] = {}
     for path in paths:
         assert path.stat().st_size <= 100_000
         with tarfile.open(path) as tar:

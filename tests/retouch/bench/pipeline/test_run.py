@@ -23,7 +23,6 @@ from engines.errors import EngineUnavailable, RetouchError
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, Manifest
 from retouch.__main__ import app
-from retouch.bench.pipeline import run
 from retouch.bench.pipeline.report import print_rows, save_rows_plot
 from retouch.bench.pipeline.run import VariantResult, Workload, measure
 from retouch.bench.pipeline.variants import VARIANTS, Variant, variants_for
@@ -168,29 +167,25 @@ def test_overlapping_batches_are_measured_with_the_gpus_own_clock(
 
         return open_model
 
-    monkeypatch.setattr(run, "make_engine_opener", opener)
-    row = measure(settings, workload(pictures), VARIANTS[-1])
+    row = measure(settings, workload(pictures), VARIANTS[-1], opener=opener)
     assert row.gpu_busy is not None
     assert row.gpu_busy == pytest.approx(row.batches * 0.0015 / row.total_ms * 1e3)
     assert switched == [True]
-    measure(settings, workload(pictures), VARIANTS[1])
+    measure(settings, workload(pictures), VARIANTS[1], opener=opener)
     assert switched == [True, False]
 
 
-def test_a_model_that_cannot_be_served_is_an_error_and_no_row(
-    settings: Settings, pictures: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_be_served_is_an_error_and_no_row(settings: Settings, pictures: Path) -> None:
     def opener(_settings: Settings) -> Callable[[Path, Manifest], Engine]:
         def open_model(_directory: Path, _manifest: Manifest) -> Engine:
             raise EngineUnavailable("no GPU")
 
         return open_model
 
-    monkeypatch.setattr(run, "make_engine_opener", opener)
     # old enough not to count as half-written
     os.utime(settings.models_dir / "facades" / "1" / MANIFEST_FILE, (1e9, 1e9))
     with pytest.raises(RetouchError, match=r"facades cannot be served: .*no GPU"):
-        measure(settings, workload(pictures), VARIANTS[0])
+        measure(settings, workload(pictures), VARIANTS[0], opener=opener)
 
 
 def test_rows_are_a_table_and_a_picture(tmp_path: Path) -> None:

@@ -21,7 +21,12 @@ def refuse(number: int) -> int:
 
 def test_results_come_in_the_order_of_the_pieces() -> None:
     helpers = HelperThreads(3, lambda: 3)
-    pieces: list[Callable[[], int]] = [partial(lambda n: (time.sleep(0.01 * (4 - n)), n)[1], n) for n in range(5)]
+
+    def slow(number: int) -> int:
+        time.sleep(0.01 * (4 - number))
+        return number
+
+    pieces: list[Callable[[], int]] = [partial(slow, number) for number in range(5)]
     assert helpers.run_with_helpers(pieces) == run_one_by_one(pieces) == [0, 1, 2, 3, 4]
     helpers.close()
 

@@ -24,7 +24,7 @@ async def opened(threads: int) -> AsyncIterator[CodecPool]:
 async def test_large_pictures_on_all_threads_do_not_hold_up_a_small_one(threads: int) -> None:
     release = threading.Event()
     async with opened(threads) as pool:
-        large = [asyncio.create_task(pool.run(release.wait, 10, large=True)) for _ in range(3 * threads)]
+        large = [asyncio.ensure_future(pool.run(release.wait, 10, large=True)) for _ in range(3 * threads)]
         await asyncio.sleep(0)
         assert pool.threads_for_small == 1
         assert await asyncio.wait_for(pool.run(str, 5), 5) == "5"
@@ -42,9 +42,9 @@ async def test_large_pictures_alone_have_all_threads() -> None:
 async def test_a_large_one_that_nobody_waits_for_is_not_begun_and_lets_the_next_one_in() -> None:
     release, done = threading.Event(), list[str]()
     async with opened(1) as pool:
-        running = asyncio.create_task(pool.run(release.wait, 10, large=True))
-        leaving = asyncio.create_task(pool.run(done.append, "left", large=True))
-        waiting = asyncio.create_task(pool.run(done.append, "stayed", large=True))
+        running = asyncio.ensure_future(pool.run(release.wait, 10, large=True))
+        leaving = asyncio.ensure_future(pool.run(done.append, "left", large=True))
+        waiting = asyncio.ensure_future(pool.run(done.append, "stayed", large=True))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait({leaving})
@@ -56,7 +56,7 @@ async def test_a_large_one_that_nobody_waits_for_is_not_begun_and_lets_the_next_
 async def test_a_thread_counts_as_taken_until_it_is_free_though_its_caller_left() -> None:
     release = threading.Event()
     async with opened(1) as pool:
-        leaving = asyncio.create_task(pool.run(release.wait, 10, large=True))
+        leaving = asyncio.ensure_future(pool.run(release.wait, 10, large=True))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait({leaving})
@@ -74,7 +74,7 @@ async def test_a_large_one_that_fails_gives_its_thread_back() -> None:
 
 async def test_a_place_that_comes_in_the_moment_of_leaving_goes_to_the_next() -> None:
     async with opened(1) as pool:
-        tasks = [asyncio.create_task(pool.run(str, number, large=True)) for number in range(20)]
+        tasks = [asyncio.ensure_future(pool.run(str, number, large=True)) for number in range(20)]
         await asyncio.sleep(0)
         for task in tasks[:-1]:
             task.cancel()

@@ -211,9 +211,9 @@ async def test_a_model_that_is_replaced_serves_whoever_leased_it_and_is_closed_a
             await until(lambda: len(both.front.clients[0].models) == 3)
             with both.front.models.lease("photos") as newer:
                 assert newer.manifest.version == 2
-            assert old._dead is None
+            assert old.dead is None
             await both.front.batcher.submit(sample(), model, later())
-        await until(lambda: old._dead == "is closed")
+        await until(lambda: old.dead == "is closed")
         assert len(both.front.clients[0].models) == 2
 
 

@@ -17,8 +17,8 @@ BODY = bytes(range(256)) * 400
 SIDECAR = {"id": ID, "media_type": "image/png"}
 
 
-def spool(root: Path, name: str, disk: Disk | None = None) -> SpoolFiles:
-    files = SpoolFiles(SpoolOwner(root, lambda: name), disk)
+def spool(root: Path, name: str, disk: Disk | None = None, close_timeout_s: float = 5.0) -> SpoolFiles:
+    files = SpoolFiles(SpoolOwner(root, lambda: name), disk, close_timeout_s)
     files.open()
     return files
 

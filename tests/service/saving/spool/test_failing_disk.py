@@ -77,14 +77,11 @@ def test_a_folder_that_somebody_removed_is_made_again_and_locked(tmp_path: Path)
     assert len(list(there.inherit())) == 32, "it can be inherited"
 
 
-def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_hangs_holds_up_neither_readers_nor_the_end(tmp_path: Path) -> None:
     disk = HangingDisk()
-    files, stuck, release = spool(tmp_path, "here", disk), disk.stuck, disk.release
+    files, stuck, release = spool(tmp_path, "here", disk, 0.05), disk.stuck, disk.release
     files.write(ID, BODY, SIDECAR)
     release.clear()
-    monkeypatch.setattr(spool_files, "_PATIENCE_S", 0.05)
     writer = threading.Thread(target=files.write, args=(OTHER, BODY, SIDECAR))
     writer.start()
     assert stuck.wait(30)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from service.saving import write_queue
 from service.saving.results import StoredResult
 from service.saving.spool.files import SpoolFiles
 from service.saving.storage.disk import ResultFiles
@@ -62,13 +61,10 @@ def test_results_that_wait_are_made_durable_together(tmp_path: Path) -> None:
     assert list((tmp_path / ".spool").iterdir()) == [], "nothing is left in the spool"
 
 
-def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(write_queue, "GATHER_S", 60.0)
+def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(tmp_path: Path) -> None:
     files = SlowFiles(tmp_path, max_group_size=10)
     files.gate.set()
-    with open_store(files, threads=2) as store:
+    with open_store(files, threads=2, gather_s=60.0) as store:
         coming = store.reserve(5)
         put(store, result(0), result(1))
         store.put(coming, result(2))
@@ -77,13 +73,10 @@ def test_a_result_waits_for_one_that_is_promised_and_is_saved_with_it(
 
 
 @pytest.mark.parametrize("how", ["time", "given back", "flush", "full"])
-def test_a_result_does_not_wait_for_one_that_is_promised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    monkeypatch.setattr(write_queue, "GATHER_S", 0.05 if how == "time" else 60.0)
+def test_a_result_does_not_wait_for_one_that_is_promised(tmp_path: Path, how: str) -> None:
     files = SlowFiles(tmp_path, max_group_size=2)
     files.gate.set()
-    with open_store(files, threads=2) as store:
+    with open_store(files, threads=2, gather_s=0.05 if how == "time" else 60.0) as store:
         coming = store.reserve(5)
         put(store, result(0))
         if how == "given back":

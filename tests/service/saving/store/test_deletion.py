@@ -56,7 +56,8 @@ def test_a_deleted_result_in_the_spool_is_not_read_nor_counted_as_lost(files: Sl
     with open_store(files, threads=1) as store:
         put(store, result(1))
         store.index.bury(ID, "")
-        assert store.get(ID) is store.sidecar(ID) is None
+        assert store.get(ID) is None
+        assert store.sidecar(ID) is None
         assert store.count_unsaved().lost == 0
         files.error = None
         assert store.flush(30) == 0

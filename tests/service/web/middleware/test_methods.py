@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from service.web.results import routes as results
 
 from service.web import docs_page, routes
 from service.web.middleware.methods import allowed_methods, heads_of
+from service.web.results import routes as results
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]

@@ -1,13 +1,10 @@
-"""Compares the telemetry written for this server with that of the libraries: processor time of a request's share.
+"""Compares the traces written for this server with those of OpenTelemetry's SDK: processor time of a request.
 
-    .venv/bin/python -m benchmarks.worth.telemetry_by_hand [--requests 2000] [--rounds 25]
+    .venv/bin/python -m benchmarks.worth.traces [--requests 2000] [--rounds 25]
 
-Histograms: what a request of the inpainting pipeline observes (its duration, nine stages, its batch), with
-`LocalHistogram` and with children of prometheus_client's `Histogram` that are looked up once; a scrape every 5,000
-requests is part of both. Spans: the nine of a recorded request and its batch, made when they end, and with the SDK's
-`start_span` and `end`; both drop them. OTLP: the same spans encoded, by our encoder and the SDK's. Printed:
-microseconds a request, medians over interleaved rounds, and the ratio with its interval. At the default trace ratio
-only that share of the requests has spans at all.
+Spans: a recorded request's own and its nine stages', made when they end, and with the SDK's `start_span` and `end`;
+both drop them. Encoding: the same spans as OTLP, by our encoder and the SDK's. Printed: the means of interleaved
+rounds, and the ratio with its interval. At the default trace ratio one request in ten has spans at all.
 """
 
 from __future__ import annotations
@@ -20,11 +17,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, Tracer, TracerProvider
 from opentelemetry.trace import SpanKind, set_span_in_context
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from benchmarks.harness.ratios import print_ratios, ratio_of
-from service.telemetry.histograms import LocalHistogram
-from service.telemetry.metrics import LATENCY_BUCKETS_S
 from service.telemetry.otlp import encode_spans_fast
 from service.telemetry.spans import SpanSender
 
@@ -36,7 +30,6 @@ FACTS: dict[str, str | int] = {
     "http.response.status_code": 200,
     "retouch.model": "photos/4",
 }
-SCRAPE_EVERY = 5_000
 Work = Callable[[int], None]
 """Does the work of so many requests."""
 
@@ -51,45 +44,6 @@ class Kept(SpanProcessor):
         if len(self.spans) >= len(STAGES) + 1:
             self.spans.clear()
         self.spans.append(span)
-
-
-def observed(
-    observe: Callable[[int, tuple[str, ...], float], None], registry: CollectorRegistry, requests: int
-) -> None:
-    """Observe what so many requests do, and scrape now and then."""
-    for number in range(requests):
-        observe(0, ("/v1/inpaint", "photos/4", "200"), 0.0123)
-        for stage in STAGES:
-            observe(1, (stage,), 0.0012)
-        observe(2, ("photos/4", "cpu"), 0.009)
-        if number % SCRAPE_EVERY == 0:
-            generate_latest(registry)
-
-
-def histograms_by_hand() -> Work:
-    """Return the work with this server's histograms."""
-    registry = CollectorRegistry()
-    names = (("endpoint", "model", "code"), ("stage",), ("model", "device"))
-    found = [LocalHistogram(f"h{i}", "-", label, LATENCY_BUCKETS_S, registry) for i, label in enumerate(names)]
-    return lambda requests: observed(lambda i, labels, value: found[i].observe(labels, value), registry, requests)
-
-
-def histograms_of_the_library() -> Work:
-    """Return the work with prometheus_client's, whose children are kept."""
-    registry = CollectorRegistry()
-    names = (("endpoint", "model", "code"), ("stage",), ("model", "device"))
-    found = [
-        Histogram(f"h{i}", "-", label, buckets=LATENCY_BUCKETS_S, registry=registry) for i, label in enumerate(names)
-    ]
-    children: dict[tuple[int, tuple[str, ...]], Histogram] = {}
-
-    def observe(i: int, labels: tuple[str, ...], value: float) -> None:
-        child = children.get((i, labels))
-        if child is None:
-            child = children[i, labels] = found[i].labels(*labels)
-        child.observe(value)
-
-    return lambda requests: observed(observe, registry, requests)
 
 
 def tracer_into(kept: Kept) -> Tracer:
@@ -164,7 +118,6 @@ def main() -> None:
     options = parser.parse_args()
     kept = Kept()
     pairs = {
-        "histograms": (histograms_by_hand(), histograms_of_the_library()),
         "spans": (spans_by_hand(kept), spans_of_the_library(Kept())),
     }
     pairs["spans"][0](1)
@@ -178,7 +131,7 @@ def main() -> None:
                 if number:  # the first round warms up
                     seen[i].append(took)
         ratios[f"{name}, µs a request"] = ratio_of(*seen)
-    print_ratios("the libraries over our own", ("ours", "libraries"), ratios)
+    print_ratios("the SDK over our own", ("ours", "SDK"), ratios)
 
 
 if __name__ == "__main__":
