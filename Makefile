@@ -95,7 +95,7 @@ compat: .venv/.serve .venv-compat/.ready ## other people's clients against a ser
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients
 
 clean:
-	rm -rf .venv .venv-310 .venv-clients .venv-compat tests/clients/node_modules tests/foreign_clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients .venv-compat tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
@@ -139,5 +139,6 @@ clean:
 	.venv-compat/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/foreign_clients/requirements.txt
 	.venv-compat/bin/python -m pip --disable-pip-version-check download --quiet --no-deps --dest .venv-compat/iopaint iopaint==1.6.0 # its page alone
 	cd .venv-compat/iopaint && $(PYTHON) -m zipfile --extract *.whl .
-	cd tests/foreign_clients && npm install --no-audit --no-fund --no-package-lock --silent
+	mkdir -p .venv-compat/npm && cp tests/foreign_clients/package.json .venv-compat/npm
+	cd .venv-compat/npm && npm install --no-audit --no-fund --no-package-lock --silent
 	touch $@

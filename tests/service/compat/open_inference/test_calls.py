@@ -7,6 +7,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.service.compat.open_inference.infer_requests import as_binary, as_json, element, of_files, parts_of
+from tests.serving.waiting import wait_until
 
 Native = Callable[..., bytes]
 INFER = "/v2/models/photos/infer"
@@ -53,6 +55,39 @@ def test_pixels_are_answered_in_pixels(client: httpx.Client, native: Native, pho
     found, data = parts_of(client.post(INFER, content=body, headers=headers))
     assert (found["outputs"][0]["datatype"], found["outputs"][0]["shape"]) == ("UINT8", [1, 64, 64, 3])
     np.testing.assert_array_equal(np.frombuffer(data, np.uint8).reshape(64, 64, 3), pixels(native()))
+
+
+def test_pixels_may_have_alpha(client: httpx.Client, native: Native, photo: bytes, mask: bytes) -> None:
+    image, hole = pixels(photo), pixels(mask)
+    clear = np.dstack((image, np.full(hole.shape, 9, np.uint8)))
+    inputs = {
+        "image": ("UINT8", [1, *clear.shape], clear.tobytes()),
+        "mask": ("BYTES", [1, 1], element(mask)),
+    }
+    body, headers = as_binary(inputs)
+    found, data = parts_of(client.post(INFER, content=body, headers=headers))
+    assert found["outputs"][0]["shape"] == [1, 64, 64, 4]
+    filled = np.frombuffer(data, np.uint8).reshape(64, 64, 4)
+    np.testing.assert_array_equal(filled[:, :, :3], pixels(native()))
+    assert (filled[:, :, 3] == 9).all()
+
+
+def states(client: httpx.Client, model: str) -> list[str]:
+    return [one["state"] for one in client.post("/v2/repository/index").json() if one["name"] == model]
+
+
+def test_a_model_that_is_refused_is_not_ready_and_says_why(serve: Callable[..., Any], models_dir: Path) -> None:
+    (models_dir / "broken/1").mkdir(parents=True)
+    (models_dir / "broken/1/manifest.json").write_text("{}")
+    with serve(apis="open-inference").client() as client:
+        wait_until(lambda: states(client, "broken") == ["UNAVAILABLE"])
+        for reply in (
+            client.get("/v2/models/broken/ready"),
+            client.post("/v2/models/broken/infer", json={"inputs": []}),
+        ):
+            assert (reply.status_code, reply.json()["code"]) == (503, "model_refused")
+            assert str(models_dir) not in reply.text
+        assert client.get("/v2/models/broken").json()["inputs"] == []
 
 
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
