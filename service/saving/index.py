@@ -41,8 +41,8 @@ class ResultIndex:
         self._writing: sqlite3.Connection
         self._opened: list[tuple[threading.Lock, sqlite3.Connection]] = []
         self._lock = threading.Lock()  # guards `_unwritten`
-        self._unwritten: dict[str, ResultRow] = {}
-        """Results that are not in the table yet."""
+        self._unwritten: dict[str, tuple[Mapping[str, Any], bool]] = {}
+        """Sidecars of results that are not in the table yet, and whether they are saved."""
 
     def open(self) -> None:
         """Open the ledger.
@@ -78,32 +78,30 @@ class ResultIndex:
 
     def announce(self, sidecar: Mapping[str, Any]) -> None:
         """Note a result that was spooled; it is entered by `flush`, or when it is saved."""
-        row = row_of(sidecar, saved=False)
         with self._lock:
-            self._unwritten.setdefault(row.id, row)
+            self._unwritten.setdefault(sidecar["id"], (sidecar, False))
 
     def saved(self, sidecars: Sequence[Mapping[str, Any]]) -> None:
         """Enter results that are durable. If the ledger rejects them, a later `flush` tries again."""
-        rows = {sidecar["id"]: row_of(sidecar, saved=True) for sidecar in sidecars}
         with self._lock:
-            self._unwritten.update(rows)
-        if rows:
+            self._unwritten.update((sidecar["id"], (sidecar, True)) for sidecar in sidecars)
+        if sidecars:
             self.flush()
 
     def flush(self) -> None:
         """Enter the results that are not in the table yet; a failure is logged, and the next call tries again."""
         with self._write_lock:
             with self._lock:
-                rows, self._unwritten = self._unwritten, {}
-            if not rows:
+                taken, self._unwritten = self._unwritten, {}
+            if not taken:
                 return
             try:
                 with self._transaction() as ledger:
-                    index_table.enter(ledger, rows.values())
+                    index_table.enter(ledger, [row_of(sidecar, saved=saved) for sidecar, saved in taken.values()])
             except sqlite3.Error as error:
                 with self._lock:
-                    self._unwritten = {**rows, **self._unwritten}
-                _log.warning("results are not listed yet; it is tried again", error=str(error), results=len(rows))
+                    self._unwritten = {**taken, **self._unwritten}
+                _log.warning("results are not listed yet; it is tried again", error=str(error), results=len(taken))
 
     def bury(self, result_id: str, owner: str) -> bool:
         """Commit and sync the tombstone of a result; False if it was deleted before.

@@ -50,7 +50,7 @@ class SpoolSafeguard:
             group: results that the caller has taken, so that no other thread saves them meanwhile.
             everyone: all waiting results; those in a file that may be damaged are copied to memory.
         """
-        deleted = self._deleted(group)
+        deleted = self._deleted([waiting for waiting in group if waiting.in_memory])  # these are written anew
         for waiting in group:
             if waiting.id in deleted or (waiting.in_memory and self.disk.failure_reason):
                 continue

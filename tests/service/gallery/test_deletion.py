@@ -1,0 +1,107 @@
+"""Deletion for owners, and what is tidied up later."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from service.core.errors import Gone, NotFound, NotReady
+from service.gallery.deletion import Deletion
+from service.gallery.thumbnails import ThumbnailFiles
+from service.saving.results import StoredResult
+from service.saving.store import ResultStore
+from tests.service.saving.saver import OWNER, body_of, deletion_of, store_of
+
+ID, OTHER = "1" * 32, "2" * 32
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ResultStore]:
+    with store_of(tmp_path, "") as one:
+        yield one
+
+
+def put(store: ResultStore, result_id: str, owner: str = OWNER) -> None:
+    body = body_of(result_id)
+    store.put(store.reserve(len(body)), StoredResult(result_id, body, "image/png", {"owner": owner}))
+
+
+async def test_only_the_owner_deletes_a_result_and_only_once(store: ResultStore, tmp_path: Path) -> None:
+    put(store, ID)
+    deletion = deletion_of(store, tmp_path)
+    for stranger in ("", "00000000"):
+        with pytest.raises(NotFound):
+            await deletion.delete(ID, stranger)
+    assert store.get(ID) is not None
+    assert await deletion.delete(ID, OWNER)
+    with pytest.raises(Gone):
+        await deletion.delete(ID, OWNER)
+    with pytest.raises(NotFound):
+        await deletion.delete(ID, "00000000")
+
+
+@pytest.mark.parametrize("nothing", [OTHER, "..%2Fetc", ""])
+async def test_what_does_not_exist_cannot_be_deleted(store: ResultStore, tmp_path: Path, nothing: str) -> None:
+    with pytest.raises(NotFound):
+        await deletion_of(store, tmp_path).delete(nothing, "")
+
+
+async def test_two_deletions_of_one_result_at_once_succeed_once(store: ResultStore, tmp_path: Path) -> None:
+    put(store, ID)
+    deletion = deletion_of(store, tmp_path)
+    outcomes = await asyncio.gather(*(deletion.delete(ID, OWNER) for _ in range(5)), return_exceptions=True)
+    assert [outcome for outcome in outcomes if outcome is True] == [True]
+    assert sum(isinstance(outcome, Gone) for outcome in outcomes) == 4
+
+
+async def test_a_result_that_is_not_in_the_index_is_deleted_by_its_sidecar(store: ResultStore, tmp_path: Path) -> None:
+    put(store, ID)
+    store.flush(30)
+    store.index.forget([ID])
+    deletion = deletion_of(store, tmp_path)
+    with pytest.raises(NotFound):
+        await deletion.delete(ID, "")
+    assert await deletion.delete(ID, OWNER)
+    assert store.get(ID) is None
+
+
+async def test_a_room_that_cannot_forget_now_is_asked_again(store: ResultStore, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def forget(result_id: str) -> None:
+        asked.append(result_id)
+        if len(asked) == 1:
+            raise NotReady("the ledger is busy")
+
+    put(store, ID)
+    files = ThumbnailFiles(tmp_path, store.index)
+    deletion = Deletion(store, files, (forget,), lambda: time.time() + 3600, 0.0)
+    with capture_logs() as lines:
+        assert not await deletion.delete(ID, OWNER)
+    assert [line["log_level"] for line in lines] == ["info", "warning"]
+    await deletion.finish()
+    await deletion.finish()
+    await deletion.finish()
+    assert (asked, deletion.left) == ([ID] * 3, 0), "once more at the end, for writes that were late"
+
+
+async def test_thumbnails_of_lost_results_and_old_tombstones_are_tidied_up(store: ResultStore, tmp_path: Path) -> None:
+    for result_id in (ID, OTHER):
+        put(store, result_id)
+        ThumbnailFiles(tmp_path, store.index).keep(result_id, b"small")
+    store.flush(30)
+    await deletion_of(store, tmp_path).delete(ID, OWNER)
+    store.index.forget([OTHER])  # as retention does it
+    later = deletion_of(store, tmp_path, later_s=89 * DAY_S)
+    await later.finish()
+    await later.tidy()
+    assert [path for path in (tmp_path / ".thumbnails").rglob("*") if path.is_file()] == []
+    assert store.index.deleted([ID]) == {ID}
+    await deletion_of(store, tmp_path, later_s=91 * DAY_S).tidy()
+    assert store.index.deleted([ID]) == set()
