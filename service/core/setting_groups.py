@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SETTING_GROUPS: dict[str, tuple[str, ...]] = {
-    "Network": ("host", "port", "metrics_port", "cors_origins"),
+    "Network": ("host", "port", "metrics_port", "cors_origins", "page"),
     "Access": ("keys_file", "allow_anonymous"),
     "Models and engines": (
         "models_dir",

@@ -27,6 +27,7 @@ from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.methods import allowed_methods, heads_of
+from service.web.page.routes import page_router
 
 HEADER_TIMEOUT_S = 20.0
 """Time limit for a complete header, after which the connection is closed; keep-alive has its own limit."""
@@ -63,7 +64,7 @@ class App:
     def __init__(self, settings: Settings, open_backend: OpenBackend = open_local_backend, version: str = "0") -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
-        self._fastapi = _fastapi(self._lifespan, version)
+        self._fastapi = _fastapi(self._lifespan, version, page=settings.page)
         self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(Direct(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:
@@ -112,7 +113,9 @@ class Direct:
         await response(scope, receive, send)
 
 
-def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str) -> FastAPI:
+def _fastapi(
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str, Any]]], version: str, *, page: bool
+) -> FastAPI:
     app = FastAPI(
         title="Retouch",
         version=version,
@@ -125,7 +128,7 @@ def _fastapi(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[dict[str,
         openapi_tags=openapi.TAGS,
         generate_unique_id_function=lambda route: route.name,
     )
-    routers = [routes.router, docs_page.router]
+    routers = [routes.router, docs_page.router, *([page_router()] if page else [])]
     routers += [heads_of(router) for router in routers]
     for router in routers:
         app.include_router(router)
