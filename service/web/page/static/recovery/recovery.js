@@ -21,7 +21,7 @@ export class Recovery {
   #told = false;
   #writing = Promise.resolve();
 
-  /** @param {import("../ui/workspace.js").Workspace} workspace */
+  /** @param {import("../photographs/workspace.js").Workspace} workspace */
   constructor(workspace) {
     this.workspace = workspace;
     $("forget").addEventListener("click", () => this.#forget());

@@ -11,7 +11,7 @@ import { say } from "./status.js";
 const THRESHOLD = 128;
 
 export class EditMenu {
-  /** @param {import("./workspace.js").Workspace} workspace @param {import("./busy.js").Busy} busy @param {import("./painting.js").Painting} painting */
+  /** @param {import("../photographs/workspace.js").Workspace} workspace @param {import("./busy.js").Busy} busy @param {import("./painting.js").Painting} painting */
   constructor(workspace, busy, painting) {
     Object.assign(this, { workspace, busy, painting });
     $("undo").addEventListener("click", () => this.undo());

@@ -10,7 +10,7 @@ export class FillControl {
 
   /**
    * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
-   * @param {import("./workspace.js").Workspace} workspace @param {() => import("../server/models.js").Model | null} model
+   * @param {import("../photographs/workspace.js").Workspace} workspace @param {() => import("../server/models.js").Model | null} model
    */
   constructor(api, busy, workspace, model) {
     Object.assign(this, { api, busy, workspace, model });
@@ -39,7 +39,6 @@ export class FillControl {
   update() {
     const { active } = this.workspace;
     $("fill").disabled = !active || active.mask.area === 0 || !this.model();
-    $("fill").hidden = $("instant").checked && $("fill").disabled && active !== null && !this.busy.running;
     $("samples-field").hidden = !this.model()?.draws;
   }
 

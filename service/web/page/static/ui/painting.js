@@ -21,7 +21,7 @@ export class Painting {
   #tool = /** @type {import("../view/tools.js").ToolName} */ ("brush");
   #spoken = 0;
 
-  /** @param {import("../view/view.js").View} view @param {import("./workspace.js").Workspace} workspace @param {() => void} onStroke after each stroke */
+  /** @param {import("../view/view.js").View} view @param {import("../photographs/workspace.js").Workspace} workspace @param {() => void} onStroke after each stroke */
   constructor(view, workspace, onStroke) {
     this.view = view;
     this.workspace = workspace;

@@ -4,9 +4,9 @@ import { $, typing } from "./dom.js";
 
 /**
  * Connects the keys.
- * @param {{view: import("../view/view.js").View, workspace: import("./workspace.js").Workspace, painting: import("./painting.js").Painting,
+ * @param {{view: import("../view/view.js").View, workspace: import("../photographs/workspace.js").Workspace, painting: import("./painting.js").Painting,
  *   fills: import("./fill_control.js").FillControl, menu: import("./edit_menu.js").EditMenu, compare: import("./compare.js").Compare,
- *   saving: import("./saving.js").Saving, busy: import("./busy.js").Busy}} parts
+ *   saving: import("../photographs/saving.js").Saving, busy: import("./busy.js").Busy}} parts
  */
 export function connectShortcuts({ view, workspace, painting, fills, menu, compare, saving, busy }) {
   const plain = {

@@ -1,14 +1,15 @@
 // The view's transform: picture pixels to CSS pixels of the stage. Pure.
 
 const LARGEST_SCALE = 32;
+const MOST_ENLARGED = 2;
 
 /** @typedef {{scale: number, x: number, y: number}} Transform x, y: where the picture's corner is on the stage */
 /** @typedef {{width: number, height: number}} Size */
 
-/** The whole picture in the middle of the stage, never enlarged. @param {Size} picture @param {Size} stage @returns {Transform} */
+/** The whole picture in the middle of the stage; a small one is enlarged, but not to bricks. @param {Size} picture @param {Size} stage @returns {Transform} */
 export function fitted(picture, stage, margin = 16) {
   const room = { width: Math.max(1, stage.width - 2 * margin), height: Math.max(1, stage.height - 2 * margin) };
-  const scale = Math.min(1, room.width / picture.width, room.height / picture.height);
+  const scale = Math.min(MOST_ENLARGED, room.width / picture.width, room.height / picture.height);
   return centred(picture, stage, scale);
 }
 

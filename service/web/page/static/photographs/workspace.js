@@ -1,7 +1,7 @@
 // The opened photographs, and the one that is edited.
 
 import { Picture } from "../editing/picture.js";
-import { say } from "./status.js";
+import { say } from "../ui/status.js";
 
 /**
  * Events: `list` when photographs come or go, `active` when another one is edited, `edit` when the mask, the fills or

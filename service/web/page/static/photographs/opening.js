@@ -1,6 +1,6 @@
 // Opening of files: chosen, dropped or pasted.
 
-import { $ } from "./dom.js";
+import { $ } from "../ui/dom.js";
 
 /** Connects the ways to open files. @param {(files: File[]) => void} open */
 export function connectOpening(open) {

@@ -3,10 +3,10 @@
 import * as morphology from "../editing/morphology.js";
 import { exportPicture, download } from "../files/export.js";
 import { zip } from "../files/zip.js";
-import { $, element, icon, thumbnail } from "./dom.js";
-import { explained } from "./busy.js";
+import { $, element, icon, thumbnail } from "../ui/dom.js";
+import { explained } from "../ui/busy.js";
 import { resultName } from "./saving.js";
-import { say } from "./status.js";
+import { say } from "../ui/status.js";
 
 const THUMBNAIL_SIDE = 54;
 
@@ -14,7 +14,7 @@ export class Strip {
   /** @type {WeakMap<import("../editing/picture.js").Picture, HTMLCanvasElement>} */
   #thumbnails = new WeakMap();
 
-  /** @param {import("./workspace.js").Workspace} workspace @param {import("./fill_control.js").FillControl} fills @param {import("./busy.js").Busy} busy */
+  /** @param {import("./workspace.js").Workspace} workspace @param {import("../ui/fill_control.js").FillControl} fills @param {import("../ui/busy.js").Busy} busy */
   constructor(workspace, fills, busy) {
     Object.assign(this, { workspace, fills, busy });
     workspace.addEventListener("list", () => this.#update());

@@ -2,8 +2,8 @@
 
 import { safeName, stem } from "../files/bytes.js";
 import { download, exportPicture, writesLosslessWebp } from "../files/export.js";
-import { $ } from "./dom.js";
-import { say } from "./status.js";
+import { $ } from "../ui/dom.js";
+import { say } from "../ui/status.js";
 
 const EXTENSIONS = { png: "png", jpeg: "jpg", webp: "webp" };
 
