@@ -1,7 +1,9 @@
-"""Time from a pointer's move to the end of the first frame drawn after it, while a stroke is painted on a large picture.
+"""Time from a pointer's move to the end of the first frame drawn after it, while a large picture is painted on.
 
-Run it in the environment of `make browser`, against an idle server: `.venv-browser/bin/python -m benchmarks.page.frame_times
---url http://127.0.0.1:8000/`. The browser draws in software, as on a machine without a GPU.
+    .venv-browser/bin/python -m benchmarks.page.frame_times [--url http://127.0.0.1:8000/]
+
+It runs in the environment of `make browser`, against an idle server. The browser draws in software, as on a machine
+without a GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def photograph(width: int, height: int) -> bytes:
 
 
 def paint(page: Page, moves: int) -> list[float]:
-    """Paint one stroke of `moves` moves in a spiral; the time of each move in ms, as far as it had a frame of its own."""
+    """Paint one stroke in a spiral, and return the time of each move in ms."""
     box = page.locator("#surface").bounding_box()
     if box is None:
         raise SystemExit("the page shows no picture")
@@ -70,7 +72,14 @@ def measured(browser: Browser, url: str, megapixels: int) -> dict[str, float]:
     times = paint(page, MOVES)
     page.close()
     p50, p95, p99 = (float(np.percentile(times, share)) for share in (50, 95, 99))
-    return {"megapixels": megapixels, "moves": len(times), "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "max_ms": max(times)}
+    return {
+        "megapixels": megapixels,
+        "moves": len(times),
+        "p50_ms": p50,
+        "p95_ms": p95,
+        "p99_ms": p99,
+        "max_ms": max(times),
+    }
 
 
 def main() -> None:
@@ -82,7 +91,11 @@ def main() -> None:
         chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=SWITCHES)
         for megapixels in SIZES:
-            print(json.dumps({name: round(value, 1) for name, value in measured(browser, arguments.url, megapixels).items()}))
+            print(
+                json.dumps(
+                    {name: round(value, 1) for name, value in measured(browser, arguments.url, megapixels).items()}
+                )
+            )
         browser.close()
 
 

@@ -73,7 +73,9 @@ def all_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _manifest(name: str) -> dict[str, list[object]]:
-    found: dict[str, list[object]] = json.loads(next((ROOT / "models" / name).glob("*/manifest.json")).read_text("utf-8"))
+    found: dict[str, list[object]] = json.loads(
+        next((ROOT / "models" / name).glob("*/manifest.json")).read_text("utf-8")
+    )
     return found
 
 
@@ -93,7 +95,9 @@ def tab(browser: Browser) -> Iterator[Tab]:
     with ExitStack() as stack:
 
         def opened(url: str, *, expected: str = "", key: str = "", again: bool = False, **options: object) -> Desk:
-            context = stack.enter_context(browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options}))
+            context = stack.enter_context(
+                browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+            )
             page = context.new_page()
             allowed = [word for word in expected.split("|") if word]
 
@@ -105,7 +109,7 @@ def tab(browser: Browser) -> Iterator[Tab]:
             page.on("pageerror", lambda error: note(f"{error}\n{error.stack}"))
             page.on("request", lambda request: elsewhere(request.url, url) and note(f"went to {request.url}"))
             page.add_init_script(
-                "addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective, e.blockedURI))"
+                "addEventListener('securitypolicyviolation', e => console.error('CSP', e.effectiveDirective))"
             )
             return Desk(page, url).go(key, again=again)
 

@@ -97,7 +97,9 @@ class Desk:
         for i, fingers in enumerate(steps):
             places = [self.on_screen(point) for point in fingers]
             points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
-            self.cdp.send("Input.dispatchTouchEvent", {"type": "touchMove" if i else "touchStart", "touchPoints": points})
+            self.cdp.send(
+                "Input.dispatchTouchEvent", {"type": "touchMove" if i else "touchStart", "touchPoints": points}
+            )
         self.cdp.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
     def fill(self) -> None:
@@ -141,7 +143,9 @@ class Desk:
         return picture
 
 
-def encoded(pixels: NDArray[np.uint8] | Image.Image, name: str, kind: str = "PNG", **options: object) -> dict[str, object]:
+def encoded(
+    pixels: NDArray[np.uint8] | Image.Image, name: str, kind: str = "PNG", **options: object
+) -> dict[str, object]:
     """A picture as a file to be opened."""
     buffer = io.BytesIO()
     image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)

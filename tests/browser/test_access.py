@@ -18,7 +18,9 @@ LEAST_TARGET = 44
 def violations(desk: Desk) -> list[str]:
     """Rules of axe-core that the page breaks; it is run outside the page's policy, which forbids foreign scripts."""
     desk.cdp.send("Runtime.evaluate", {"expression": AXE.read_text("utf-8")})
-    found = desk.page.evaluate("async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)")
+    found = desk.page.evaluate(
+        "async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)"
+    )
     return list(found)
 
 
@@ -64,7 +66,20 @@ def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url
 
 def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) -> None:
     desk.open(PICTURES / "dress.jpg").collect()
-    wanted = {"code", "theme", "help", "size", "surface", "open", "zoom-in", "zoom-out", "fit", "compare", "peek", "instant"}
+    wanted = {
+        "code",
+        "theme",
+        "help",
+        "size",
+        "surface",
+        "open",
+        "zoom-in",
+        "zoom-out",
+        "fit",
+        "compare",
+        "peek",
+        "instant",
+    }
     seen = set()
     for _ in range(60):
         desk.page.keyboard.press("Tab")

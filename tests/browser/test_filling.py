@@ -73,7 +73,7 @@ def test_strokes_painted_during_a_fill_are_filled_after_it(tab: Tab, serve: Serv
 
 
 def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
-    desk = tab(f"{serve(fake_batch_ms=5000).url}/").open(PICTURES / "dress.jpg").collect()
+    desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
     desk.page.click("#fill")
     desk.page.click("#cancel")
@@ -83,11 +83,13 @@ def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
 
 
 def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) -> None:
-    server = serve(fake_batch_ms=3000, max_queue_size=1)
+    server = serve(fake_batch_ms=2000, max_queue_size=1)
     desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
     with httpx.Client(base_url=server.url, timeout=60) as client:
-        files = {name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))}
+        files = {
+            name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))
+        }
         accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
         assert accepted.status_code == 202
         wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
@@ -99,7 +101,7 @@ def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) 
 
 
 def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serve: Serve) -> None:
-    server = serve(fake_batch_ms=3000, request_timeout_s=1)
+    server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
     desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
     desk.page.click("#fill")
@@ -152,10 +154,9 @@ def test_a_large_picture_is_sent_in_part_and_filled_in_place(desk: Desk) -> None
 
 
 def test_a_key_is_asked_for_and_kept_for_this_tab_alone(tab: Tab, serve: Serve, tmp_path: Path) -> None:
-    command = f"from pathlib import Path; from tests.serving.key_files import add_key; print(add_key(Path({str(tmp_path / 'keys.json')!r})))"
-    key = subprocess.run(
-        [ROOT / ".venv/bin/python", "-c", command], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout.strip()
+    made = "from tests.serving.key_files import *; import sys; print(add_key(Path(sys.argv[1])))"
+    command = [ROOT / ".venv/bin/python", "-c", made, tmp_path / "keys.json"]
+    key = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
     server = serve(keys_file=tmp_path / "keys.json")
     desk = tab(f"{server.url}/", expected=REFUSED, key=key)
     desk.open(PICTURES / "dress.jpg").collect()

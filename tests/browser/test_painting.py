@@ -19,7 +19,12 @@ def by_keyboard(desk: Desk, points: Sequence[Point]) -> None:
     desk.page.focus("#surface")
     at = (SIDE / 2, SIDE / 2)
     for i, (x, y) in enumerate(points):
-        for key, distance in (("ArrowRight", x - at[0]), ("ArrowLeft", at[0] - x), ("ArrowDown", y - at[1]), ("ArrowUp", at[1] - y)):
+        for key, distance in (
+            ("ArrowRight", x - at[0]),
+            ("ArrowLeft", at[0] - x),
+            ("ArrowDown", y - at[1]),
+            ("ArrowUp", at[1] - y),
+        ):
             for _ in range(max(0, round(distance / 10))):
                 desk.page.keyboard.press(key)
         at = (x, y)

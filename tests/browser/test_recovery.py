@@ -6,13 +6,13 @@ import numpy as np
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Serve, Tab
-from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.browser.desk import PICTURES, Desk
 
 KEPT_AFTER_MS = 1500
 
 
 def test_a_reload_brings_photographs_masks_and_fills_back(desk: Desk) -> None:
-    desk.open(PICTURES / "dress.jpg", encoded(noise(200, 200), "other.png")).collect()
+    desk.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg").collect()
     desk.drag(((100, 150), (140, 150)))
     desk.fill()
     filled = np.asarray(desk.saved())
@@ -30,10 +30,10 @@ def test_a_reload_brings_photographs_masks_and_fills_back(desk: Desk) -> None:
 
 
 def test_a_reload_during_a_fill_keeps_its_mask(tab: Tab, serve: Serve) -> None:
-    desk = tab(f"{serve(fake_batch_ms=20_000).url}/").open(PICTURES / "dress.jpg")
+    desk = tab(f"{serve(fake_batch_ms=2500).url}/").open(PICTURES / "dress.jpg")
     desk.drag(((100, 150), (140, 150)))
     expect(desk.page.locator("#busy")).to_be_visible()
-    desk.page.wait_for_timeout(KEPT_AFTER_MS)
+    desk.page.wait_for_timeout(KEPT_AFTER_MS / 2)
     desk.go()
     desk.says("Your work is back")
     assert desk.mask()[150, 100:140].all()

@@ -88,7 +88,9 @@ def test_a_palette_with_transparency_keeps_it(desk: Desk) -> None:
 
 def test_a_jpeg_is_saved_as_its_own_decoded_pixels(desk: Desk) -> None:
     before = np.asarray(Image.open(PICTURES / "skirt.jpg").convert("RGB"))
-    mask = filled(desk, {"name": "skirt.jpg", "mimeType": "image/jpeg", "buffer": (PICTURES / "skirt.jpg").read_bytes()})
+    mask = filled(
+        desk, {"name": "skirt.jpg", "mimeType": "image/jpeg", "buffer": (PICTURES / "skirt.jpg").read_bytes()}
+    )
     after = np.asarray(desk.saved())
     assert (after[~mask] == before[~mask]).all()
 
@@ -133,7 +135,9 @@ def test_webp_is_not_offered_for_transparency(desk: Desk) -> None:
 def test_a_file_that_is_no_picture_is_refused_in_words(tab: Tab, url: str) -> None:
     desk = tab(url)
     evil = "<img src=x onerror=alert(1)>.png"
-    desk.page.set_input_files("#pick-pictures", {"name": evil, "mimeType": "image/png", "buffer": b"nothing of the kind"})
+    desk.page.set_input_files(
+        "#pick-pictures", {"name": evil, "mimeType": "image/png", "buffer": b"nothing of the kind"}
+    )
     desk.says("is neither a JPEG, PNG nor WebP picture")
     assert evil in desk.page.inner_text("#status")
     assert desk.page.locator("#status img").count() == 0

@@ -56,7 +56,11 @@ export async function startPage() {
   for (const [id, act] of Object.entries({ "zoom-in": () => view.zoomBy(1.25), "zoom-out": () => view.zoomBy(0.8), fit: () => view.fit() })) {
     $(id).addEventListener("click", act);
   }
-  connectOpening((files) => (tabs.task === "translate" ? sheets.drop(files[0]) : workspace.open(files)));
+  connectOpening((files) => {
+    if (tabs.task === "translate") return sheets.drop(files[0]);
+    tabs.choose("inpaint");
+    return workspace.open(files);
+  });
   connectShortcuts({ view, workspace, painting, fills, menu, compare, saving, busy });
   connectDialogs(() => {
     if (tabs.task !== "inpaint") return sheets.call(tabs.task);

@@ -106,7 +106,10 @@ def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        *(("GET", path) for path in ("/page", "/page/", "/v1", "/v1/nothing", "/livez/", "/%2Flivez", "/docs/../metrics", "/docs/x")),
+        *(
+            ("GET", path)
+            for path in ("/page", "/page/", "/v1", "/v1/nothing", "/livez/", "/%2Flivez", "/docs/../metrics", "/docs/x")
+        ),
         *(("GET", path) for path in ("/metrics/", "/%6detrics", "/LIVEZ", "/livez;/metrics")),
         *(("OPTIONS", path) for path in ("/v1/inpaint", "/metrics")),
         *(("PATCH", "/v1/models"), ("PROPFIND", "/v1/inpaint")),

@@ -1,5 +1,7 @@
 // Export of an edited picture: the same script as a worker (main.js), one for each, which ends with it and gives its memory back.
 
+import { inspect } from "./inspect.js";
+
 /**
  * Encodes a picture with its fills.
  * @param {import("../editing/picture.js").Picture} picture @param {"png" | "jpeg" | "webp"} format
@@ -19,7 +21,13 @@ export async function writesLosslessWebp() {
   const canvas = new OffscreenCanvas(8, 8);
   canvas.getContext("2d").fillRect(1, 2, 3, 4);
   const blob = await canvas.convertToBlob({ type: "image/webp", quality: 1 });
-  return blob.type === "image/webp" && new TextDecoder("latin1").decode(await blob.slice(0, 64).arrayBuffer()).includes("VP8L");
+  return isLosslessWebp(blob);
+}
+
+/** Whether a file is WebP without loss; the browser says only that it is WebP, or falls back to PNG. @param {Blob} blob */
+export async function isLosslessWebp(blob) {
+  const head = new Uint8Array(await blob.slice(0, 4096).arrayBuffer());
+  return inspect(head)?.lossless === true;
 }
 
 /** Saves a Blob as a file. */

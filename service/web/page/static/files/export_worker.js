@@ -1,9 +1,10 @@
 // The worker that encodes an edited picture, so that the page stays usable meanwhile.
 
 import { RAW } from "../editing/raw.js";
-import { ascii, through } from "./bytes.js";
+import { through } from "./bytes.js";
 import { composed } from "./compose.js";
-import { inspect } from "./inspect.js";
+import { isLosslessWebp } from "./export.js";
+import { inspect, joined } from "./inspect.js";
 import { withMetadata } from "./jpeg_metadata.js";
 import { writePng } from "./png_writer.js";
 
@@ -26,22 +27,26 @@ async function encode(file, patches, format) {
     const { kind, rows, exact } = await composed(file, facts, patches);
     return { blob: await writePng(kind, rows, await profileChunks(facts)), exact };
   }
-  const canvas = await drawn(file, patches);
+  const canvas = await drawn(file, patches, format === "jpeg" ? "#fff" : null);
   if (format === "jpeg") {
     const encoded = await canvas.convertToBlob({ type: "image/jpeg", quality: JPEG_QUALITY });
-    const bytes = withMetadata(new Uint8Array(await encoded.arrayBuffer()), facts);
+    const bytes = withMetadata(new Uint8Array(await encoded.arrayBuffer()), { ...facts, icc: await profileOf(facts) });
     return { blob: new Blob([bytes], { type: "image/jpeg" }), exact: false };
   }
   const blob = await canvas.convertToBlob({ type: "image/webp", quality: 1 });
-  const head = new Uint8Array(await blob.slice(0, 64).arrayBuffer());
-  if (!ascii(head, 0, 64).includes("VP8L")) throw new Error("This browser cannot write lossless WebP.");
+  if (!(await isLosslessWebp(blob))) throw new Error("This browser cannot write lossless WebP.");
   return { blob, exact: facts.opaque };
 }
 
-async function drawn(file, patches) {
+/** @param {string | null} ground colour under transparent pixels, which JPEG cannot hold */
+async function drawn(file, patches, ground) {
   const bitmap = await createImageBitmap(file, RAW);
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
+  if (ground) {
+    context.fillStyle = ground;
+    context.fillRect(0, 0, bitmap.width, bitmap.height);
+  }
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   for (const { x, y, width, height, pixels } of patches) {
@@ -56,7 +61,19 @@ async function drawn(file, patches) {
 async function profileChunks({ icc, iccChunk }) {
   if (iccChunk) return [{ type: "iCCP", data: iccChunk }];
   if (!icc) return [];
-  const parts = [Uint8Array.from("ICC\0\0", (letter) => letter.charCodeAt(0))];
-  for await (const piece of through(new CompressionStream("deflate"), [icc])) parts.push(piece);
-  return [{ type: "iCCP", data: new Uint8Array(await new Blob(parts).arrayBuffer()) }];
+  const name = Uint8Array.from("ICC\0\0", (letter) => letter.charCodeAt(0));
+  return [{ type: "iCCP", data: joined([name, await gathered(through(new CompressionStream("deflate"), [icc]))]) }];
+}
+
+/** The original's profile as other files than PNG hold it. */
+async function profileOf({ icc, iccChunk }) {
+  if (!iccChunk) return icc;
+  const packed = iccChunk.subarray(iccChunk.indexOf(0) + 2);
+  return gathered(through(new DecompressionStream("deflate"), [packed])).catch(() => null); // a broken one is left out
+}
+
+async function gathered(stream) {
+  const parts = [];
+  for await (const piece of stream) parts.push(piece);
+  return joined(parts);
 }

@@ -10,13 +10,17 @@ import { ascii, readU32 } from "./bytes.js";
  * @property {Uint8Array | null} iccChunk of a PNG: its iCCP chunk as it is
  * @property {Uint8Array | null} exif TIFF structure of the EXIF data
  * @property {number} orientation of EXIF, 1 … 8
+ * @property {boolean} lossless of a WebP: its pixels are stored without loss
  * @property {{depth: number, colour: number, interlaced: boolean} | null} png the kind of pixels of a PNG
  */
 
 /** The facts of a file; null if it is neither JPEG, PNG nor WebP. @param {Uint8Array} bytes @returns {Facts | null} */
 export function inspect(bytes) {
   const facts = readAny(bytes);
-  return facts && { ...facts, orientation: facts.exif ? orientationAt(facts.exif).value : 1 };
+  if (!facts) return null;
+  // copies, as views would keep the whole file in memory
+  const [icc, iccChunk, exif] = [facts.icc, facts.iccChunk, facts.exif].map((part) => part && part.slice());
+  return { ...facts, icc, iccChunk, exif, orientation: exif ? orientationAt(exif).value : 1 };
 }
 
 function readAny(bytes) {
@@ -77,13 +81,16 @@ function readJpeg(bytes) {
 }
 
 function readWebp(bytes) {
-  const facts = { format: "webp", opaque: true, icc: null, iccChunk: null, exif: null, png: null };
+  const facts = { format: "webp", opaque: true, icc: null, iccChunk: null, exif: null, png: null, lossless: false };
   for (let at = 12; at + 8 <= bytes.length; ) {
     const type = ascii(bytes, at, at + 4);
     const length = (bytes[at + 4] | (bytes[at + 5] << 8) | (bytes[at + 6] << 16) | (bytes[at + 7] << 24)) >>> 0;
     const data = bytes.subarray(at + 8, at + 8 + length);
     if (type === "VP8X" && data[0] & 0x10) facts.opaque = false;
-    if (type === "VP8L" && data[4] & 0x10) facts.opaque = false;
+    if (type === "VP8L") {
+      facts.lossless = true;
+      if (data[4] & 0x10) facts.opaque = false;
+    }
     if (type === "ICCP") facts.icc = data;
     if (type === "EXIF") facts.exif = ascii(data, 0, 4) === "Exif" ? data.subarray(6) : data;
     at += 8 + length + (length & 1);

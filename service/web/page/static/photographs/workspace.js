@@ -38,10 +38,10 @@ export class Workspace extends EventTarget {
   /** Edits a picture. @param {Picture | null} picture */
   async activate(picture) {
     if (picture === this.active) return;
-    const before = this.active;
     await picture?.load();
+    const before = this.active; // after the wait, in which another one may have been chosen
     this.active = picture;
-    before?.release();
+    if (before !== picture) before?.release();
     this.#tell("active", picture);
   }
 

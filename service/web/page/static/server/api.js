@@ -1,6 +1,6 @@
 // Calls of the public API, and its errors.
 
-import { currentKey } from "./key.js";
+import { currentKey, rememberKey } from "./key.js";
 
 /** A reply that says why there is no result (RFC 9457). */
 export class Refusal extends Error {
@@ -69,6 +69,8 @@ export class Api {
     if (refusal.status === 401 && (currentKey() !== key || (await this.#keyGiven(refusal.message)))) {
       return this.#send(path, options);
     }
+    // a key that may not do this: the next call asks for another
+    if (refusal.status === 403) rememberKey("");
     throw refusal;
   }
 

@@ -32,7 +32,10 @@ export class Busy {
    * @returns {Promise<T | null>} null if it failed or was cancelled, which was said then
    */
   async run(label, work) {
-    if (this.#running) return null;
+    if (this.#running) {
+      say("Something is being computed: wait for it or cancel it.", true);
+      return null;
+    }
     const { signal } = (this.#running = new AbortController());
     const name = (text) => this.#show(() => `${text}… ${this.#seconds(since)} s`);
     const since = Date.now();

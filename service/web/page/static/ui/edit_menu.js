@@ -73,7 +73,8 @@ export class EditMenu {
     const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d", { willReadFrequently: true });
     context.drawImage(bitmap, 0, 0);
     const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);
-    const bytes = Uint8Array.from({ length: bitmap.width * bitmap.height }, (_, i) => brightness(data, i * 4) >= THRESHOLD);
+    const bytes = new Uint8Array(bitmap.width * bitmap.height);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
     picture.edit("import", (mask) => morphology.replace(mask, bytes, bitmap.width, bitmap.height));
     this.workspace.edited();
     return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);

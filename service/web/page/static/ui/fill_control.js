@@ -58,7 +58,7 @@ export class FillControl {
     if (!done) return;
     const seed = done.seed ? ` Seed ${done.seed}.` : "";
     say(done.patches.length > 1 ? `${done.patches.length} variants: choose one.${seed}` : `Filled.${seed}`);
-    if (done.patches.length > 1) this.#offer(picture, done.patches);
+    if (done.patches.length > 1 && picture === this.workspace.active) this.#offer(picture, done.patches);
     // strokes that were painted meanwhile
     const more = this.#strokes !== strokes && picture === this.workspace.active;
     if ($("instant").checked && more) await this.fill();
