@@ -95,7 +95,7 @@ browser: .venv/.serve .venv-browser/.ready ## the page in Chromium (CHROMIUM=/us
 	.venv-browser/bin/python -m pytest --config-file tests/browser/pytest.ini $(PYTEST_ARGS) tests/browser
 
 clean:
-	rm -rf .venv .venv-310 .venv-clients .venv-browser tests/clients/node_modules tests/browser/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients .venv-browser tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
@@ -128,10 +128,11 @@ clean:
 	$(PIP) '.[security]'
 	touch $@
 
-.venv-browser/.ready: tests/browser/requirements.txt tests/browser/package.json
+AXE := axe-core@4.14.1
+.venv-browser/.ready: tests/browser/requirements.txt
 	$(PYTHON) -m venv .venv-browser
 	.venv-browser/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/browser/requirements.txt
-	cd tests/browser && npm install --no-audit --no-fund --no-package-lock --silent
+	npm install --prefix .venv-browser --no-audit --no-fund --no-package-lock --silent $(AXE)
 	touch $@
 
 .venv-clients/.ready: tests/clients/requirements.txt tests/clients/package.json

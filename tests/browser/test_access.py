@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import Tab
 from tests.browser.desk import PICTURES, Desk
 
-AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
+AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
 SCREENS = {"phone": (390, 844), "desk": (1440, 900), "4K": (3840, 2160)}
 LEAST_TARGET = 44
 
