@@ -111,7 +111,7 @@ def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serv
 
 def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> None:
     server = serve(fake_batch_ms=100)
-    desk = tab(f"{server.url}/", expected="ERR_").open(PICTURES / "dress.jpg").collect()
+    desk = tab(f"{server.url}/", expected=f"ERR_|{REFUSED}").open(PICTURES / "dress.jpg").collect()
     desk.drag(LINE)
     port = int(server.url.rpartition(":")[2])
     server.kill()
