@@ -17,7 +17,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients compat clean
+.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients compat clean browser
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -94,8 +94,11 @@ clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/b
 compat: .venv/.serve .venv-compat/.ready ## other people's clients against a server with the shipped model; needs node, curl and Chromium
 	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients
 
+browser: .venv/.serve .venv-browser/.ready ## the page in Chromium (CHROMIUM=/usr/bin/chromium) against a real server; needs npm for axe-core
+	.venv-browser/bin/python -m pytest --config-file tests/browser/pytest.ini $(PYTEST_ARGS) tests/browser
+
 clean:
-	rm -rf .venv .venv-310 .venv-clients .venv-compat tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
+	rm -rf .venv .venv-310 .venv-clients .venv-compat .venv-browser tests/clients/node_modules .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.*
 
 .venv/bin/python:
 	@echo "making the virtual environment .venv"
@@ -126,6 +129,13 @@ clean:
 .venv/.security: pyproject.toml | .venv/.dev
 	@echo "installing bandit, pip-audit and atheris into .venv, once"
 	$(PIP) '.[security]'
+	touch $@
+
+AXE := axe-core@4.14.1
+.venv-browser/.ready: tests/browser/requirements.txt
+	$(PYTHON) -m venv .venv-browser
+	.venv-browser/bin/python -m pip --disable-pip-version-check install --quiet --requirement tests/browser/requirements.txt
+	npm install --prefix .venv-browser --no-audit --no-fund --no-package-lock --silent $(AXE)
 	touch $@
 
 .venv-clients/.ready: tests/clients/requirements.txt tests/clients/package.json

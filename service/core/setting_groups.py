@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SETTING_GROUPS: dict[str, tuple[str, ...]] = {
-    "Network": ("host", "port", "metrics_port", "public_host", "cors_origins", "apis"),
+    "Network": ("host", "port", "metrics_port", "public_host", "cors_origins", "page", "apis"),
     "Access": ("keys_file", "allow_anonymous"),
     "Models and engines": (
         "models_dir",

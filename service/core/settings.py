@@ -63,6 +63,8 @@ class Settings(BaseModel):
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
     )
 
+    page: bool = Field(True, description="serve the page for people at /")
+
     keys_file: str = Field("", description="file of API keys, as `retouch keys` writes it; empty: no key is needed")
     allow_anonymous: bool = Field(False, description="allow a public address although no key is needed")
     public_host: str = Field(

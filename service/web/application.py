@@ -31,6 +31,7 @@ from service.web.middleware.authorisation import Authorisation
 from service.web.middleware.foreign import ForeignApi
 from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
+from service.web.page.routes import page_router
 from service.web.results import routes as results
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -71,7 +72,8 @@ class App:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
         gallery = [results.gallery_router] if keeps_gallery(settings) else []
-        self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery], apis)
+        page = [page_router()] if settings.page else []
+        self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery, *page], apis)
         self._settings, self._open_backend = settings, open_backend
         app: ASGIApp = Authorisation(DirectRouting(self._fastapi, routes=routes.image_calls()))
         if settings.cors_origins:

@@ -16,9 +16,10 @@ from service.core.errors import ServiceError
 from service.web.docs_page import DOCS_PATHS
 from service.web.middleware.access_log import reply_with_problem
 from service.web.middleware.foreign import ForeignApi
+from service.web.page.files import PAGE_PATHS
 
-PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS})
-"""Paths without a key: probes cannot send keys, and the documentation is public anyway."""
+PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS, *PAGE_PATHS})
+"""Paths without a key: probes cannot send keys, the documentation is public anyway, and the page asks for a key."""
 _RESULTS = "/v1/results"
 
 

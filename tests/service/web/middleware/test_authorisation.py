@@ -47,7 +47,8 @@ GUARDED = [(method, path) for method, path in endpoints() if path not in PUBLIC]
 def test_what_needs_no_key_is_listed_here_a_second_time() -> None:
     probes, documentation = {"/livez", "/readyz"}, {"/docs", "/docs/start.js", "/openapi.json"}
     assets = {"/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
-    assert probes | documentation | assets == PUBLIC
+    page = {"/", "/page/app.js", "/page/page.css", "/page/icon.svg"}
+    assert probes | documentation | assets | page == PUBLIC
     assert {path for _, path in endpoints()} >= PUBLIC
     assert ("POST", "/v1/inpaint") in GUARDED
     assert {("GET", "/v1/results"), ("DELETE", f"/v1/results/{'0' * 32}")} <= set(GUARDED)
@@ -118,7 +119,10 @@ def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        *(("GET", path) for path in ("/", "/v1", "/v1/nothing", "/livez/", "//livez", "/docs/../metrics", "/docs/x")),
+        *(
+            ("GET", path)
+            for path in ("/page", "/page/", "/v1", "/v1/nothing", "/livez/", "/%2Flivez", "/docs/../metrics", "/docs/x")
+        ),
         *(("GET", path) for path in ("/metrics/", "/%6detrics", "/LIVEZ", "/livez;/metrics")),
         *(("OPTIONS", path) for path in ("/v1/inpaint", "/metrics")),
         *(("PATCH", "/v1/models"), ("PROPFIND", "/v1/inpaint")),

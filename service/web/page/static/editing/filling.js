@@ -1,0 +1,73 @@
+// One fill: what is sent, and what becomes of the reply.
+
+import { maskPng } from "../files/png_writer.js";
+import { pictures } from "../server/api.js";
+import { removeSent } from "./morphology.js";
+import { Patch } from "./picture.js";
+import { RAW } from "./raw.js";
+import { windowFor } from "./window.js";
+
+/** @typedef {import("./picture.js").Picture} Picture */
+
+/** Fields of a fill's form that the person chooses. @typedef {{model?: string, samples?: string, seed?: string}} Choice */
+
+/**
+ * What a fill needs, taken at one moment: painting goes on while it is computed.
+ * @param {Picture} picture whose mask is not empty
+ */
+export async function prepared(picture) {
+  const hole = picture.mask.bounds();
+  const area = windowFor(picture, hole);
+  const sent = picture.mask.cut(hole);
+  const mask = picture.mask.cut(area);
+  const untouched = picture.patches.length === 0 && picture.facts.orientation === 1;
+  const whole = area.width === picture.width && area.height === picture.height;
+  // the file itself where it is what is shown, as encoding it again would only cost time
+  const image = whole && untouched ? picture.file : await picture.render(area).convertToBlob({ type: "image/png" });
+  return { hole, area, sent, image, mask: await maskPng(mask, area.width, area.height) };
+}
+
+/**
+ * Asks the server for a fill.
+ * @param {import("../server/api.js").Api} api @param {Choice} choice
+ * @returns {Promise<{patches: Patch[], seed: string | null}>} one for each sample
+ */
+export async function requested(api, { hole, area, sent, image, mask }, choice, options) {
+  const fields = {
+    image: { blob: image, name: "image" },
+    mask: { blob: mask, name: "mask.png" },
+    format: "png",
+    save: "false", // the page keeps its results itself
+    ...choice,
+  };
+  const accept = Number(choice.samples ?? 1) > 1 ? "application/json" : "image/png";
+  const { blobs, seed } = await pictures(await api.post("v1/inpaint", fields, { ...options, accept }));
+  const patches = [];
+  for (const blob of blobs) patches.push(await patchOf(blob, hole, area, sent));
+  return { patches, seed };
+}
+
+/** Puts a fill into the picture and takes what was sent out of the mask, as one entry of the history. */
+export function applied(picture, { hole, sent }, patch, joinTo) {
+  picture.mask.begin();
+  removeSent(picture.mask, hole, sent);
+  const diff = picture.mask.commit();
+  picture.patches = [...picture.patches, patch];
+  const changes = diff ? [{ patch }, { diff }] : [{ patch }];
+  // a stroke that was filled when it was let go is one step for the person who painted it
+  if (joinTo && picture.history.last === joinTo) joinTo.changes.push(...changes);
+  else picture.history.push({ label: "fill", changes });
+}
+
+async function patchOf(blob, hole, area, sent) {
+  const bitmap = await createImageBitmap(blob, RAW);
+  const canvas = new OffscreenCanvas(hole.width, hole.height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(bitmap, area.x - hole.x, area.y - hole.y);
+  bitmap.close();
+  const { data } = context.getImageData(0, 0, hole.width, hole.height);
+  for (let i = 0; i < sent.length; i++) {
+    if (!sent[i]) data.fill(0, i * 4, i * 4 + 4);
+  }
+  return new Patch(hole, data, sent);
+}

@@ -1,0 +1,121 @@
+// A picture being edited: its file, its decoded pixels, and the fills that lie over them as patches.
+//
+// The decoded pixels are never changed: undoing a fill removes its patch, and an export copies the original outside them.
+
+import { inspect } from "../files/inspect.js";
+import { History } from "./history.js";
+import { Mask } from "./mask.js";
+import { RAW } from "./raw.js";
+
+/** A larger picture is shown from a smaller copy while it is zoomed out. */
+const PREVIEW_SIDE = 2560;
+
+/** The pixels of a fill inside its mask, at their place in the picture. */
+export class Patch {
+  /** @param {import("./mask.js").Rect} rect @param {Uint8ClampedArray} pixels RGBA @param {Uint8Array} inside 1 in the mask */
+  constructor(rect, pixels, inside, id = crypto.randomUUID()) {
+    Object.assign(this, rect);
+    this.id = id;
+    this.pixels = pixels;
+    this.inside = inside;
+    this.canvas = new OffscreenCanvas(rect.width, rect.height);
+    this.canvas.getContext("2d").putImageData(new ImageData(pixels, rect.width, rect.height), 0, 0);
+  }
+
+  get bytes() {
+    return this.inside.length * 9; // pixels, their canvas and the mask
+  }
+
+  /** What a worker or a store gets: the same without its canvas. */
+  get plain() {
+    const { id, x, y, width, height, pixels, inside } = this;
+    return { id, x, y, width, height, pixels, inside };
+  }
+}
+
+export class Picture {
+  /** @type {ImageBitmap | null} the decoded file; null while it is not the one that is shown */
+  bitmap = null;
+  /** @type {ImageBitmap | null} the smaller copy */
+  preview = null;
+  /** @type {Patch[]} fills, the latest on top */
+  patches = [];
+  history = new History();
+
+  /** @param {Blob} file @param {string} name @param {import("../files/inspect.js").Facts} facts */
+  constructor(file, name, facts, size, id) {
+    this.id = id;
+    this.file = file;
+    this.name = name;
+    this.facts = facts;
+    this.width = size.width;
+    this.height = size.height;
+    this.mask = new Mask(size.width, size.height);
+  }
+
+  /** Opens a file. Throws an Error whose message is for people if it is no picture. */
+  static async open(file, name, id = crypto.randomUUID()) {
+    const facts = inspect(new Uint8Array(await file.arrayBuffer()));
+    if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
+    const bitmap = await createImageBitmap(file, RAW).catch(() => {
+      throw new Error(`${name} cannot be decoded.`);
+    });
+    const picture = new Picture(file, name, facts, bitmap, id);
+    await picture.#show(bitmap);
+    return picture;
+  }
+
+  /** Decodes the file again after `release`. */
+  async load() {
+    if (!this.bitmap) await this.#show(await createImageBitmap(this.file, RAW));
+  }
+
+  /** Gives back the decoded pixels; mask, patches and history stay. */
+  release() {
+    this.bitmap?.close();
+    this.preview?.close();
+    this.bitmap = this.preview = null;
+  }
+
+  async #show(bitmap) {
+    const scale = PREVIEW_SIDE / Math.max(bitmap.width, bitmap.height);
+    if (scale < 0.8) {
+      const resizeWidth = Math.max(1, Math.round(bitmap.width * scale));
+      const resizeHeight = Math.max(1, Math.round(bitmap.height * scale));
+      this.preview = await createImageBitmap(bitmap, { resizeWidth, resizeHeight, resizeQuality: "medium" });
+    }
+    this.bitmap = bitmap;
+  }
+
+  /** A part of the picture with its fills, in its own size. @param {import("./mask.js").Rect} rect */
+  render(rect) {
+    const canvas = new OffscreenCanvas(rect.width, rect.height);
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    context.drawImage(this.bitmap, -rect.x, -rect.y);
+    for (const patch of this.patches) context.drawImage(patch.canvas, patch.x - rect.x, patch.y - rect.y);
+    return canvas;
+  }
+
+  /** Takes back an entry of the history, or puts it in place again. */
+  apply({ changes }, undo) {
+    for (const { diff, patch } of undo ? [...changes].reverse() : changes) {
+      if (diff) this.mask.toggle(diff);
+      if (patch && undo) this.patches = this.patches.filter((other) => other.id !== patch.id);
+      else if (patch) this.patches = [...this.patches, patch];
+    }
+  }
+
+  /** Runs an edit of the mask and records it; false if it changed nothing. @param {(mask: Mask) => void} edit */
+  edit(label, edit) {
+    this.mask.begin();
+    edit(this.mask);
+    return this.record(label);
+  }
+
+  /** Records the edit of the mask in progress; false if it changed nothing. */
+  record(label) {
+    const diff = this.mask.commit();
+    if (diff) this.history.push({ label, changes: [{ diff }] });
+    return diff !== null;
+  }
+}

@@ -1,0 +1,79 @@
+// The worker that encodes an edited picture, so that the page stays usable meanwhile.
+
+import { RAW } from "../editing/raw.js";
+import { through } from "./bytes.js";
+import { composed } from "./compose.js";
+import { isLosslessWebp } from "./export.js";
+import { inspect, joined } from "./inspect.js";
+import { withMetadata } from "./jpeg_metadata.js";
+import { writePng } from "./png_writer.js";
+
+const JPEG_QUALITY = 0.95;
+
+/** Answers each message with the encoded picture. */
+export function serveExports() {
+  self.addEventListener("message", async ({ data: { file, patches, format } }) => {
+    try {
+      self.postMessage({ result: await encode(file, patches, format) });
+    } catch (error) {
+      self.postMessage({ error: error.message });
+    }
+  });
+}
+
+async function encode(file, patches, format) {
+  const facts = inspect(new Uint8Array(await file.arrayBuffer()));
+  if (format === "png") {
+    const { kind, rows, exact } = await composed(file, facts, patches);
+    return { blob: await writePng(kind, rows, await profileChunks(facts)), exact };
+  }
+  const canvas = await drawn(file, patches, format === "jpeg" ? "#fff" : null);
+  if (format === "jpeg") {
+    const encoded = await canvas.convertToBlob({ type: "image/jpeg", quality: JPEG_QUALITY });
+    const bytes = withMetadata(new Uint8Array(await encoded.arrayBuffer()), { ...facts, icc: await profileOf(facts) });
+    return { blob: new Blob([bytes], { type: "image/jpeg" }), exact: false };
+  }
+  const blob = await canvas.convertToBlob({ type: "image/webp", quality: 1 });
+  if (!(await isLosslessWebp(blob))) throw new Error("This browser cannot write lossless WebP.");
+  return { blob, exact: facts.opaque };
+}
+
+/** @param {string | null} ground colour under transparent pixels, which JPEG cannot hold */
+async function drawn(file, patches, ground) {
+  const bitmap = await createImageBitmap(file, RAW);
+  const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  if (ground) {
+    context.fillStyle = ground;
+    context.fillRect(0, 0, bitmap.width, bitmap.height);
+  }
+  context.drawImage(bitmap, 0, 0);
+  bitmap.close();
+  for (const { x, y, width, height, pixels } of patches) {
+    const patch = new OffscreenCanvas(width, height);
+    patch.getContext("2d").putImageData(new ImageData(pixels, width, height), 0, 0);
+    context.drawImage(patch, x, y);
+  }
+  return canvas;
+}
+
+/** The original's colour profile as chunks of a PNG; the pixels are the file's own numbers and mean nothing without. */
+async function profileChunks({ icc, iccChunk }) {
+  if (iccChunk) return [{ type: "iCCP", data: iccChunk }];
+  if (!icc) return [];
+  const name = Uint8Array.from("ICC\0\0", (letter) => letter.charCodeAt(0));
+  return [{ type: "iCCP", data: joined([name, await gathered(through(new CompressionStream("deflate"), [icc]))]) }];
+}
+
+/** The original's profile as other files than PNG hold it. */
+async function profileOf({ icc, iccChunk }) {
+  if (!iccChunk) return icc;
+  const packed = iccChunk.subarray(iccChunk.indexOf(0) + 2);
+  return gathered(through(new DecompressionStream("deflate"), [packed])).catch(() => null); // a broken one is left out
+}
+
+async function gathered(stream) {
+  const parts = [];
+  for await (const piece of stream) parts.push(piece);
+  return joined(parts);
+}

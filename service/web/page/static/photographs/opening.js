@@ -1,0 +1,30 @@
+// Opening of files: chosen, dropped or pasted.
+
+import { $ } from "../ui/dom.js";
+
+/** Connects the ways to open files. @param {(files: File[]) => void} open */
+export function connectOpening(open) {
+  const pick = $("pick-pictures");
+  for (const id of ["open", "open-first"]) $(id).addEventListener("click", () => pick.click());
+  pick.addEventListener("change", () => {
+    const files = [...pick.files];
+    pick.value = ""; // so that the same file can be chosen again
+    if (files.length) open(files);
+  });
+  addEventListener("paste", ({ clipboardData }) => given(clipboardData, open));
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    $("stage").classList.add("dropping");
+  });
+  addEventListener("dragleave", (event) => event.relatedTarget || $("stage").classList.remove("dropping"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    $("stage").classList.remove("dropping");
+    given(event.dataTransfer, open);
+  });
+}
+
+function given(transfer, open) {
+  const files = [...(transfer?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+  if (files.length) open(files);
+}

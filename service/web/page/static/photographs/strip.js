@@ -1,0 +1,98 @@
+// The film strip: several photographs, one mask for all of them, and their results as one ZIP.
+
+import * as morphology from "../editing/morphology.js";
+import { exportPicture, download } from "../files/export.js";
+import { zip } from "../files/zip.js";
+import { $, element, icon, thumbnail } from "../ui/dom.js";
+import { explained } from "../ui/busy.js";
+import { resultName } from "./saving.js";
+import { say } from "../ui/status.js";
+
+const THUMBNAIL_SIDE = 54;
+
+export class Strip {
+  /** @type {WeakMap<import("../editing/picture.js").Picture, HTMLCanvasElement>} */
+  #thumbnails = new WeakMap();
+
+  /** @param {import("./workspace.js").Workspace} workspace @param {import("../ui/fill_control.js").FillControl} fills @param {import("../ui/busy.js").Busy} busy */
+  constructor(workspace, fills, busy) {
+    Object.assign(this, { workspace, fills, busy });
+    workspace.addEventListener("list", () => this.#update());
+    workspace.addEventListener("active", () => this.#update());
+    $("mask-for-all").addEventListener("click", () => this.fillAll());
+    $("zip").addEventListener("click", () => this.saveAll());
+  }
+
+  /** Fills every photograph under the active one's mask, scaled to its size. */
+  async fillAll() {
+    const { active, pictures } = this.workspace;
+    if (!active?.mask.area) return say("Paint a mask first: it is used for all photographs.", true);
+    const source = { data: active.mask.data.slice(), width: active.mask.width, height: active.mask.height };
+    const failures = [];
+    const done = await this.busy.run("Filling all", async (call, name) => {
+      for (const [i, picture] of pictures.entries()) {
+        name(`Filling ${i + 1} of ${pictures.length}`);
+        const failure = await this.#fillOne(picture, source, call);
+        if (failure) failures.push(`${picture.name}: ${explained(failure)}`);
+      }
+      return true;
+    });
+    if (!done) return null;
+    return say(failures.length ? `${failures.length} failed. ${failures[0]}` : `${pictures.length} photographs are filled.`, failures.length > 0);
+  }
+
+  async #fillOne(picture, { data, width, height }, call) {
+    try {
+      await picture.load();
+      picture.edit("mask for all", (mask) => morphology.replace(mask, data, width, height));
+      const joinTo = picture.history.last;
+      await this.fills.filled(picture, this.fills.choice, call, joinTo);
+      return null;
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      return error;
+    } finally {
+      if (picture !== this.workspace.active) picture.release();
+    }
+  }
+
+  /** Saves all photographs, exact PNGs, as one file. */
+  async saveAll() {
+    const { pictures } = this.workspace;
+    const files = [];
+    try {
+      for (const [i, picture] of pictures.entries()) {
+        say(`Saving ${i + 1} of ${pictures.length}.`);
+        files.push({ name: resultName(picture.name, "png"), blob: (await exportPicture(picture, "png")).blob });
+      }
+      download(await zip(files), "retouched.zip");
+      say(`Saved ${files.length} photographs.`);
+    } catch (error) {
+      say(error.message, true);
+    }
+  }
+
+  #update() {
+    const { pictures, active } = this.workspace;
+    $("strip").hidden = pictures.length < 2;
+    $("strip").querySelector("ul").replaceChildren(...pictures.map((picture) => this.#item(picture, picture === active)));
+    $("strip").querySelector("[aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  #item(picture, current) {
+    const choose = element("button", { ariaLabel: picture.name, title: picture.name }, this.#thumbnail(picture));
+    choose.setAttribute("aria-current", String(current));
+    choose.addEventListener("click", () => this.workspace.activate(picture));
+    const remove = element("button", { className: "icon", ariaLabel: `Close ${picture.name}` }, icon("close"));
+    remove.addEventListener("click", () => this.workspace.remove(picture));
+    return element("li", {}, choose, remove);
+  }
+
+  #thumbnail(picture) {
+    const source = picture.preview ?? picture.bitmap;
+    if (!this.#thumbnails.has(picture) && source) {
+      this.#thumbnails.set(picture, thumbnail(source, picture.width, picture.height, THUMBNAIL_SIDE));
+    }
+    return this.#thumbnails.get(picture) ?? element("canvas", { width: 1, height: 1 });
+  }
+}

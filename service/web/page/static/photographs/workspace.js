@@ -1,0 +1,70 @@
+// The opened photographs, and the one that is edited.
+
+import { Picture } from "../editing/picture.js";
+import { say } from "../ui/status.js";
+
+/**
+ * Events: `list` when photographs come or go, `active` when another one is edited, `edit` when the mask, the fills or
+ * the history of one changed (`detail` is that picture).
+ */
+export class Workspace extends EventTarget {
+  /** @type {Picture[]} */
+  pictures = [];
+  /** @type {Picture | null} */
+  active = null;
+
+  /** Opens files and edits the first of them. @param {Iterable<File>} files */
+  async open(files) {
+    const before = this.pictures.length;
+    for (const file of files) {
+      try {
+        await this.add(await Picture.open(file, file.name || "pasted.png"), this.pictures.length === before);
+      } catch (error) {
+        say(error.message, true);
+      }
+    }
+    const count = this.pictures.length - before;
+    if (count) say(count === 1 ? `${this.pictures.at(-1).name} is open.` : `${count} photographs are open.`);
+  }
+
+  /** Adds a picture; one that is not edited gives its pixels back until it is. */
+  async add(picture, edit) {
+    this.pictures = [...this.pictures, picture];
+    this.#tell("list", picture);
+    if (edit) await this.activate(picture);
+    else picture.release();
+  }
+
+  /** Edits a picture. @param {Picture | null} picture */
+  async activate(picture) {
+    if (picture === this.active) return;
+    await picture?.load();
+    const before = this.active; // after the wait, in which another one may have been chosen
+    this.active = picture;
+    if (before !== picture) before?.release();
+    this.#tell("active", picture);
+  }
+
+  /** Goes to the picture before or after. @param {-1 | 1} step */
+  step(step) {
+    const next = this.pictures[this.pictures.indexOf(this.active) + step];
+    return next && this.activate(next);
+  }
+
+  async remove(picture) {
+    const at = this.pictures.indexOf(picture);
+    this.pictures = this.pictures.filter((other) => other !== picture);
+    if (picture === this.active) await this.activate(this.pictures[Math.min(at, this.pictures.length - 1)] ?? null);
+    picture.release();
+    this.#tell("list", picture);
+  }
+
+  /** Tells that a picture's mask, fills or history changed. */
+  edited(picture = this.active) {
+    this.#tell("edit", picture);
+  }
+
+  #tell(type, picture) {
+    this.dispatchEvent(new CustomEvent(type, { detail: picture }));
+  }
+}

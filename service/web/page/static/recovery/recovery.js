@@ -1,0 +1,139 @@
+// Keeps the work of one tab as it is done, and brings it back after a reload.
+
+import { Patch, Picture } from "../editing/picture.js";
+import { $ } from "../ui/dom.js";
+import { say } from "../ui/status.js";
+import { WorkStore } from "./store.js";
+
+const LARGEST_WORK = 512 * 2 ** 20;
+const LONGEST_KEPT_MS = 7 * 24 * 3600 * 1000;
+const QUIET_MS = 400;
+const LOCK_MS = 1500;
+
+export class Recovery {
+  #store = new WorkStore();
+  /** @type {Set<string>} ids of the pictures and fills that are stored */
+  #stored = new Set();
+  /** @type {Set<Picture>} */
+  #changed = new Set();
+  #timer = 0;
+  #on = false;
+  #told = false;
+  #writing = Promise.resolve();
+
+  /** @param {import("../photographs/workspace.js").Workspace} workspace */
+  constructor(workspace) {
+    this.workspace = workspace;
+    $("forget").addEventListener("click", () => this.#forget());
+  }
+
+  /** Brings stored work back and keeps further work; not in a second tab, which would overwrite the first one's. */
+  async start() {
+    if (!(await locked())) return;
+    try {
+      await this.#restore();
+      this.#on = true;
+    } catch {
+      return; // storage is off or full: the page works without
+    }
+    for (const type of ["list", "edit", "active"]) {
+      this.workspace.addEventListener(type, ({ detail }) => this.#note(detail));
+    }
+    for (const picture of this.workspace.pictures) this.#note(picture);
+    addEventListener("pagehide", () => this.#flush());
+  }
+
+  async #restore() {
+    const { pictures, masks, patches } = await this.#store.all();
+    const fresh = pictures.filter(({ saved }) => Date.now() - saved < LONGEST_KEPT_MS).sort((a, b) => a.order - b.order);
+    const edited = fresh.find(({ active }) => active) ?? fresh[0];
+    for (const { id, name, file, fills } of fresh) {
+      const picture = await Picture.open(file, name, id).catch(() => null);
+      if (!picture) continue;
+      this.#stored.add(id);
+      bringBack(picture, fills, patches, masks.find((mask) => mask.id === id)?.diff);
+      picture.patches.forEach((patch) => this.#stored.add(patch.id));
+      await this.workspace.add(picture, id === edited.id);
+    }
+    await this.#store.keep(new Set(this.#stored));
+    if (fresh.length) say("Your work is back. Save, Forget stored work removes it from this browser.");
+  }
+
+  #note(picture) {
+    if (picture) this.#changed.add(picture);
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#flush(), QUIET_MS);
+  }
+
+  #flush() {
+    clearTimeout(this.#timer);
+    if (!this.#on || !this.#changed.size) return;
+    this.#writing = this.#writing.then(() => this.#write()).catch(() => this.#tell("This browser has no space to keep the work: a reload would lose it."));
+  }
+
+  async #write() {
+    const { pictures, active } = this.workspace;
+    const changed = [...this.#changed].filter((picture) => pictures.includes(picture));
+    this.#changed.clear();
+    if (pictures.reduce((sum, picture) => sum + bytesOf(picture), 0) > LARGEST_WORK) {
+      this.#tell("The work is too large to be kept in this browser: a reload would lose it.");
+      return;
+    }
+    const saved = Date.now();
+    await this.#store.put({
+      pictures: pictures.map(({ id, name, file, patches }, order) => ({ id, name, file, order, saved, active: id === active?.id, fills: patches.map((patch) => patch.id) })),
+      masks: changed.map(({ id, mask }) => ({ id, diff: mask.snapshot() })),
+      patches: pictures.flatMap((picture) => picture.patches.filter(({ id }) => !this.#stored.has(id)).map((patch) => patch.plain)),
+    });
+    this.#stored = new Set(pictures.flatMap((picture) => [picture.id, ...picture.patches.map(({ id }) => id)]));
+    await this.#store.keep(this.#stored);
+  }
+
+  async #forget() {
+    this.#on = false;
+    clearTimeout(this.#timer);
+    await this.#writing;
+    await this.#store.keep(new Set());
+    this.#stored.clear();
+    say("Forgotten: this browser keeps nothing of this work. What is open stays open until you leave.");
+  }
+
+  #tell(text) {
+    if (!this.#told) say(text, true);
+    this.#told = true;
+  }
+}
+
+/** Whether this tab is the one that keeps work; the one before a reload may take a moment to go. */
+async function locked() {
+  if (!navigator.locks) return true;
+  return new Promise((resolve) => {
+    const held = new Promise(() => {}); // until the page goes
+    navigator.locks
+      .request("retouch-work", { signal: AbortSignal.timeout(LOCK_MS) }, () => {
+        resolve(true);
+        return held;
+      })
+      .catch(() => resolve(false));
+  });
+}
+
+/** Each fill and the mask become a step of the history, so that they can be undone after a reload too. */
+function bringBack(picture, fills, patches, diff) {
+  for (const id of fills) {
+    const found = patches.find((patch) => patch.id === id);
+    if (!found) continue;
+    const patch = new Patch({ x: found.x, y: found.y, width: found.width, height: found.height }, found.pixels, found.inside, id);
+    const entry = { label: "fill", changes: [{ patch }] };
+    picture.apply(entry, false);
+    picture.history.push(entry);
+  }
+  if (!diff?.size) return;
+  const entry = { label: "paint", changes: [{ diff }] };
+  picture.apply(entry, false);
+  picture.history.push(entry);
+}
+
+function bytesOf({ file, patches }) {
+  return file.size + patches.reduce((sum, patch) => sum + patch.inside.length * 5, 0);
+}

@@ -1,0 +1,66 @@
+// Work in IndexedDB, so that a reload loses nothing: files, masks and fills of the open photographs. No key is in it.
+
+const NAME = "retouch";
+const STORES = ["pictures", "masks", "patches"];
+
+/** @returns {Promise<IDBDatabase>} */
+function opened() {
+  const request = indexedDB.open(NAME, 1);
+  request.addEventListener("upgradeneeded", () => {
+    request.result.createObjectStore("pictures", { keyPath: "id" });
+    request.result.createObjectStore("masks", { keyPath: "id" });
+    request.result.createObjectStore("patches", { keyPath: "id" });
+  });
+  return settled(request);
+}
+
+function settled(request) {
+  return new Promise((resolve, reject) => {
+    request.addEventListener("success", () => resolve(request.result));
+    request.addEventListener("error", () => reject(request.error));
+  });
+}
+
+/** Opened once for a page. */
+export class WorkStore {
+  #database = null;
+
+  async #transaction(mode, work) {
+    this.#database ??= opened();
+    const transaction = (await this.#database).transaction(STORES, mode);
+    const done = new Promise((resolve, reject) => {
+      transaction.addEventListener("complete", resolve);
+      for (const type of ["abort", "error"]) transaction.addEventListener(type, () => reject(transaction.error));
+    });
+    const result = work((name) => transaction.objectStore(name));
+    await done;
+    return result;
+  }
+
+  /** Writes records. @param {Record<string, object[]>} records by store */
+  put(records) {
+    return this.#transaction("readwrite", (store) => {
+      for (const [name, values] of Object.entries(records)) for (const value of values) store(name).put(value);
+    });
+  }
+
+  /** Removes all that is not in the set of ids; patches have ids of their own. @param {Set<string>} ids */
+  async keep(ids) {
+    const keys = await Promise.all(STORES.map((name) => this.#read((store) => store(name).getAllKeys())));
+    await this.#transaction("readwrite", (store) => {
+      STORES.forEach((name, i) => keys[i].filter((key) => !ids.has(key)).forEach((key) => store(name).delete(key)));
+    });
+  }
+
+  /** Everything stored. */
+  async all() {
+    const [pictures, masks, patches] = await Promise.all(STORES.map((name) => this.#read((store) => store(name).getAll())));
+    return { pictures, masks, patches };
+  }
+
+  async #read(ask) {
+    let answer;
+    await this.#transaction("readonly", (store) => (answer = ask(store)));
+    return answer.result;
+  }
+}

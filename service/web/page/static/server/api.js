@@ -1,0 +1,99 @@
+// Calls of the public API, and its errors.
+
+import { currentKey, rememberKey } from "./key.js";
+
+/** A reply that says why there is no result (RFC 9457). */
+export class Refusal extends Error {
+  /** @param {Response} response @param {{detail?: string, code?: string, request_id?: string}} problem */
+  constructor(response, problem) {
+    super(problem.detail || `The server answered ${response.status}.`);
+    this.status = response.status;
+    this.code = problem.code ?? "";
+    this.requestId = problem.request_id ?? null;
+    const seconds = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+    /** Seconds after which the server asks to be asked again; null if it does not say. */
+    this.retryAfter = Number.isFinite(seconds) ? seconds : null;
+  }
+}
+
+/** The server could not be reached at all. */
+export class Unreachable extends Error {
+  constructor() {
+    super("The server cannot be reached.");
+  }
+}
+
+export class Api {
+  #askForKey;
+  #asking = null;
+
+  /** @param {(reason: string) => Promise<boolean>} askForKey asks the person; false if they gave none */
+  constructor(askForKey) {
+    this.#askForKey = askForKey;
+  }
+
+  /** GET of JSON. @param {string} path relative to the page, so that it works behind a prefix */
+  async get(path, signal) {
+    return (await this.#send(path, { signal })).json();
+  }
+
+  /**
+   * POST of a form.
+   * @param {string} path @param {Record<string, string | {blob: Blob, name: string}>} fields
+   * @param {{signal?: AbortSignal, requestId?: string | null, accept?: string}} options
+   *     requestId: that of the refusal, with which the server keeps the place it promised
+   */
+  post(path, fields, { signal, requestId, accept = "image/png" } = {}) {
+    const body = new FormData();
+    for (const [name, value] of Object.entries(fields)) {
+      if (typeof value === "string") body.append(name, value);
+      else body.append(name, value.blob, value.name);
+    }
+    const headers = { Accept: accept, ...(requestId ? { "X-Request-ID": requestId } : {}) };
+    return this.#send(path, { method: "POST", body, headers, signal });
+  }
+
+  async #send(path, options) {
+    const key = currentKey();
+    const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+    let response;
+    try {
+      response = await fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Unreachable();
+    }
+    if (response.ok) return response;
+    const refusal = new Refusal(response, await response.json().catch(() => ({})));
+    // the key may have been entered meanwhile, for another call
+    if (refusal.status === 401 && (currentKey() !== key || (await this.#keyGiven(refusal.message)))) {
+      return this.#send(path, options);
+    }
+    // a key that may not do this: the next call asks for another
+    if (refusal.status === 403) rememberKey("");
+    throw refusal;
+  }
+
+  /** Asks for a key once, however many calls wait for it. */
+  #keyGiven(reason) {
+    this.#asking ??= this.#askForKey(reason).finally(() => {
+      this.#asking = null;
+    });
+    return this.#asking;
+  }
+}
+
+/** The PNG of a reply, or all of them where several samples were asked for. @returns {Promise<{blobs: Blob[], seed: string | null}>} */
+export async function pictures(response) {
+  if (!response.headers.get("Content-Type")?.includes("json")) {
+    return { blobs: [await response.blob()], seed: response.headers.get("X-Seed") };
+  }
+  const reply = await response.json();
+  const images = reply.images ?? [reply];
+  return { blobs: images.map((image) => fromBase64(image.image_base64, reply.media_type)), seed: `${reply.seed ?? ""}` };
+}
+
+function fromBase64(text, type) {
+  const binary = atob(text);
+  return new Blob([Uint8Array.from(binary, (letter) => letter.charCodeAt(0))], { type });
+}

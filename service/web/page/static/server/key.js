@@ -1,0 +1,13 @@
+// The API key: kept for this tab alone, until it is closed; never in an address, a command or stored work.
+
+const NAME = "retouch-api-key";
+
+/** The key that was entered in this tab; empty if none was. */
+export function currentKey() {
+  return sessionStorage.getItem(NAME) ?? "";
+}
+
+export function rememberKey(key) {
+  if (key) sessionStorage.setItem(NAME, key);
+  else sessionStorage.removeItem(NAME);
+}

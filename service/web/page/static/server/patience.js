@@ -1,0 +1,58 @@
+// Waiting for a busy or restarting server: it says how long, and the call is repeated then by itself.
+
+import { Refusal, Unreachable } from "./api.js";
+
+const LONGEST_WAIT_S = 900; // beyond it a person is told and decides
+const BACKOFF_S = [1, 2, 3, 5, 8, 10];
+
+/**
+ * Seconds until a failed call is worth repeating; null if it never is.
+ * @param {Error} error @param {number} attempt 0 for the first
+ */
+export function waitFor(error, attempt) {
+  const backoff = BACKOFF_S[Math.min(attempt, BACKOFF_S.length - 1)];
+  if (error instanceof Unreachable) return backoff;
+  if (!(error instanceof Refusal)) return null;
+  const repeatable = [429, 503].includes(error.status) || (error.status === 504 && error.retryAfter !== null);
+  if (!repeatable) return null;
+  const seconds = error.retryAfter ?? backoff;
+  return seconds <= LONGEST_WAIT_S ? seconds : null;
+}
+
+/**
+ * Runs a call until it succeeds, fails for good or is cancelled.
+ * @template T
+ * @param {(requestId: string | null) => Promise<T>} call is given the id of the refusal before it
+ * @param {AbortSignal} signal
+ * @param {(seconds: number, error: Error) => void} onWait told before each wait
+ * @returns {Promise<T>}
+ */
+export async function patiently(call, signal, onWait) {
+  let requestId = null;
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await call(requestId);
+    } catch (error) {
+      const seconds = waitFor(error, attempt);
+      if (seconds === null) throw error;
+      requestId = error.requestId ?? null;
+      onWait(seconds, error);
+      await pause(seconds * 1000, signal);
+    }
+  }
+}
+
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted();
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
+    signal.addEventListener("abort", abort, { once: true });
+  });
+}

@@ -1,0 +1,104 @@
+// Work of the server: how long it has taken, how long a busy server asks to wait, and the button that cancels it.
+
+import { patiently } from "../server/patience.js";
+import { Refusal } from "../server/api.js";
+import { $ } from "./dom.js";
+import { say } from "./status.js";
+
+export class Busy {
+  /** @type {AbortController | null} */
+  #running = null;
+  #text = () => "";
+  #timer = 0;
+
+  constructor() {
+    $("cancel").addEventListener("click", () => this.cancel());
+  }
+
+  get running() {
+    return this.#running !== null;
+  }
+
+  /** Cancels what runs; the server computes nothing for a client that hung up. */
+  cancel() {
+    this.#running?.abort();
+  }
+
+  /**
+   * Runs calls of the server, one at a time, and repeats the one it was too busy for.
+   * @template T
+   * @param {string} label what is done, such as "Filling"
+   * @param {(call: <R>(send: (options: {signal: AbortSignal, requestId: string | null}) => Promise<R>) => Promise<R>, name: (label: string) => void) => Promise<T>} work
+   * @returns {Promise<T | null>} null if it failed or was cancelled, which was said then
+   */
+  async run(label, work) {
+    if (this.#running) {
+      say("Something is being computed: wait for it or cancel it.", true);
+      return null;
+    }
+    const { signal } = (this.#running = new AbortController());
+    const name = (text) => this.#show(() => `${text}… ${this.#seconds(since)} s`);
+    const since = Date.now();
+    name(label);
+    say(`${label}.`);
+    const call = async (send) => {
+      let waited = false;
+      const attempt = (requestId) => {
+        if (waited) name(label);
+        return send({ signal, requestId });
+      };
+      return patiently(attempt, signal, (seconds, error) => {
+        waited = true;
+        this.#wait(seconds, error);
+      });
+    };
+    try {
+      return await work(call, name);
+    } catch (error) {
+      if (signal.aborted) say("Cancelled.");
+      else say(explained(error), true);
+      return null;
+    } finally {
+      this.#running = null;
+      this.#hide();
+    }
+  }
+
+  #wait(seconds, error) {
+    const until = Date.now() + seconds * 1000;
+    const reason = error instanceof Refusal ? "The server is busy" : error.message.replace(/\.$/, "");
+    this.#show(() => `${reason}: again in ${Math.max(0, Math.ceil((until - Date.now()) / 1000))} s`);
+    say(`${reason}. It is tried again in ${seconds} seconds.`);
+  }
+
+  #seconds(since) {
+    return Math.floor((Date.now() - since) / 1000);
+  }
+
+  #show(text) {
+    this.#text = text;
+    const write = () => ($("busy-text").textContent = this.#text());
+    write();
+    $("busy").hidden = false;
+    clearInterval(this.#timer);
+    this.#timer = setInterval(write, 250);
+  }
+
+  #hide() {
+    clearInterval(this.#timer);
+    $("busy").hidden = true;
+  }
+}
+
+/** An error as a sentence for people. @param {Error} error */
+export function explained(error) {
+  if (!(error instanceof Refusal)) return error.message;
+  const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;
+  return `${/[.!?]$/.test(text) ? text : `${text}.`}${when}`;
+}
+
+function duration(seconds) {
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} minutes` : `${Math.round(seconds / 3600)} hours`;
+}

@@ -1,0 +1,60 @@
+// Before and after: a divider that is dragged, and a button that shows the original while it is held.
+
+import { $ } from "./dom.js";
+
+export class Compare {
+  /** @param {import("../view/view.js").View} view */
+  constructor(view) {
+    this.view = view;
+    const divider = $("divider");
+    $("compare").addEventListener("click", () => this.toggle());
+    divider.addEventListener("pointerdown", (event) => {
+      divider.setPointerCapture(event.pointerId);
+      event.stopPropagation();
+    });
+    divider.addEventListener("pointermove", (event) => {
+      if (divider.hasPointerCapture(event.pointerId)) this.#put(view.onStage(event).x / view.size.width);
+    });
+    divider.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -0.02, ArrowRight: 0.02, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 }[event.key];
+      if (step === undefined) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.#put(view.divider + step);
+    });
+    for (const [type, held] of Object.entries({ pointerdown: true, pointerup: false, pointerleave: false, pointercancel: false, blur: false })) {
+      $("peek").addEventListener(type, () => this.hold(held));
+    }
+    for (const [type, held] of Object.entries({ keydown: true, keyup: false })) {
+      $("peek").addEventListener(type, ({ key }) => (key === "Enter" || key === " ") && this.hold(held));
+    }
+  }
+
+  /** Shows or hides the divider. */
+  toggle() {
+    const shown = this.view.divider === null;
+    $("divider").hidden = !shown;
+    $("compare").setAttribute("aria-pressed", String(shown));
+    if (shown) this.#put(0.5);
+    else {
+      this.view.divider = null;
+      this.view.redrawPicture();
+    }
+  }
+
+  /** Shows the original alone, without mask and fills, while held. */
+  hold(held) {
+    if (this.view.original === held) return;
+    this.view.original = held;
+    this.view.redraw();
+  }
+
+  #put(share) {
+    this.view.divider = Math.min(1, Math.max(0, share));
+    const percent = Math.round(this.view.divider * 100);
+    $("divider").style.left = `${this.view.divider * 100}%`;
+    $("divider").setAttribute("aria-valuenow", String(percent));
+    $("divider").setAttribute("aria-valuetext", `original left of ${percent} %`);
+    this.view.redrawPicture();
+  }
+}

@@ -1,0 +1,94 @@
+// Dialogs and menus: the key, the request as code, help.
+
+import { currentKey, rememberKey } from "../server/key.js";
+import { curl, python } from "../server/snippets.js";
+import { $, element } from "./dom.js";
+import { say } from "./status.js";
+
+const KEYS = [
+  ["B E L R", "brush, eraser, lasso, rectangle"],
+  ["[ ]", "smaller and larger brush"],
+  ["F", "fill; Esc cancels"],
+  ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
+  ["G S I Del", "grow, shrink, invert, clear the mask"],
+  ["+ − 0 1", "zoom in, out, whole picture, 100 %"],
+  ["Space and drag", "pan; so do two fingers and the middle button"],
+  ["D, hold C", "before and after; the original"],
+  ["Page Up, Page Down", "the photograph before, the next one"],
+  ["Ctrl O, Ctrl S", "open, save as PNG"],
+  ["Arrows, Enter", "on the picture: move the brush, put it down or lift it"],
+  ["Ctrl arrows", "on the picture: pan"],
+];
+
+/** Asks for an API key. @param {string} reason of the server @returns {Promise<boolean>} false if it was not given */
+export function askForKey(reason) {
+  const dialog = $("key-dialog");
+  $("key-reason").textContent = reason;
+  $("key").value = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    const submit = (event) => {
+      event.preventDefault();
+      rememberKey($("key").value.trim());
+      dialog.close("given");
+    };
+    const form = dialog.querySelector("form");
+    form.addEventListener("submit", submit);
+    dialog.addEventListener(
+      "close",
+      () => {
+        form.removeEventListener("submit", submit);
+        const given = dialog.returnValue === "given" && currentKey() !== "";
+        dialog.returnValue = $("key").value = "";
+        resolve(given);
+      },
+      { once: true },
+    );
+  });
+}
+
+/** Connects the dialogs' buttons. @param {() => import("../server/snippets.js").Call} currentCall the request as it would be sent */
+export function connectDialogs(currentCall) {
+  $("keys").append(...KEYS.flatMap(([key, does]) => [element("dt", {}, element("kbd", { textContent: key })), element("dd", { textContent: does })]));
+  $("help").addEventListener("click", () => $("help-dialog").showModal());
+  $("code").addEventListener("click", () => {
+    const call = { ...currentCall(), key: currentKey() !== "" };
+    $("code-curl").textContent = curl(call, document.baseURI);
+    $("code-python").textContent = python(call, document.baseURI);
+    $("code-dialog").showModal();
+  });
+  for (const button of document.querySelectorAll("[data-close]")) {
+    button.addEventListener("click", () => button.closest("dialog").close());
+  }
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", () => copy($(button.dataset.copy)));
+  }
+  connectMenus();
+}
+
+async function copy(source) {
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    say("Copied.");
+  } catch {
+    getSelection().selectAllChildren(source); // without https the clipboard is closed to pages
+    say("Selected: copy it with Ctrl C.");
+  }
+}
+
+/** A menu closes after its choice, with Escape, and when something else is pressed. */
+function connectMenus() {
+  const menus = [...document.querySelectorAll(".menu")];
+  const close = (menu) => menu.removeAttribute("open");
+  document.addEventListener("pointerdown", ({ target }) => menus.filter((menu) => !menu.contains(target)).forEach(close));
+  for (const menu of menus) {
+    menu.addEventListener("click", ({ target }) => target.closest("button") && close(menu));
+    menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close(menu));
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      event.stopPropagation();
+      close(menu);
+      menu.querySelector("summary").focus();
+    });
+  }
+}

@@ -1,0 +1,38 @@
+// The page's elements. Names and messages from outside go into them as text only.
+
+/** The element with an id. @returns {any} */
+export function $(id) {
+  return document.getElementById(id);
+}
+
+/** A new element with properties and children. */
+export function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+/** A symbol of the page as an icon. */
+export function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
+  use.setAttribute("href", `#i-${name}`);
+  svg.append(use);
+  return svg;
+}
+
+/** A small canvas with a picture on it. @param {CanvasImageSource} source */
+export function thumbnail(source, width, height, side) {
+  const ratio = window.devicePixelRatio || 1;
+  const scale = (side * ratio) / height;
+  const canvas = element("canvas", { width: Math.max(1, Math.min(4 * side * ratio, width * scale)), height: side * ratio });
+  const context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(source, 0, 0, canvas.width, canvas.height);
+  return canvas;
+}
+
+/** Whether a key press goes into a field and is no shortcut. @param {KeyboardEvent} event */
+export function typing(event) {
+  return event.target.closest("input:not([type=range], [type=checkbox]), select, textarea, dialog") !== null;
+}

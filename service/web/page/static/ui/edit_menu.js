@@ -1,0 +1,92 @@
+// Undo and redo, changes of the whole mask, and the mask as a file.
+
+import * as morphology from "../editing/morphology.js";
+import { safeName, stem } from "../files/bytes.js";
+import { download } from "../files/export.js";
+import { maskPng } from "../files/png_writer.js";
+import { $ } from "./dom.js";
+import { say } from "./status.js";
+
+/** Brightness from which a pixel of an opened mask is filled, as /v1/inpaint reads it. */
+const THRESHOLD = 128;
+
+export class EditMenu {
+  /** @param {import("../photographs/workspace.js").Workspace} workspace @param {import("./busy.js").Busy} busy @param {import("./painting.js").Painting} painting */
+  constructor(workspace, busy, painting) {
+    Object.assign(this, { workspace, busy, painting });
+    $("undo").addEventListener("click", () => this.undo());
+    $("redo").addEventListener("click", () => this.redo());
+    for (const button of document.querySelectorAll("[data-mask]")) {
+      button.addEventListener("click", () => this.run(button.dataset.mask));
+    }
+    $("pick-mask").addEventListener("change", async ({ target }) => {
+      const [file] = target.files;
+      target.value = "";
+      if (file) await this.#import(file);
+    });
+    for (const type of ["edit", "active"]) workspace.addEventListener(type, () => this.#update());
+  }
+
+  undo() {
+    this.painting.lift();
+    this.busy.cancel();
+    this.#travel((history) => history.undo(), true);
+  }
+
+  redo() {
+    this.painting.lift();
+    this.#travel((history) => history.redo(), false);
+  }
+
+  /** Changes the whole mask. @param {"grow" | "shrink" | "invert" | "clear" | "import" | "export"} what */
+  run(what) {
+    const picture = this.workspace.active;
+    if (!picture) return;
+    this.painting.lift();
+    if (what === "import") $("pick-mask").click();
+    else if (what === "export") this.#export(picture);
+    else {
+      // a step that is seen: a 400th of the picture, two pixels at least
+      const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
+      if (picture.edit(what, (mask) => morphology[what](mask, radius))) this.workspace.edited();
+    }
+  }
+
+  #travel(step, undo) {
+    const picture = this.workspace.active;
+    const entry = picture && step(picture.history);
+    if (!entry) return;
+    picture.apply(entry, undo);
+    this.workspace.edited();
+  }
+
+  #update() {
+    const history = this.workspace.active?.history;
+    $("undo").disabled = !history?.canUndo;
+    $("redo").disabled = !history?.canRedo;
+  }
+
+  async #import(file) {
+    const picture = this.workspace.active;
+    const bitmap = await createImageBitmap(file).catch(() => null);
+    if (!picture || !bitmap) return say(`${file.name} is no mask that can be read.`, true);
+    const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d", { willReadFrequently: true });
+    context.drawImage(bitmap, 0, 0);
+    const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);
+    const bytes = new Uint8Array(bitmap.width * bitmap.height);
+    for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
+    picture.edit("import", (mask) => morphology.replace(mask, bytes, bitmap.width, bitmap.height));
+    this.workspace.edited();
+    return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
+  }
+
+  async #export({ mask, name }) {
+    if (!mask.area) return say("Nothing is painted: the mask is empty.", true);
+    return download(await maskPng(mask.data, mask.width, mask.height), `${safeName(stem(name))}-mask.png`);
+  }
+}
+
+/** Luma of ITU-R BT.601, as the server computes it. */
+function brightness(data, at) {
+  return Math.round(0.299 * data[at] + 0.587 * data[at + 1] + 0.114 * data[at + 2]);
+}

@@ -1,0 +1,112 @@
+// Filling: when, with which model, and what is shown of several variants.
+
+import { applied, prepared, requested } from "../editing/filling.js";
+import { $, element, thumbnail } from "./dom.js";
+import { prefer, preferences } from "./preferences.js";
+import { say } from "./status.js";
+
+export class FillControl {
+  #strokes = 0;
+
+  /**
+   * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
+   * @param {import("../photographs/workspace.js").Workspace} workspace @param {() => import("../server/models.js").Model | null} model
+   */
+  constructor(api, busy, workspace, model) {
+    Object.assign(this, { api, busy, workspace, model });
+    $("instant").checked = preferences().instant;
+    $("instant").addEventListener("change", () => {
+      prefer({ instant: $("instant").checked });
+      this.update();
+    });
+    $("fill").addEventListener("click", () => this.fill());
+    for (const type of ["edit", "active"]) {
+      workspace.addEventListener(type, () => {
+        $("variants").hidden = true; // they belong to the fill just made
+        this.update();
+      });
+    }
+    this.update();
+  }
+
+  /** What the person chose, as fields of the form. */
+  get choice() {
+    const model = this.model();
+    const samples = model?.draws ? $("samples").value : "1";
+    return { ...(model ? { model: model.key } : {}), ...(samples === "1" ? {} : { samples }) };
+  }
+
+  update() {
+    const { active } = this.workspace;
+    $("fill").disabled = !active || active.mask.area === 0 || !this.model();
+    $("samples-field").hidden = !this.model()?.draws;
+  }
+
+  /** After each stroke: fills at once in that mode. */
+  afterStroke() {
+    this.#strokes++;
+    if ($("instant").checked && !this.busy.running) this.fill(this.workspace.active.history.last);
+  }
+
+  /** Fills the active picture's mask. @param {import("../editing/history.js").Entry} joinTo the stroke that is one step with its fill */
+  async fill(joinTo) {
+    const picture = this.workspace.active;
+    if (!picture || !picture.mask.area || this.busy.running || !this.model()) return;
+    const strokes = this.#strokes;
+    const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
+    this.update();
+    if (!done) return;
+    const seed = done.seed ? ` Seed ${done.seed}.` : "";
+    say(done.patches.length > 1 ? `${done.patches.length} variants: choose one.${seed}` : `Filled.${seed}`);
+    if (done.patches.length > 1 && picture === this.workspace.active) this.#offer(picture, done.patches);
+    // strokes that were painted meanwhile
+    const more = this.#strokes !== strokes && picture === this.workspace.active;
+    if ($("instant").checked && more) await this.fill();
+  }
+
+  /** Fills a picture within `Busy.run`; its pixels must be loaded. */
+  async filled(picture, choice, call, joinTo) {
+    const job = await prepared(picture);
+    const reply = await call((options) => requested(this.api, job, choice, options));
+    applied(picture, job, reply.patches[0], joinTo);
+    this.workspace.edited(picture);
+    return reply;
+  }
+
+  #offer(picture, patches) {
+    const entry = picture.history.last;
+    const buttons = patches.map((patch, i) => {
+      const shown = picture.render(around(patch, picture));
+      if (i) {
+        const { x, y } = around(patch, picture);
+        shown.getContext("2d").drawImage(patch.canvas, patch.x - x, patch.y - y);
+      }
+      const button = element("button", { ariaLabel: `Variant ${i + 1}` }, thumbnail(shown, shown.width, shown.height, 84));
+      button.setAttribute("aria-pressed", String(i === 0));
+      button.addEventListener("click", () => {
+        swap(picture, entry, patch);
+        buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+        this.workspace.edited(picture);
+        $("variants").hidden = false;
+      });
+      return button;
+    });
+    $("variants").replaceChildren(...buttons);
+    $("variants").hidden = false;
+  }
+}
+
+/** Puts another variant in the place of the one that was chosen before. */
+function swap(picture, entry, patch) {
+  const change = entry.changes.find((other) => other.patch);
+  picture.patches = picture.patches.map((other) => (other === change.patch ? patch : other));
+  change.patch = patch;
+}
+
+function around({ x, y, width, height }, picture) {
+  const margin = Math.round(Math.max(width, height) / 4) + 8;
+  const left = Math.max(0, x - margin);
+  const top = Math.max(0, y - margin);
+  const right = Math.min(picture.width, x + width + margin);
+  return { x: left, y: top, width: right - left, height: Math.min(picture.height, y + height + margin) - top };
+}

@@ -1,0 +1,195 @@
+// Painting with every device: the tool in hand, its outline on the stage, and the keyboard's cursor.
+
+import { connectPointers } from "../view/pointer.js";
+import { Stroke } from "../view/tools.js";
+import { $ } from "./dom.js";
+import { prefer, preferences } from "./preferences.js";
+import { say } from "./status.js";
+
+const LARGEST_BRUSH = 1000;
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const SPOKEN_AFTER_MS = 700;
+
+export class Painting {
+  /** @type {Stroke | null} */
+  #stroke = null;
+  /** @type {{x: number, y: number} | null} where the pointer is */
+  #hover = null;
+  /** @type {{x: number, y: number} | null} the keyboard's cursor */
+  #cursor = null;
+  #size = 40;
+  #tool = /** @type {import("../view/tools.js").ToolName} */ ("brush");
+  #spoken = 0;
+
+  /** @param {import("../view/view.js").View} view @param {import("../photographs/workspace.js").Workspace} workspace @param {() => void} onStroke after each stroke */
+  constructor(view, workspace, onStroke) {
+    this.view = view;
+    this.workspace = workspace;
+    this.onStroke = onStroke;
+    view.drawTool = (context) => this.#draw(context);
+    connectPointers($("stage"), view, {
+      begin: (_, { erase }) => {
+        this.#cursor = null;
+        this.#begin(erase);
+      },
+      move: (point, pressure) => this.#move(point, pressure),
+      end: () => this.#end(),
+      abort: () => this.#abort(),
+      hover: (point) => {
+        this.#hover = point;
+        view.redrawTool();
+      },
+    });
+    $("surface").addEventListener("keydown", (event) => this.#key(event));
+    for (const button of document.querySelectorAll("[data-tool]")) {
+      button.addEventListener("click", () => this.choose(button.dataset.tool));
+    }
+    $("size").addEventListener("input", () => this.resize(fromSlider(Number($("size").value))));
+    const { tool, size } = preferences();
+    this.choose(tool);
+    this.resize(size);
+  }
+
+  /** Whether a stroke is in progress. */
+  get busy() {
+    return this.#stroke !== null;
+  }
+
+  /** Takes a tool in hand. */
+  choose(tool) {
+    this.#tool = tool;
+    for (const button of document.querySelectorAll("[data-tool]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+    }
+    prefer({ tool });
+    this.view.redrawTool();
+  }
+
+  /** Sets the brush's diameter in pixels of the picture. */
+  resize(size) {
+    this.#size = Math.min(LARGEST_BRUSH, Math.max(1, Math.round(size)));
+    $("size").value = String(toSlider(this.#size));
+    $("size").setAttribute("aria-valuetext", `${this.#size} pixels`);
+    $("size-shown").textContent = String(this.#size);
+    prefer({ size: this.#size });
+    this.view.redrawTool();
+  }
+
+  /** Makes the brush a step larger or smaller. @param {1 | -1} direction */
+  step(direction) {
+    this.resize(this.#size + direction * Math.max(1, Math.round(this.#size * 0.15)));
+  }
+
+  /** Lifts the keyboard's brush, so that nothing is in progress. */
+  lift() {
+    if (this.#stroke) this.#end();
+  }
+
+  #begin(erase) {
+    this.lift();
+    this.#stroke = new Stroke(this.workspace.active, this.#tool, { size: this.#size, erase });
+  }
+
+  #move(point, pressure) {
+    const changed = this.#stroke?.to(point, pressure);
+    this.#hover = point;
+    if (changed) this.view.redrawMask(changed);
+    else this.view.redrawTool();
+  }
+
+  #end() {
+    const stroke = this.#stroke;
+    this.#stroke = null;
+    const changed = stroke?.end();
+    this.view.redraw();
+    if (!changed) return;
+    this.workspace.edited(stroke.picture);
+    if (stroke.value) this.onStroke();
+  }
+
+  #abort() {
+    this.#stroke?.abort();
+    this.#stroke = null;
+    this.view.redraw();
+  }
+
+  #key(event) {
+    const { active } = this.workspace;
+    const arrow = ARROWS[event.key];
+    if (!active || (!arrow && event.key !== "Enter")) return;
+    event.preventDefault();
+    if (arrow && (event.ctrlKey || event.metaKey)) {
+      this.view.panBy(-arrow[0] * 60, -arrow[1] * 60);
+      return;
+    }
+    const { width, height } = active;
+    this.#cursor ??= this.view.at(middleOf($("stage")));
+    if (event.key === "Enter") this.#press();
+    else {
+      const step = Math.max(1, Math.round(this.#size / 2)) * (event.shiftKey ? 5 : 1);
+      const within = (value, limit) => Math.min(limit - 0.5, Math.max(0.5, value));
+      this.#cursor = { x: within(this.#cursor.x + arrow[0] * step, width), y: within(this.#cursor.y + arrow[1] * step, height) };
+      this.#move(this.#cursor, 1);
+    }
+    clearTimeout(this.#spoken);
+    this.#spoken = setTimeout(() => say(`${Math.round(this.#cursor.x)}, ${Math.round(this.#cursor.y)}`), SPOKEN_AFTER_MS);
+  }
+
+  #press() {
+    if (this.#stroke) {
+      this.#end();
+      return;
+    }
+    this.#begin(false);
+    this.#move(this.#cursor, 1);
+  }
+
+  #draw(context) {
+    if (!this.workspace.active) return;
+    const { scale, x, y } = this.view.transform;
+    const on = (point) => [point.x * scale + x, point.y * scale + y];
+    const outline = this.#stroke?.outline ?? [];
+    if (outline.length > 1) {
+      context.beginPath();
+      outline.forEach((point) => context.lineTo(...on(point)));
+      context.closePath();
+      twice(context, [6, 4]);
+    }
+    const at = this.#cursor ?? this.#hover;
+    if (!at) return;
+    const [cx, cy] = on(at);
+    context.beginPath();
+    if (this.#tool === "brush" || this.#tool === "eraser") context.arc(cx, cy, Math.max(1.5, (this.#size * scale) / 2), 0, 2 * Math.PI);
+    if (this.#cursor || this.#tool === "lasso" || this.#tool === "rectangle" || this.#size * scale < 8) {
+      for (const [dx, dy] of Object.values(ARROWS)) {
+        context.moveTo(cx + dx * 4, cy + dy * 4);
+        context.lineTo(cx + dx * 10, cy + dy * 10);
+      }
+    }
+    twice(context, []);
+  }
+}
+
+/** A line that is seen on dark and on light. */
+function twice(context, dash) {
+  for (const [style, width] of [["#000a", 3], ["#fff", 1.25]]) {
+    context.setLineDash(width > 2 ? [] : dash);
+    context.strokeStyle = style;
+    context.lineWidth = width;
+    context.stroke();
+  }
+}
+
+function middleOf(stage) {
+  const { left, top, width, height } = stage.getBoundingClientRect();
+  return { clientX: left + width / 2, clientY: top + height / 2 };
+}
+
+/** The slider is logarithmic: one pixel matters for thin brushes. */
+function fromSlider(value) {
+  return LARGEST_BRUSH ** (value / 100);
+}
+
+function toSlider(size) {
+  return (100 * Math.log(size)) / Math.log(LARGEST_BRUSH);
+}

@@ -1,0 +1,56 @@
+// Keys that work everywhere but in fields.
+
+import { $, typing } from "./dom.js";
+
+/**
+ * Connects the keys.
+ * @param {{view: import("../view/view.js").View, workspace: import("../photographs/workspace.js").Workspace, painting: import("./painting.js").Painting,
+ *   fills: import("./fill_control.js").FillControl, menu: import("./edit_menu.js").EditMenu, compare: import("./compare.js").Compare,
+ *   saving: import("../photographs/saving.js").Saving, busy: import("./busy.js").Busy}} parts
+ */
+export function connectShortcuts({ view, workspace, painting, fills, menu, compare, saving, busy }) {
+  const plain = {
+    b: () => painting.choose("brush"),
+    e: () => painting.choose("eraser"),
+    l: () => painting.choose("lasso"),
+    r: () => painting.choose("rectangle"),
+    "[": () => painting.step(-1),
+    "]": () => painting.step(1),
+    f: () => {
+      painting.lift();
+      fills.fill();
+    },
+    g: () => menu.run("grow"),
+    s: () => menu.run("shrink"),
+    i: () => menu.run("invert"),
+    delete: () => menu.run("clear"),
+    backspace: () => menu.run("clear"),
+    "+": () => view.zoomBy(1.25),
+    "=": () => view.zoomBy(1.25),
+    "-": () => view.zoomBy(0.8),
+    0: () => view.fit(),
+    1: () => view.zoomTo(1),
+    c: () => compare.hold(true),
+    d: () => compare.toggle(),
+    pageup: () => workspace.step(-1),
+    pagedown: () => workspace.step(1),
+    escape: () => busy.cancel(),
+    "?": () => $("help-dialog").showModal(),
+  };
+  const withControl = {
+    z: () => menu.undo(),
+    y: () => menu.redo(),
+    o: () => $("pick-pictures").click(),
+    s: () => saving.save("png"),
+  };
+  addEventListener("keydown", (event) => {
+    if (typing(event) || event.altKey || $("panel-inpaint").hidden) return;
+    const key = event.key.toLowerCase();
+    const control = event.ctrlKey || event.metaKey;
+    const act = control && event.shiftKey && key === "z" ? () => menu.redo() : (control ? withControl : plain)[key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  addEventListener("keyup", ({ key }) => key.toLowerCase() === "c" && compare.hold(false));
+}

@@ -1,0 +1,15 @@
+// The line that says what happened, read out by screen readers.
+
+import { $ } from "./dom.js";
+
+const SHOWN_MS = 6000;
+let timer = 0;
+
+/** Says something. @param {string} text @param {boolean} wrong whether it is an error */
+export function say(text, wrong = false) {
+  const line = $("status");
+  line.textContent = text;
+  line.classList.toggle("wrong", wrong);
+  clearTimeout(timer);
+  timer = setTimeout(() => (line.textContent = ""), wrong ? 2 * SHOWN_MS : SHOWN_MS);
+}

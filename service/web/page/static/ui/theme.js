@@ -1,0 +1,19 @@
+// Dark and light: the system's choice, until the switch is used.
+
+import { $ } from "./dom.js";
+import { prefer, preferences } from "./preferences.js";
+
+export function connectTheme() {
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const show = () => {
+    const { theme } = preferences();
+    if (theme) document.documentElement.dataset.theme = theme;
+    $("theme").setAttribute("aria-pressed", String(theme ? theme === "dark" : system.matches));
+  };
+  $("theme").addEventListener("click", () => {
+    prefer({ theme: $("theme").getAttribute("aria-pressed") === "true" ? "light" : "dark" });
+    show();
+  });
+  system.addEventListener("change", show);
+  show();
+}

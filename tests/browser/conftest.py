@@ -1,0 +1,127 @@
+"""Servers and tabs for the tests of the page in Chromium.
+
+These tests have an environment of their own (`make browser`) and are no part of `make test`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.desk import Desk
+from tests.serving.served_process import ServedProcess
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+SWITCHES = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+Serve = Callable[..., ServedProcess]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a server runs that computes the shipped models as users get them."""
+    command = [ROOT / ".venv/bin/retouch", "serve"]
+    folder = tmp_path_factory.mktemp("server")
+    cache = os.environ.get("BROWSER_CACHE", str(folder / "cache"))
+    with ServedProcess(folder, command=command, engine="auto", engine_cache_dir=cache) as served:
+        yield f"{served.url}/"
+        served.terminate()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts servers of the fake engine with settings of a test's own."""
+    with ExitStack() as stack:
+
+        def start(**settings: object) -> ServedProcess:
+            command = [ROOT / ".venv/bin/retouch", "serve"]
+            return stack.enter_context(ServedProcess(tmp_path, command=command, **settings))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def all_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped models, one that fills with random numbers and one that draws, all for the fake engine."""
+    root = tmp_path_factory.mktemp("models")
+    for shipped in (ROOT / "models").iterdir():
+        (root / shipped.name).symlink_to(shipped)
+    fills, translates = (_manifest(name) for name in ("photos", "facades"))
+    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
+    size = {"kind": "fixed", "height": 64, "width": 64}
+    _write(root, {**fills, "name": "diverse", "version": 1, "inputs": [*fills["inputs"], latent]})
+    _write(root, {**translates, "name": "faces", "version": 1, "task": "generate", "inputs": [latent], "size": size})
+    return root
+
+
+def _manifest(name: str) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = json.loads(
+        next((ROOT / "models" / name).glob("*/manifest.json")).read_text("utf-8")
+    )
+    return found
+
+
+def _write(root: Path, manifest: dict[str, object]) -> None:
+    folder = root / str(manifest["name"]) / str(manifest["version"])
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+Tab = Callable[..., Desk]
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Tab]:
+    """Opens tabs; an error on a console, a breach of the policy or a request elsewhere fails the test."""
+    wrong: list[str] = []
+    with ExitStack() as stack:
+
+        def opened(url: str, *, expected: str = "", key: str = "", again: bool = False, **options: object) -> Desk:
+            context = stack.enter_context(
+                browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
+            )
+            page = context.new_page()
+            allowed = [word for word in expected.split("|") if word]
+
+            def note(text: str) -> None:
+                if not any(word in text for word in allowed):
+                    wrong.append(text)
+
+            page.on("console", lambda message: note(message.text) if message.type in ("error", "warning") else None)
+            page.on("pageerror", lambda error: note(f"{error}\n{error.stack}"))
+            page.on("request", lambda request: elsewhere(request.url, url) and note(f"went to {request.url}"))
+            page.add_init_script(
+                "addEventListener('securitypolicyviolation', e => console.error('CSP', e.effectiveDirective))"
+            )
+            return Desk(page, url).go(key, again=again)
+
+        yield opened
+    assert wrong == []
+
+
+def elsewhere(address: str, home: str) -> bool:
+    """Whether a request leaves the page's own addresses, which all begin with that of the page."""
+    return not address.startswith((home, "blob:"))
+
+
+@pytest.fixture
+def desk(tab: Tab, url: str) -> Desk:
+    """A tab with the page of the server that computes the shipped models."""
+    return tab(url)

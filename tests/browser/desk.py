@@ -1,0 +1,159 @@
+"""The page as a test uses it: one tab with its hands (mouse, pen, finger, keyboard), and what it shows and saves."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from playwright.sync_api import CDPSession, Download, Page, expect
+
+Point = tuple[float, float]
+"""A place in the picture, in its pixels."""
+PICTURES = Path(__file__).parents[1] / "data"
+
+
+class Desk:
+    """A tab with the page."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self._cdp: CDPSession | None = None
+
+    @property
+    def cdp(self) -> CDPSession:
+        """The browser's own protocol, for pens and several fingers."""
+        self._cdp = self._cdp or self.page.context.new_cdp_session(self.page)
+        return self._cdp
+
+    def go(self, key: str = "", *, again: bool = False) -> Desk:
+        """Load the page, with a key where it asks for one; `again` where it will ask once more."""
+        self.page.goto(self.url)
+        if key:
+            self.page.fill("#key", key)
+            self.page.press("#key", "Enter")
+        if again:
+            expect(self.page.locator("#key-reason")).not_to_be_empty()
+        else:
+            self.page.wait_for_selector("html[data-ready]", timeout=60_000)
+        return self
+
+    def open(self, *files: Path | dict[str, object]) -> Desk:
+        """Open photographs."""
+        self.page.set_input_files("#pick-pictures", list(files))
+        expect(self.page.locator("#empty")).to_be_hidden(timeout=60_000)
+        expect(self.page.locator("#status")).to_contain_text("open", timeout=60_000)
+        return self
+
+    def collect(self) -> Desk:
+        """Choose the mode that fills when asked to."""
+        self.page.uncheck("#instant")
+        return self
+
+    def brush(self, size: int) -> None:
+        """Choose the brush's size with the slider, which is logarithmic."""
+        self.page.fill("#size", str(round(200 * math.log(size) / math.log(1000)) / 2))
+        expect(self.page.locator("#size-shown")).to_have_text(str(size))
+
+    def on_screen(self, point: Point) -> Point:
+        """The place on the screen of a place in the picture, while the whole picture is shown."""
+        box = self.page.locator("#surface").bounding_box()
+        label = self.page.locator("#surface").get_attribute("aria-label") or ""
+        width, height = (int(word) for word in label.split() if word.isdigit())
+        scale = min(2.0, (box["width"] - 32) / width, (box["height"] - 32) / height)
+        left = box["x"] + (box["width"] - width * scale) / 2
+        top = box["y"] + (box["height"] - height * scale) / 2
+        return left + point[0] * scale, top + point[1] * scale
+
+    def drag(self, points: Sequence[Point], button: str = "left") -> None:
+        """Drag the mouse along points of the picture."""
+        self.page.mouse.move(*self.on_screen(points[0]))
+        self.page.mouse.down(button=button)
+        for point in points[1:]:
+            self.page.mouse.move(*self.on_screen(point), steps=4)
+        self.page.mouse.up(button=button)
+
+    def pen(self, points: Sequence[Point], force: float = 0.5, buttons: int = 1) -> None:
+        """Drag a pen along points of the picture."""
+        places = [self.on_screen(point) for point in points]
+        button = "left" if buttons == 1 else "none"
+
+        def send(kind: str, place: Point, held: int) -> None:
+            event = {"type": kind, "x": place[0], "y": place[1], "button": button, "buttons": held, "force": force}
+            self.cdp.send("Input.dispatchMouseEvent", {**event, "pointerType": "pen", "clickCount": 1})
+
+        send("mousePressed", places[0], buttons)
+        for place in places[1:]:
+            send("mouseMoved", place, buttons)
+        send("mouseReleased", places[-1], 0)
+
+    def touch(self, *steps: Sequence[Point]) -> None:
+        """Put fingers on the screen, move them from step to step, and lift them."""
+        for i, fingers in enumerate(steps):
+            places = [self.on_screen(point) for point in fingers]
+            points = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(places)]
+            self.cdp.send(
+                "Input.dispatchTouchEvent", {"type": "touchMove" if i else "touchStart", "touchPoints": points}
+            )
+        self.cdp.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    def fill(self) -> None:
+        """Press Fill and wait for it."""
+        self.page.click("#fill")
+        self.filled()
+
+    def filled(self) -> None:
+        """Wait until a fill has come."""
+        expect(self.page.locator("#status")).to_contain_text("Filled", timeout=120_000)
+        expect(self.page.locator("#busy")).to_be_hidden()
+
+    def says(self, text: str) -> None:
+        """Wait until the page says something."""
+        expect(self.page.locator("#status")).to_contain_text(text, timeout=60_000)
+
+    def choose(self, menu: str, entry: str) -> None:
+        """Choose an entry of a menu."""
+        self.page.click(f"#{menu} summary")
+        self.page.click(f"#{menu} {entry}")
+
+    def download(self, menu: str, entry: str) -> Download:
+        """Choose an entry that saves a file."""
+        with self.page.expect_download(timeout=120_000) as info:
+            self.choose(menu, entry)
+        return info.value
+
+    def mask(self) -> NDArray[np.bool_]:
+        """The mask, as it is saved; nothing is set where there is nothing to save."""
+        self.page.click("#mask-menu summary")
+        with self.page.expect_event("download", timeout=60_000) as info:
+            self.page.click('#mask-menu [data-mask="export"]')
+        picture = Image.open(info.value.path())
+        assert picture.mode == "L"
+        return np.asarray(picture) > 127
+
+    def saved(self, kind: str = "png") -> Image.Image:
+        """The picture, as it is saved."""
+        picture = Image.open(self.download("save-menu", f'[data-save="{kind}"]').path())
+        picture.load()
+        return picture
+
+
+def encoded(
+    pixels: NDArray[np.uint8] | Image.Image, name: str, kind: str = "PNG", **options: object
+) -> dict[str, object]:
+    """A picture as a file to be opened."""
+    buffer = io.BytesIO()
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(buffer, kind, **options)
+    return {"name": name, "mimeType": f"image/{kind.lower()}", "buffer": buffer.getvalue()}
+
+
+def noise(width: int, height: int, channels: int = 3, seed: int = 0) -> NDArray[np.uint8]:
+    """Pixels that no lossy step leaves as they are."""
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)

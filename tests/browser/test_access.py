@@ -1,0 +1,145 @@
+"""For everyone: keyboard alone, screen readers, small and large screens, dark and light."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.conftest import Tab
+from tests.browser.desk import PICTURES, Desk
+
+AXE = Path(__file__).parents[2] / ".venv-browser/node_modules/axe-core/axe.min.js"
+SCREENS = {"phone": (390, 844), "desk": (1440, 900), "4K": (3840, 2160)}
+LEAST_TARGET = 44
+
+
+def violations(desk: Desk) -> list[str]:
+    """Rules of axe-core that the page breaks; it is run outside the page's policy, which forbids foreign scripts."""
+    desk.cdp.send("Runtime.evaluate", {"expression": AXE.read_text("utf-8")})
+    found = desk.page.evaluate(
+        "async () => (await axe.run()).violations.map(v => `${v.id}: ${v.nodes.map(n => n.html)}`)"
+    )
+    return list(found)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_axe_finds_nothing(tab: Tab, url: str, scheme: str, screen: str) -> None:
+    width, height = SCREENS[screen]
+    desk = tab(url, viewport={"width": width, "height": height}, color_scheme=scheme)
+    found = {"empty": violations(desk)}
+    desk.open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    desk.page.click("#compare")
+    desk.page.wait_for_timeout(300)
+    found["open"] = violations(desk)
+    for dialog in ("help", "code"):
+        desk.page.click(f"#{dialog}")
+        found[dialog] = violations(desk)
+        desk.page.keyboard.press("Escape")
+    desk.page.click("#save-menu summary")
+    found["menu"] = violations(desk)
+    desk.page.click("#tab-translate")
+    found["translate"] = violations(desk)
+    assert found == {name: [] for name in found}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_everything_is_on_the_screen_and_large_enough_for_a_finger(tab: Tab, url: str, screen: str) -> None:
+    width, height = SCREENS[screen]
+    desk = tab(url, viewport={"width": width, "height": height}).open(PICTURES / "dress.jpg", PICTURES / "skirt.jpg")
+    small = []
+    for button in desk.page.locator("button:visible, summary:visible, select:visible, [role=tab]:visible").all():
+        box = button.bounding_box()
+        name = button.get_attribute("aria-label") or button.inner_text()
+        if name.startswith("Close "):
+            continue  # a mark on the corner of a thumbnail
+        if box["width"] < LEAST_TARGET or box["height"] < LEAST_TARGET:
+            small.append((name, box))
+        assert box["x"] >= 0, name
+        assert box["x"] + box["width"] <= width, name
+        assert box["y"] + box["height"] <= height, name
+    assert small == []
+    assert desk.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    wanted = {
+        "code",
+        "theme",
+        "help",
+        "size",
+        "surface",
+        "open",
+        "zoom-in",
+        "zoom-out",
+        "fit",
+        "compare",
+        "peek",
+        "instant",
+    }
+    seen = set()
+    for _ in range(60):
+        desk.page.keyboard.press("Tab")
+        seen.add(desk.page.evaluate("document.activeElement.id"))
+    assert wanted - seen == set()
+    unnamed = "[...document.querySelectorAll('button')].filter(b => !(b.ariaLabel || b.textContent.trim())).length"
+    assert desk.page.evaluate(unnamed) == 0
+
+
+def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(desk: Desk) -> None:
+    with desk.page.expect_file_chooser() as chooser:
+        desk.page.keyboard.press("Control+o")
+    chooser.value.set_files(PICTURES / "dress.jpg")
+    desk.says("open")
+    desk.page.focus("#surface")
+    for key in ("b", "Enter", *("ArrowRight",) * 3, "Enter"):
+        desk.page.keyboard.press(key)
+    desk.filled()
+    for key, pressed in (("l", "lasso"), ("r", "rectangle"), ("e", "eraser")):
+        desk.page.keyboard.press(key)
+        expect(desk.page.locator(f'[data-tool="{pressed}"]')).to_have_attribute("aria-pressed", "true")
+    desk.page.keyboard.press("d")
+    divider = desk.page.locator("#divider")
+    divider.focus()
+    desk.page.keyboard.press("ArrowRight")
+    expect(divider).to_have_attribute("aria-valuenow", "52")
+    with desk.page.expect_download():
+        desk.page.keyboard.press("Control+s")
+    desk.page.keyboard.press("?")
+    expect(desk.page.locator("#help-dialog")).to_be_visible()
+
+
+def test_the_divider_and_the_held_button_show_the_original(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    stage = desk.page.locator("#layer-picture")
+    shown = "canvas => canvas.toDataURL()"
+    before = stage.evaluate(shown)
+    desk.drag(((100, 150), (140, 150)))
+    desk.fill()
+    after = stage.evaluate(shown)
+    assert after != before
+    desk.page.hover("#peek")
+    desk.page.mouse.down()
+    desk.page.wait_for_timeout(200)
+    assert stage.evaluate(shown) == before
+    desk.page.mouse.up()
+    desk.page.click("#compare")
+    desk.page.drag_and_drop("#divider span", "#save-menu summary", force=True)
+    desk.page.wait_for_timeout(200)
+    box = desk.page.locator("#divider").bounding_box()
+    assert box["x"] > 1200
+    assert stage.evaluate(shown) == before
+
+
+def test_the_switch_turns_dark_into_light_and_is_remembered(browser: Browser, tab: Tab, url: str) -> None:
+    desk = tab(url, color_scheme="dark")
+    back = "getComputedStyle(document.body).backgroundColor"
+    dark = desk.page.evaluate(back)
+    desk.page.click("#theme")
+    light = desk.page.evaluate(back)
+    assert light != dark
+    desk.go()
+    assert desk.page.evaluate(back) == light

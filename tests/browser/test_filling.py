@@ -1,0 +1,181 @@
+"""Fills: when they are made, what they equal, and what happens when the server cannot."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ROOT, Serve, Tab
+from tests.browser.desk import PICTURES, Desk, encoded, noise
+from tests.serving.waiting import wait_until
+
+LINE = ((100, 150), (140, 150))
+REFUSED = "the server responded with a status of"
+"""What Chromium's console says of every refusal."""
+STORED_WORK = """async () => {
+    const open = indexedDB.open("retouch");
+    const database = await new Promise(resolve => { open.onsuccess = () => resolve(open.result); });
+    const all = [];
+    for (const name of database.objectStoreNames) {
+        const read = database.transaction(name).objectStore(name).getAll();
+        all.push(...await new Promise(resolve => { read.onsuccess = () => resolve(read.result); }));
+    }
+    return JSON.stringify(all);
+}"""
+
+
+def test_a_fill_equals_that_of_the_api(desk: Desk, url: str) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    mask = desk.mask()
+    desk.fill()
+    buffer = io.BytesIO()
+    Image.fromarray(mask.astype(np.uint8) * 255).save(buffer, "PNG")
+    files = {"image": (PICTURES / "dress.jpg").read_bytes(), "mask": buffer.getvalue()}
+    reply = httpx.post(f"{url}v1/inpaint", files=files, timeout=60)
+    expected = np.asarray(Image.open(io.BytesIO(reply.content)))
+    assert (np.asarray(desk.saved()) == expected).all()
+
+
+def test_it_fills_when_the_stroke_is_let_go(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    desk.filled()
+    assert desk.page.locator("#fill").is_disabled(), "the mask is still there"
+
+
+def test_it_collects_strokes_until_it_is_asked(desk: Desk) -> None:
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    desk.drag(((60, 60), (80, 60)))
+    assert desk.page.locator("#busy").is_hidden()
+    desk.page.keyboard.press("f")
+    desk.filled()
+    desk.go()
+    assert not desk.page.is_checked("#instant"), "the mode is not remembered"
+
+
+def test_strokes_painted_during_a_fill_are_filled_after_it(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=1500).url}/").open(PICTURES / "dress.jpg")
+    desk.drag(LINE)
+    expect(desk.page.locator("#busy")).to_be_visible()
+    desk.drag(((60, 60), (80, 60)))
+    desk.filled()
+    expect(desk.page.locator("#fill")).to_be_disabled(timeout=30_000)
+
+
+def test_a_fill_is_cancelled_and_its_mask_stays(tab: Tab, serve: Serve) -> None:
+    desk = tab(f"{serve(fake_batch_ms=2000).url}/").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.page.click("#cancel")
+    desk.says("Cancelled")
+    assert desk.page.locator("#fill").is_enabled()
+    assert desk.mask().any()
+
+
+def test_a_busy_server_is_waited_for_as_long_as_it_says(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=2000, max_queue_size=1)
+    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        files = {
+            name: (PICTURES / file).read_bytes() for name, file in (("image", "dress.jpg"), ("mask", "dress_mask.png"))
+        }
+        accepted = client.post("/v1/inpaint", files=files, headers={"Prefer": "respond-async"})
+        assert accepted.status_code == 202
+        wait_until(lambda: client.get(accepted.headers["Location"]).json()["status"] == "running")
+        desk.page.click("#fill")
+        expect(desk.page.locator("#busy-text")).to_have_text(
+            re.compile(r"The server is busy: again in \d+ s"), timeout=30_000
+        )
+    desk.filled()
+
+
+def test_a_deadline_that_cannot_be_met_is_told_and_the_mask_stays(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=2000, request_timeout_s=0.5)
+    desk = tab(f"{server.url}/", expected=REFUSED).open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    expect(desk.page.locator("#status.wrong")).to_be_visible(timeout=30_000)
+    assert desk.page.locator("#fill").is_enabled()
+
+
+def test_a_server_that_is_restarted_is_waited_for(tab: Tab, serve: Serve) -> None:
+    server = serve(fake_batch_ms=100)
+    desk = tab(f"{server.url}/", expected=f"ERR_|{REFUSED}").open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    port = int(server.url.rpartition(":")[2])
+    server.kill()
+    desk.page.click("#fill")
+    expect(desk.page.locator("#busy-text")).to_contain_text("cannot be reached: again in", timeout=30_000)
+    serve(fake_batch_ms=100, port=port)
+    desk.filled()
+
+
+def test_variants_are_shown_and_one_is_chosen(tab: Tab, serve: Serve, all_models: Path) -> None:
+    desk = tab(f"{serve(models_dir=all_models).url}/").open(PICTURES / "dress.jpg").collect()
+    expect(desk.page.locator("#samples-field")).to_be_hidden()
+    desk.page.select_option("#model", "diverse/1")
+    desk.page.select_option("#samples", "4")
+    desk.drag(LINE)
+    desk.page.click("#fill")
+    desk.says("4 variants: choose one. Seed")
+    choices = desk.page.locator("#variants button")
+    expect(choices).to_have_count(4)
+    seen = []
+    for i in range(4):
+        choices.nth(i).click()
+        seen.append(np.asarray(desk.saved()).tobytes())
+    assert len(set(seen)) > 1
+    desk.page.click("#undo")
+    assert desk.page.locator("#variants").is_hidden()
+
+
+def test_a_large_picture_is_sent_in_part_and_filled_in_place(desk: Desk) -> None:
+    pixels = noise(3000, 2400)
+    desk.open(encoded(pixels, "large.png", compress_level=1)).collect()
+    with desk.page.expect_request("**/v1/inpaint") as request:
+        desk.drag(((1000, 900), (1030, 900)))
+        desk.page.click("#fill")
+    desk.filled()
+    assert len(request.value.post_data_buffer or b"") < pixels.size / 4
+    saved = np.asarray(desk.saved())
+    rows, columns = np.nonzero((saved != pixels).any(axis=2))
+    assert (rows.mean(), columns.mean()) == pytest.approx((899.5, 1014.5), abs=3)
+
+
+def test_a_key_is_asked_for_and_kept_for_this_tab_alone(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+    made = "from tests.serving.key_files import *; import sys; print(add_key(Path(sys.argv[1])))"
+    command = [ROOT / ".venv/bin/python", "-c", made, tmp_path / "keys.json"]
+    key = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    server = serve(keys_file=tmp_path / "keys.json")
+    desk = tab(f"{server.url}/", expected=REFUSED, key=key)
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(LINE)
+    desk.fill()
+    stored = desk.page.evaluate("[JSON.stringify(sessionStorage), JSON.stringify(localStorage)]")
+    assert key in stored[0]
+    assert key not in stored[1]
+    assert key not in desk.page.evaluate(STORED_WORK)
+    desk.page.click("#code")
+    code = desk.page.inner_text("#code-curl") + desk.page.inner_text("#code-python")
+    assert code.count("RETOUCH_API_KEY") == 2
+    assert key not in code + desk.page.url + desk.page.content()
+
+
+def test_a_wrong_key_is_asked_for_again(tab: Tab, serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text('{"keys": []}')
+    desk = tab(f"{serve(keys_file=tmp_path / 'keys.json').url}/", expected=REFUSED, key="rt_wrong", again=True)
+    expect(desk.page.locator("#key-dialog")).to_be_visible()
+    assert desk.page.input_value("#key") == ""
+    desk.page.click("#key-dialog [data-close]")
+    expect(desk.page.locator("#status.wrong")).to_be_visible()

@@ -1,0 +1,188 @@
+"""Painting with every device, and every tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import Tab
+from tests.browser.desk import Desk, Point, encoded, noise
+
+SIDE = 320
+LINE = ((80.0, 80.0), (160.0, 80.0), (240.0, 80.0))
+
+
+def by_keyboard(desk: Desk, points: Sequence[Point]) -> None:
+    """From the middle to the first point in steps of half a brush of 20, then along the others with the brush down."""
+    desk.page.focus("#surface")
+    at = (SIDE / 2, SIDE / 2)
+    for i, (x, y) in enumerate(points):
+        for key, distance in (
+            ("ArrowRight", x - at[0]),
+            ("ArrowLeft", at[0] - x),
+            ("ArrowDown", y - at[1]),
+            ("ArrowUp", at[1] - y),
+        ):
+            for _ in range(max(0, round(distance / 10))):
+                desk.page.keyboard.press(key)
+        at = (x, y)
+        if i == 0:
+            desk.page.keyboard.press("Enter")
+    desk.page.keyboard.press("Enter")
+
+
+DEVICES: dict[str, Callable[[Desk, Sequence[Point]], None]] = {
+    "mouse": lambda desk, points: desk.drag(points),
+    "pen": lambda desk, points: desk.pen(points, force=1.0),
+    "touch": lambda desk, points: desk.touch(*([point] for point in points)),
+    "keyboard": by_keyboard,
+}
+
+
+@pytest.fixture
+def blank(tab: Tab, url: str) -> Desk:
+    opened = tab(url, has_touch=True).open(encoded(noise(SIDE, SIDE), "noise.png")).collect()
+    opened.brush(20)
+    return opened
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_stroke_marks_what_the_brush_passed(blank: Desk, device: str) -> None:
+    DEVICES[device](blank, LINE)
+    mask = blank.mask()
+    assert mask[80, 70:250].all()
+    rows, columns = np.nonzero(mask)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == pytest.approx((70, 89, 70, 249), abs=2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("tool", ["lasso", "rectangle"])
+def test_an_area_is_marked_by_its_outline(blank: Desk, device: str, tool: str) -> None:
+    corners = {"lasso": ((100, 100), (200, 100), (200, 200), (100, 200)), "rectangle": ((100, 100), (200, 200))}[tool]
+    blank.page.click(f'[data-tool="{tool}"]')
+    DEVICES[device](blank, corners)
+    mask = blank.mask()
+    assert mask[104:196, 104:196].all()
+    assert mask.sum() == pytest.approx(100 * 100, rel=0.06)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_eraser_takes_away(blank: Desk, device: str) -> None:
+    blank.drag(LINE)
+    blank.page.keyboard.press("e")
+    DEVICES[device](blank, ((160, 40), (160, 120)))
+    mask = blank.mask()
+    assert not mask[80, 155:165].any()
+    assert mask[80, 90:140].all()
+
+
+def test_the_right_button_erases_with_the_brush_in_hand(blank: Desk) -> None:
+    blank.drag(LINE)
+    blank.drag(((160, 40), (160, 120)), button="right")
+    assert not blank.mask()[80, 155:165].any()
+
+
+def test_the_other_end_of_a_pen_erases(blank: Desk) -> None:
+    blank.drag(LINE)
+    # the browser's protocol knows no such button: the events are made in the page, with the mouse's id
+    for kind, point in (("down", (160, 40)), ("move", (160, 80)), ("move", (160, 120)), ("up", (160, 120))):
+        x, y = blank.on_screen(point)
+        event = {"pointerId": 1, "pointerType": "pen", "buttons": 0 if kind == "up" else 32, "button": 5, "pressure": 1}
+        blank.page.locator("#surface").dispatch_event(
+            f"pointer{kind}", {**event, "clientX": x, "clientY": y, "bubbles": True}
+        )
+    assert not blank.mask()[80, 155:165].any()
+
+
+def test_a_pen_paints_wider_when_it_is_pressed(blank: Desk) -> None:
+    blank.pen(((80, 80), (160, 80), (240, 80)), force=0.2)
+    blank.pen(((80, 200), (160, 200), (240, 200)), force=0.9)
+    mask = blank.mask()
+    light, strong = (int(mask[row - 20 : row + 20, 160].sum()) for row in (80, 200))
+    assert 4 <= light <= 9
+    assert 16 <= strong <= 20
+
+
+def test_a_brush_of_one_pixel_marks_one_and_is_remembered(blank: Desk) -> None:
+    blank.brush(1)
+    blank.drag(((100.5, 100.5), (200.5, 100.5)))
+    mask = blank.mask()
+    assert mask.any(axis=1).sum() == 1
+    assert 99 <= mask.sum() <= 102
+    blank.go()
+    assert blank.page.inner_text("#size-shown") == "1"
+
+
+def test_two_fingers_pan_and_zoom_and_paint_nothing(blank: Desk) -> None:
+    before = blank.page.inner_text("#zoom")
+    blank.touch([(100, 160)], [(100, 160), (200, 160)], [(80, 160), (220, 160)], [(40, 160), (260, 160)])
+    assert int(blank.page.inner_text("#zoom")[:-2]) > int(before[:-2]) * 1.5
+    assert blank.page.locator("#undo").is_disabled()
+
+
+def test_wheel_touchpad_keys_and_buttons_zoom(blank: Desk) -> None:
+    def zoom() -> int:
+        blank.page.wait_for_timeout(50)
+        return int(blank.page.inner_text("#zoom")[:-2])
+
+    blank.page.mouse.move(*blank.on_screen((160, 160)))
+    seen = [zoom()]
+    blank.page.mouse.wheel(0, -120)
+    seen.append(zoom())
+    blank.page.keyboard.press("+")
+    seen.append(zoom())
+    blank.page.click("#zoom-in")
+    seen.append(zoom())
+    assert seen == sorted(set(seen))
+    blank.page.mouse.wheel(-30, 10)  # as a touchpad sends it: it pans
+    assert zoom() == seen[-1]
+    blank.page.keyboard.press("1")
+    assert zoom() == 100
+    blank.page.keyboard.press("0")
+    assert zoom() == seen[0]
+
+
+def test_dragging_with_space_held_pans(blank: Desk) -> None:
+    blank.page.keyboard.press("1")
+    blank.page.focus("#surface")
+    blank.page.keyboard.down(" ")
+    blank.drag(((160, 160), (200, 160)))
+    blank.page.keyboard.up(" ")
+    assert blank.page.locator("#undo").is_disabled()
+
+
+def test_the_whole_mask_grows_shrinks_inverts_and_clears(blank: Desk) -> None:
+    blank.page.click('[data-tool="rectangle"]')
+    blank.drag(((100, 100), (200, 200)))
+    first = int(blank.mask().sum())
+    blank.choose("mask-menu", '[data-mask="grow"]')
+    assert int(blank.mask().sum()) == pytest.approx(104 * 104, abs=12)
+    blank.choose("mask-menu", '[data-mask="shrink"]')
+    assert int(blank.mask().sum()) == pytest.approx(first, abs=12)
+    blank.choose("mask-menu", '[data-mask="invert"]')
+    assert int(blank.mask().sum()) == pytest.approx(SIDE * SIDE - first, abs=12)
+    blank.choose("mask-menu", '[data-mask="clear"]')
+    assert blank.page.locator("#fill").is_disabled()
+
+
+def test_a_saved_mask_comes_back_and_one_of_another_size_is_scaled(blank: Desk) -> None:
+    pixels = np.zeros((SIDE, SIDE), np.uint8)
+    pixels[10:50, 20:90] = 255
+    blank.page.set_input_files("#pick-mask", encoded(pixels, "mask.png"))
+    blank.says("is the mask now")
+    assert (blank.mask() == (pixels > 0)).all()
+    blank.page.set_input_files("#pick-mask", encoded(pixels[::2, ::2], "half.png"))
+    blank.says("half.png is the mask now")
+    assert (blank.mask() == (pixels > 0)).all()
+
+
+def test_painting_hits_the_same_place_zoomed_in(blank: Desk) -> None:
+    blank.page.mouse.move(*blank.on_screen((160, 160)))
+    for _ in range(6):
+        blank.page.mouse.wheel(0, -120)
+    blank.page.mouse.down()
+    blank.page.mouse.up()
+    rows, columns = np.nonzero(blank.mask())
+    assert (rows.mean(), columns.mean()) == pytest.approx((159.5, 159.5), abs=1)

@@ -1,0 +1,70 @@
+"""Translating and drawing, and which tasks are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Serve, Tab
+from tests.browser.desk import PICTURES, Desk
+
+PIXELS = """async image => {
+    await image.decode();
+    const {naturalWidth: width, naturalHeight: height} = image;
+    const canvas = Object.assign(document.createElement("canvas"), {width, height});
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return canvas.toDataURL();
+}"""
+
+
+def test_a_label_map_becomes_a_picture_that_can_be_saved_and_painted_on(desk: Desk) -> None:
+    desk.page.click("#tab-translate")
+    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    desk.page.keyboard.press("Tab")
+    desk.page.click("#translate-form .main")
+    picture = desk.page.locator("#translated img")
+    expect(picture).to_be_visible(timeout=60_000)
+    assert picture.evaluate("async image => { await image.decode(); return image.naturalWidth; }") > 0
+    with desk.page.expect_download():
+        desk.page.click("#translated button:has-text('Save')")
+    desk.page.click("#translated button:has-text('Paint on it')")
+    expect(desk.page.locator("#panel-inpaint")).to_be_visible()
+    expect(desk.page.locator("#surface")).to_have_attribute(
+        "aria-label", "Picture facade_labels translated.png, 256 by 256 pixels"
+    )
+
+
+def test_drawing_is_not_shown_where_no_model_draws(desk: Desk) -> None:
+    assert desk.page.locator("#tab-translate").is_visible()
+    assert desk.page.locator("#tab-generate").is_hidden()
+
+
+def test_pictures_are_drawn_and_the_same_seed_draws_the_same(tab: Tab, serve: Serve, all_models: Path) -> None:
+    desk = tab(f"{serve(models_dir=all_models, generate_model='faces').url}/")
+    desk.page.focus("#tab-inpaint")
+    desk.page.keyboard.press("ArrowLeft")  # around, to the last one
+    assert desk.page.get_attribute("#tab-generate", "aria-selected") == "true"
+    for _ in range(2):
+        desk.page.fill("#seed", "7")
+        desk.page.fill("#count", "2")
+        before = desk.page.locator("#drawn img").count()
+        desk.page.press("#count", "Enter")
+        expect(desk.page.locator("#drawn img")).to_have_count(before + 2, timeout=60_000)
+    assert desk.page.locator("#drawn figcaption").first.inner_text().endswith("seed 7, 1 of 2")
+    pictures = desk.page.locator("#drawn img")
+    pixels = [pictures.nth(i).evaluate(PIXELS) for i in range(4)]
+    assert pixels[:2] == pixels[2:]
+    assert pixels[0] != pixels[1]
+
+
+def test_only_drawing_is_shown_where_models_only_draw(tab: Tab, serve: Serve, all_models: Path, tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (only / "faces").symlink_to(all_models / "faces")
+    server = serve(models_dir=only, generate_model="faces", inpaint_model="", translate_model="")
+    desk = tab(f"{server.url}/")
+    expect(desk.page.locator("#panel-generate")).to_be_visible()
+    assert desk.page.locator("#tabs").is_hidden()
+    desk.page.click("#code")
+    assert "v1/generate" in desk.page.inner_text("#code-curl")
