@@ -128,4 +128,4 @@ def test_serving_imports_neither_torch_nor_onnx() -> None:
 
 
 def test_the_command_starts_without_the_heavy_libraries() -> None:
-    assert not loaded_by("import retouch.__main__") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}
+    assert not loaded_by("import retouch.command_line") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}

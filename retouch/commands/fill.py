@@ -24,7 +24,8 @@ from retouch.filling.jobs import (
 )
 
 if TYPE_CHECKING:
-    from retouch.client.http_client import Filler, Task
+    from retouch.client.options import Task
+    from retouch.filling.filler import Filler
     from retouch.filling.run import FillOutcome
 
 MaskMode = Literal["white", "black", "alpha"]
@@ -152,9 +153,9 @@ class _Target:
             return open_embedded_filler(here, task, model, timeout_s=self.timeout_s)
         if here:
             raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
-        from retouch.client.http_client import open_http_filler  # noqa: PLC0415 -- loads httpx
+        from retouch.filling.server import open_server_filler  # noqa: PLC0415 -- loads httpx
 
-        return open_http_filler(self.url, timeout_s=self.timeout_s, connections=self.concurrency, retries=self.retries)
+        return open_server_filler(self.url, timeout_s=self.timeout_s, retries=self.retries)
 
 
 def _set_options(**options: object) -> dict[str, str]:

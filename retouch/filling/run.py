@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import RetouchError
-from retouch.client.http_client import ClientError, Filler, FillResult, Task
+from retouch.client.options import Task
+from retouch.filling.filler import Filler, FillFailed, FillResult
 from retouch.filling.jobs import FillJob
 
 
@@ -66,7 +67,7 @@ class FillRun:
             parts = await asyncio.to_thread(_read, job)
             result = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
             if len(result.bodies) != len(job.outs):
-                raise ClientError(f"{len(result.bodies)} pictures came back, {len(job.outs)} were asked for")
+                raise FillFailed(f"{len(result.bodies)} pictures came back, {len(job.outs)} were asked for")
             for out, body in zip(job.outs, result.bodies, strict=True):
                 await asyncio.to_thread(_write, out, body)
         except (RetouchError, OSError) as error:
