@@ -133,9 +133,7 @@ def run(folder: Path, *command: str | Path) -> str:
 
 
 def test_the_typescript_client_gets_bytes(typescript: Path, url: str) -> None:
-    printed = run(
-        typescript, "node", "post.js", url, PICTURES / "dress.jpg", PICTURES / "dress_mask.png", "filled.png"
-    )
+    printed = run(typescript, "node", "post.js", url, PICTURES / "dress.jpg", PICTURES / "dress_mask.png", "filled.png")
     filled = (typescript / "filled.png").read_bytes()
     assert filled.startswith(PNG)
     assert httpx.get(f"{url}{json.loads(printed)['location']}").content == filled

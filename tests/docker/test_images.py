@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,5 +209,6 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
     with containers.unpacked(tag) as image:
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
+        assert "retouch/py.typed" in zipfile.ZipFile(wheel).namelist()
         listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
         assert {"httpx", "fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from retouch.client.calls import Call
-from retouch.client.errors import DeadlineExceeded, JobUnfinished
+from retouch.client.errors import DeadlineExceeded, JobUnfinished, NoReply
 from retouch.client.exchanges import Answer, Exchange, Exchanges, Lost, Pause
 from retouch.client.retrying import RetryPolicy
 
@@ -71,6 +71,14 @@ def test_a_deadline_of_the_callers_own_that_passed_is_final() -> None:
     with pytest.raises(DeadlineExceeded):
         driven(exchanges().reply_to(Call("POST", "/v1/inpaint", {"X-Request-Timeout-Ms": "10"})), late)
     reply, _ = driven(exchanges().reply_to(Call("POST", "/v1/inpaint")), late, json("done"))
+    assert reply.json() == "done"
+
+
+def test_a_reply_that_did_not_come_in_time_is_final_and_a_connection_that_was_cut_is_not() -> None:
+    call = Call("POST", "/v1/inpaint")
+    with pytest.raises(NoReply, match=r"^http://server did not answer in time"):
+        driven(exchanges().reply_to(call), lost(timed_out=True))
+    reply, _ = driven(exchanges().reply_to(call), lost(), json("done"))
     assert reply.json() == "done"
 
 
