@@ -35,6 +35,6 @@ def test_an_example_runs(
     shutil.copy(TEST_DATA / "dress_mask.png", tmp_path / "mask.png")
     monkeypatch.chdir(tmp_path)
     assert "http://127.0.0.1:8000" in example
-    exec(example.replace("http://127.0.0.1:8000", server.url), {})  # noqa: S102 -- our own page
+    exec(example.replace("http://127.0.0.1:8000", server.url), {})  # our own page
     lines = capsys.readouterr().out.splitlines(keepends=True)
     assert re.fullmatch(printed, "".join(line for line in lines if "event=" not in line))  # the server logs here, too
