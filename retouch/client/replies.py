@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
@@ -39,18 +40,7 @@ def read_stored(image: httpx.Response, sidecar: httpx.Response) -> Result:
 
 def joined(results: list[Result]) -> Result:
     """Return the stored results of one job as one result with several pictures."""
-    pictures = tuple(picture for result in results for picture in result.pictures)
-    first = results[0]
-    return Result(
-        pictures,
-        first.model,
-        first.engine,
-        first.seed,
-        first.mask_coverage,
-        first.batch_size,
-        first.timings_ms,
-        first.request_id,
-    )
+    return replace(results[0], pictures=tuple(picture for result in results for picture in result.pictures))
 
 
 def read_job(response: httpx.Response) -> JobState:
