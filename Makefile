@@ -106,7 +106,7 @@ clean:
 
 .venv/.serve: pyproject.toml $(PINS) | .venv/bin/python
 	@echo "installing what serving needs into .venv, once: about 0.7 GB, half a minute on a fast network"
-	$(PIP) .
+	$(PIP) '.[serve]'
 	touch $@
 
 .venv/.export: pyproject.toml $(PINS) | .venv/bin/python

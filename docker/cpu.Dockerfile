@@ -21,7 +21,8 @@ WORKDIR /source
 # What is installed changes seldom, our own code often: two steps, so that the first stays cached.
 COPY pyproject.toml requirements/constraints.txt ./
 RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print('\n'.join(project['dependencies'] + project['optional-dependencies']['s3']))" > dependencies.txt \
+      extras = project['optional-dependencies']; needed = project['dependencies'] + extras['serve'] + extras['s3']; \
+      print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
     && /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
 
 FROM packages AS export

@@ -16,7 +16,8 @@ RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip 
 WORKDIR /source
 COPY . .
 RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print('\n'.join(project['dependencies'] + project['optional-dependencies']['s3']))" > dependencies.txt \
+      extras = project['optional-dependencies']; needed = project['dependencies'] + extras['serve'] + extras['s3']; \
+      print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${BASE} AS python

@@ -1,65 +1,49 @@
-"""The `retouch` command line. Commands import their libraries when they run, so `--help` stays fast."""
+"""The entry point of the `retouch` command, also where the server's packages are not installed."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Annotated
+import re
+import sys
+from collections.abc import Callable, Iterable
 
-import typer
-
-from engines.terminal.command_group import CommandGroup
-from retouch.bench.command import bench_app
-from retouch.commands.build import build
-from retouch.commands.doctor import doctor
-from retouch.commands.export import export
-from retouch.commands.fill import generate, inpaint, translate
-from retouch.commands.keys import keys_app
-from retouch.commands.models import models
-from retouch.commands.serve import make_serve_command
-from retouch.sweep.command import sweep
-
-app = typer.Typer(
-    name="retouch",
-    cls=CommandGroup,
-    help="Fill holes in photographs and translate images with trained generators: over HTTP, or here.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(asked: bool) -> None:
-    """Print the version of the installed package and exit, if `--version` is given."""
-    if asked:
-        typer.echo(f"retouch {importlib.metadata.version('retouch')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[  # evaluated by its callback
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Accept the options that come before the command's name."""
-
-
-app.command("serve")(make_serve_command())
-app.command()(inpaint)
-app.command()(translate)
-app.command()(generate)
-app.command()(export)
-app.command()(sweep)
-app.command()(build)
-app.command()(models)
-app.add_typer(bench_app, name="bench")
-app.add_typer(keys_app, name="keys")
-app.command()(doctor)
+_OF_SERVE = re.compile(r"([\w.-]+)[^;]*; extra == .serve.")
+"""A requirement of the extra `serve` on every Python and system."""
 
 
 def main() -> None:
     """Run the command line; the entry point of the console script."""
-    app()
+    try:
+        from retouch.command_line import app  # noqa: PLC0415 -- needs typer
+
+        app()
+    except ModuleNotFoundError as error:
+        if not (missing := missing_packages(importlib.metadata.requires("retouch") or (), is_installed)):
+            raise
+        sys.exit(
+            f"error: {error}: the command and the server need packages that are not installed ({', '.join(missing)}); "
+            "install the extra `serve`: pip install '.[serve]' in the checkout of retouch"
+        )
+
+
+def missing_packages(requirements: Iterable[str], is_installed: Callable[[str], bool]) -> list[str]:
+    """List the packages of the extra `serve` that are not installed.
+
+    Args:
+        requirements: those of this distribution, as its metadata has them.
+        is_installed: whether a distribution is installed.
+    """
+    names = [found[1] for line in requirements if (found := _OF_SERVE.fullmatch(line))]
+    return [name for name in names if not is_installed(name)]
+
+
+def is_installed(name: str) -> bool:
+    """Whether a distribution of that name is installed."""
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

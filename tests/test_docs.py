@@ -15,7 +15,11 @@ PAGES = [
     ROOT / name
     for name in (
         *(path.name for path in sorted(ROOT.glob("*.md"))),
-        *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("[a-z]*/**/*.md"))),
+        *(
+            str(path.relative_to(ROOT))
+            for path in sorted(ROOT.glob("[a-z]*/**/*.md"))
+            if "node_modules" not in path.parts  # of make clients
+        ),
     )
 ]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -106,17 +106,6 @@ def test_a_class_that_several_tests_need_is_written_once() -> None:
     assert [written for written in places.values() if len(written) > 1] == []
 
 
-def test_the_client_of_a_server_imports_httpx_and_no_other_third_party() -> None:
-    imported = set()
-    for path in _files("retouch/client"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            imported |= set(names)
-    ours = {name for name in imported if name.startswith("retouch.client")} | {"engines.errors"}
-    assert {name.partition(".")[0] for name in imported - ours} - sys.stdlib_module_names == {"httpx"}
-
-
 def loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -128,4 +117,4 @@ def test_serving_imports_neither_torch_nor_onnx() -> None:
 
 
 def test_the_command_starts_without_the_heavy_libraries() -> None:
-    assert not loaded_by("import retouch.__main__") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}
+    assert not loaded_by("import retouch.command_line") & {"torch", "numpy", "fastapi", "openvino", "cv2", "matplotlib"}

@@ -12,8 +12,10 @@ import aiohttp
 import httpx
 
 from retouch.bench.load import NO_REPLY, Payload, ServerReply
+from retouch.client.address import validated_url
 from retouch.client.api_key import key_headers
-from retouch.client.http_client import code_and_detail, validated_url
+from retouch.client.replies import code_and_detail
+from retouch.filling.server import client_errors_translated
 
 
 class HttpSender:
@@ -49,12 +51,12 @@ async def open_sender(url: str) -> AsyncIterator[HttpSender]:
     """Open a sender without limits on connections or time, so that requests never wait for the generator.
 
     Raises:
-        ServerUnreachable: `url` is not an http(s) address.
-        KeyFileUnreadable: the file with the API key cannot be read.
+        FillFailed: `url` is not an http(s) address, or the file with the API key cannot be read.
     """
-    address = validated_url(url)
+    with client_errors_translated():
+        address, headers = validated_url(url), key_headers()
     async with aiohttp.ClientSession(
-        headers=key_headers(),
+        headers=headers,
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,

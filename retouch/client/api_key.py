@@ -1,4 +1,4 @@
-"""The API key that the client sends: from the environment, so that it shows in no process list or shell history."""
+"""The API key that the client sends: an argument, or from the environment, where no process list shows it."""
 
 from __future__ import annotations
 
@@ -6,35 +6,29 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from engines.errors import RetouchError
+from retouch.client.errors import KeyFileUnreadable, KeyUnusable
 
 KEY_VARIABLES = ("RETOUCH_API_KEY", "RETOUCH_API_KEY_FILE")
 """The key, or a file with it. The server's settings leave both alone: on one machine both may be set."""
 
 
-class KeyFileUnreadable(RetouchError):
-    """The file with the API key cannot be read."""
+def key_headers(key: str | None = None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the header with the API key; empty without a key.
 
-
-class KeyUnusable(RetouchError):
-    """The key has characters that an HTTP header cannot carry."""
-
-
-def key_headers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the header with the key in RETOUCH_API_KEY or the file RETOUCH_API_KEY_FILE; empty if neither is set.
+    Args:
+        key: the key; None for that in RETOUCH_API_KEY or in the file RETOUCH_API_KEY_FILE, "" for none.
+        environ: the environment.
 
     Raises:
         KeyFileUnreadable: the file cannot be read.
         KeyUnusable: the key has characters other than printable ASCII.
     """
     variable, file_variable = KEY_VARIABLES
-    key, source = environ.get(variable), variable
+    source = "api_key"
+    if key is None:
+        key, source = environ.get(variable), variable
     if key is None and file_variable in environ:
-        path = Path(environ[file_variable])
-        try:
-            key, source = path.read_text("utf-8"), file_variable
-        except (OSError, UnicodeDecodeError) as error:
-            raise KeyFileUnreadable(f"{file_variable} is {path}: {error}") from error
+        key, source = _read_key(Path(environ[file_variable]), file_variable), file_variable
     if not key:
         return {}
     key = key.strip()
@@ -43,3 +37,10 @@ def key_headers(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
             f"{source} holds characters that no key has; write the key there as `retouch keys create` printed it"
         )
     return {"X-API-Key": key}
+
+
+def _read_key(path: Path, variable: str) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KeyFileUnreadable(f"{variable} is {path}: {error}") from error

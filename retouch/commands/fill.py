@@ -25,7 +25,8 @@ from retouch.filling.jobs import (
 )
 
 if TYPE_CHECKING:
-    from retouch.client.http_client import Filler, Task
+    from retouch.client.options import Task
+    from retouch.filling.filler import Filler
     from retouch.filling.run import FillOutcome
 
 MaskMode = Literal["white", "black", "alpha"]
@@ -57,7 +58,7 @@ class _Common:
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files that exist")] = False
     as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON")] = False
 
-    def open(self, task: Task, concurrency: int) -> AbstractAsyncContextManager[Filler]:
+    def open(self, task: Task) -> AbstractAsyncContextManager[Filler]:
         """Open the filler that makes the pictures: a server, or this process."""
         here = {name: value for name in ("models_dir", "engine") if (value := getattr(self, name)) is not None}
         if self.url is None:
@@ -66,9 +67,9 @@ class _Common:
             return open_embedded_filler(here, task, self.model, timeout_s=self.timeout)
         if here:
             raise typer.BadParameter("a server has its own models: leave out --models-dir and --engine")
-        from retouch.client.http_client import open_http_filler  # noqa: PLC0415 -- loads httpx
+        from retouch.filling.server import open_server_filler  # noqa: PLC0415 -- loads httpx
 
-        return open_http_filler(self.url, timeout_s=self.timeout, connections=concurrency, retries=self.retries)
+        return open_server_filler(self.url, timeout_s=self.timeout, retries=self.retries)
 
 
 @expanded
@@ -131,7 +132,7 @@ def _fill(task: Task, jobs: list[FillJob], own: Mapping[str, object], common: _C
     options = {name: str(value) for name, value in given.items() if value is not None}
 
     async def run() -> list[FillOutcome]:
-        async with common.open(task, concurrency) as filler:
+        async with common.open(task) as filler:
             return await FillRun(filler, task, options, concurrency, time.monotonic, done).run(jobs)
 
     begun = time.monotonic()

@@ -17,7 +17,8 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 
 from engines.validation import validation_message
-from retouch.client.http_client import FillResult, Task
+from retouch.client.options import Task
+from retouch.filling.filler import FillResult
 from service.admission.deadline import await_with_deadline
 from service.app import open_pipeline
 from service.batching.local_backend import open_local_backend
@@ -42,7 +43,7 @@ class EmbeddedFiller:
     new_id: Callable[[], str]
 
     async def fill(self, task: Task, parts: Mapping[str, bytes], options: Mapping[str, str]) -> FillResult:
-        """Make the pictures of one request; see `retouch.client.http_client.Filler`.
+        """Make the pictures of one request; see `retouch.filling.filler.Filler`.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout_s`.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from engines.errors import RetouchError
-from retouch.client.http_client import ClientError, Filler, FillResult, Task
+from retouch.client.options import Task
+from retouch.filling.filler import Filler, FillFailed, FillResult
 from retouch.filling.jobs import FillJob
 
 
@@ -68,7 +69,7 @@ class FillRun:
             parts = await asyncio.to_thread(_read_parts, job)
             result = await self.filler.fill(self.task, parts, {**self.options, "format": job.format})
             if len(result.bodies) != len(job.output_files):
-                raise ClientError(f"{len(result.bodies)} pictures came back, {len(job.output_files)} were asked for")
+                raise FillFailed(f"{len(result.bodies)} pictures came back, {len(job.output_files)} were asked for")
             for out, body in zip(job.output_files, result.bodies, strict=True):
                 await asyncio.to_thread(_write_file, out, body)
         except (RetouchError, OSError) as error:

@@ -1,24 +1,13 @@
 // Fills the hole of a picture, with types from /openapi.json: node post.js URL IMAGE MASK OUT
 
-import { readFile, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { argv } from "node:process";
 import createClient from "openapi-fetch";
+import { file, form } from "./multipart.js";
 import type { paths } from "./schema.js";
 
 const [url, image, mask, out] = argv.slice(2) as [string, string, string, string];
 const client = createClient<paths>({ baseUrl: url });
-
-/** A file, for a part that the generated types call a string. */
-async function file(path: string): Promise<string> {
-  return new Blob([new Uint8Array(await readFile(path))]) as unknown as string;
-}
-
-/** Fields as a multipart form; what is left out is not sent. */
-function form(fields: object = {}): FormData {
-  const data = new FormData();
-  for (const [name, value] of Object.entries(fields)) data.append(name, value instanceof Blob ? value : String(value));
-  return data;
-}
 
 const { data, error, response } = await client.POST("/v1/inpaint", {
   body: { image: await file(image), mask: await file(mask), strategy: "crop" },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,20 +86,71 @@ def test_the_python_client_polls_a_job_and_gets_its_result(retouch_client: Modul
     assert found.parsed.payload.read().startswith(PNG)
 
 
-def test_the_typescript_client_compiles_and_gets_bytes(document: dict[str, Any], url: str, tmp_path: Path) -> None:
-    (tmp_path / "openapi.json").write_text(json.dumps(document))
-    (tmp_path / "node_modules").symlink_to(NODE_MODULES)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "post.ts").write_text((HERE / "post.ts").read_text("utf-8"))
-    tools = NODE_MODULES / ".bin"
+def call(generated: ModuleType, name: str) -> Any:
+    """A call of the generated package, by its tag and operation."""
+    return importlib.import_module(f"{generated.__name__}.api.{name}")
+
+
+def test_the_python_client_makes_all_other_calls(retouch_client: ModuleType, url: str) -> None:
+    models, file = (importlib.import_module(f"{retouch_client.__name__}.{name}") for name in ("models", "types"))
+    client = retouch_client.Client(base_url=url)
+    labels = file.File(io.BytesIO((PICTURES / "facade_labels.png").read_bytes()), "labels.png", "image/png")
+    translated = call(retouch_client, "pictures.translate").sync_detailed(
+        client=client, body=models.TranslateBody(image=labels, save=False)
+    )
+    assert translated.parsed.payload.read().startswith(PNG)
+    generated = call(retouch_client, "pictures.generate").sync_detailed(
+        client=client, body=models.GenerateBody(model="faces", seed=7, format_=models.GenerateBodyFormat.PNG)
+    )
+    assert (generated.status_code, generated.headers["X-Seed"]) == (200, "7")
+    found = call(retouch_client, "models.list_models").sync(client=client).models
+    assert {"facades", "faces", "photos"} <= {model.name for model in found}
+    missing = call(retouch_client, "jobs.cancel_job").sync_detailed("0" * 32, client=client)
+    assert (missing.status_code, missing.parsed.code.value) == (404, "not_found")
+    assert call(retouch_client, "operations.readyz").sync(client=client).status.value == "ok"
+
+
+@pytest.fixture(scope="module")
+def typescript(document: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the programs of this one, compiled against types that openapi-typescript makes."""
+    folder = tmp_path_factory.mktemp("typescript")
+    (folder / "openapi.json").write_text(json.dumps(document))
+    (folder / "node_modules").symlink_to(NODE_MODULES)
+    (folder / "package.json").write_text('{"type": "module"}')
+    for program in HERE.glob("*.ts"):
+        shutil.copy(program, folder)
     strict = ["--strict", "--target", "es2022", "--module", "nodenext", "--types", "node", "--lib", "es2022,dom"]
-    for command in (
-        [tools / "openapi-typescript", "openapi.json", "--output", "schema.d.ts"],
-        [tools / "tsc", *strict, "--skipLibCheck", "post.ts"],
-        ["node", "post.js", url, PICTURES / "dress.jpg", PICTURES / "dress_mask.png", "filled.png"],
-    ):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "filled.png").read_bytes().startswith(PNG)
-    location = json.loads(done.stdout)["location"]
-    assert httpx.get(f"{url}{location}").content == (tmp_path / "filled.png").read_bytes()
+    run(folder, NODE_MODULES / ".bin/openapi-typescript", "openapi.json", "--output", "schema.d.ts")
+    run(folder, NODE_MODULES / ".bin/tsc", *strict, "--skipLibCheck", "post.ts", "calls.ts")
+    return folder
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    """What a command prints."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_typescript_client_gets_bytes(typescript: Path, url: str) -> None:
+    printed = run(typescript, "node", "post.js", url, PICTURES / "dress.jpg", PICTURES / "dress_mask.png", "filled.png")
+    filled = (typescript / "filled.png").read_bytes()
+    assert filled.startswith(PNG)
+    assert httpx.get(f"{url}{json.loads(printed)['location']}").content == filled
+
+
+def test_the_typescript_client_makes_all_other_calls(typescript: Path, url: str) -> None:
+    pictures = [PICTURES / name for name in ("dress.jpg", "dress_mask.png", "facade_labels.png")]
+    printed = json.loads(run(typescript, "node", "calls.js", url, *pictures))
+    assert printed.pop("models") == ["facades: /v1/translate", "faces: /v1/generate", "photos: /v1/inpaint"]
+    submitted, *later = printed.pop("job")
+    assert (submitted in {"queued", "running"}, later) == (True, ["succeeded", "succeeded"])
+    assert printed == {
+        "translated": "WEBP",
+        "generated": [True, True, True],
+        "seed": 7,
+        "stored": "PNG",
+        "sidecar": "photos/4",
+        "missing": "not_found",
+        "ready": "ok",
+    }

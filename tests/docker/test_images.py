@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,8 @@ def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3(name: s
     program = program.replace("\\\n", "")  # as the shell joins lines
     listed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     required = {re.split(r"[^\w-]", line)[0] for line in listed.stdout.splitlines()}
-    assert {"fastapi", "openvino", "obstore"} <= required
+    assert {"httpx", "fastapi", "openvino", "obstore"} <= required
+    assert "retouch" not in required  # it is copied: an index may have a package of that name
     assert "--requirement dependencies.txt" in text
 
 
@@ -207,5 +209,6 @@ def test_the_stages_of_the_gpu_image_that_are_not_nvidias_are_built(base: str) -
     with containers.unpacked(tag) as image:
         (wheel,) = (image.root / "wheels").iterdir()
         assert wheel.name.startswith("retouch-")
+        assert "retouch/py.typed" in zipfile.ZipFile(wheel).namelist()
         listed = (image.root / "source" / "dependencies.txt").read_text().splitlines()
-        assert {"fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}
+        assert {"httpx", "fastapi", "obstore"} <= {line.partition(">")[0] for line in listed}

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from retouch.__main__ import app
+from retouch.command_line import app
 from tests.serving.served_process import ServedProcess
 
 pytestmark = pytest.mark.slow

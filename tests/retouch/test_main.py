@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from retouch.__main__ import app
+from retouch.command_line import app
 from service.core.settings import Settings
 from training.__main__ import app as training_app
 
@@ -50,7 +50,7 @@ def test_version_is_that_of_the_installed_package() -> None:
 
 
 def test_help_loads_no_model_library() -> None:
-    code = f"import sys, retouch.__main__; print(sorted({HEAVY} & set(sys.modules)))"
+    code = f"import sys, retouch.command_line; print(sorted({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from retouch.__main__ import app
 from retouch.bench.load import Observation, ServerReply
 from retouch.bench.progress import show_progress
+from retouch.command_line import app
 
 
 def bench(url: str, *arguments: object) -> Result:

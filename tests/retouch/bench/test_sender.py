@@ -7,7 +7,7 @@ import pytest
 
 from retouch.bench.load import Payload, ServerReply
 from retouch.bench.sender import encode, open_sender
-from retouch.client.http_client import ServerUnreachable
+from retouch.filling.filler import FillFailed
 
 
 async def test_a_picture_comes_back_with_the_servers_own_account(contract) -> None:
@@ -51,6 +51,6 @@ async def test_there_is_no_limit_on_connections(contract) -> None:
 
 
 async def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ServerUnreachable, match="http://HOST:PORT"):
+    with pytest.raises(FillFailed, match="http://HOST:PORT"):
         async with open_sender("localhost:8000"):
             pass

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from retouch.__main__ import app
+from retouch.command_line import app
 
 
 def run(*arguments: object) -> Result:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from retouch.__main__ import app
+from retouch.command_line import app
 from service.auth.keys import key_id_of, read_keys
 
 

@@ -10,7 +10,7 @@ import pytest
 from annotated_types import Le
 from typer.testing import CliRunner, Result
 
-from retouch.__main__ import app
+from retouch.command_line import app
 from retouch.commands.serve import flag_for, to_toml
 from service.core.retired_settings import RETIRED
 from service.core.setting_groups import SETTING_GROUPS

@@ -15,8 +15,9 @@ from engines.base import Feed, Outputs
 from engines.engine_choice import Candidate, EngineOptions
 from engines.fake import FakeEngine
 from engines.manifest import Manifest
-from retouch.client.http_client import FillResult, Task
+from retouch.client.options import Task
 from retouch.filling.embedded import open_embedded_filler
+from retouch.filling.filler import FillResult
 from service.core.errors import DeadlineExceeded, NotFound
 from tests.retouch.commands.test_doctor import write_model
 from tests.retouch.conftest import TEST_DATA

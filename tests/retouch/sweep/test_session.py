@@ -16,7 +16,7 @@ from engines.engine_choice import EngineOptions
 from engines.errors import ModelError
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import read_manifest
-from retouch.__main__ import app
+from retouch.command_line import app
 from retouch.sweep.session import SweepImpossible, SweepRequest, sweep, write_rules
 from tests.retouch.commands.test_doctor import write_model
 from training.losses.lpips_distance import Lpips

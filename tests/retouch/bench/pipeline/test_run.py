@@ -22,10 +22,10 @@ from engines.cuda.api import Cuda
 from engines.errors import EngineUnavailable, RetouchError
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, Manifest
-from retouch.__main__ import app
 from retouch.bench.pipeline.report import print_rows, save_rows_plot
 from retouch.bench.pipeline.run import VariantResult, Workload, measure
 from retouch.bench.pipeline.variants import VARIANTS, Variant, variants_for
+from retouch.command_line import app
 from service.core.settings import Settings
 from tests.fakes.gpu import FakeCvCuda, FakeStreamEngine, RacingRuntime
 

@@ -1,0 +1,40 @@
+"""Addresses: that of the server, and the ids at the end of the paths that it returns."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from retouch.client.errors import AddressInvalid
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+def validated_url(url: str) -> str:
+    """Validate a server's address and strip slashes at its end.
+
+    Raises:
+        AddressInvalid: it is not an http(s) address.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
+        valid = False
+    if not valid:
+        raise AddressInvalid(f"{url!r} is no address of a server; write http://HOST:PORT")
+    return url.rstrip("/")
+
+
+def id_at_end(path: str) -> str:
+    """Return the id of a result or a job from a path or address, or an id as it is: 32 hexadecimal digits.
+
+    Only the id is taken over, so that a request never goes to another host than the server's.
+
+    Raises:
+        AddressInvalid: there is no id at its end.
+    """
+    found = path.rstrip("/").rpartition("/")[2]
+    if not _ID.fullmatch(found):
+        raise AddressInvalid(f"{path!r} does not end in an id of 32 hexadecimal digits")
+    return found

@@ -1,0 +1,112 @@
+"""Requests to the server, as values: what a call sends. Pure: keys are made by an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from retouch.client.options import Task
+from retouch.client.sources import Source, file_bytes
+
+_FILES = ("instance", "reference")
+"""Options that are files."""
+_HEADERS = ("deadline_s", "priority", "request_id", "idempotency_key")
+"""Options that are headers; all others are fields of the form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, which may be sent several times."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def returning(self, request_id: str) -> Call:
+        """Return the same request with the id of its refusal: the server admits a returning request first."""
+        return replace(self, headers={**self.headers, "X-Request-ID": request_id}) if request_id else self
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be sent again when nobody knows if it arrived; a job without a key would be made twice."""
+        return "Prefer" not in self.headers or "Idempotency-Key" in self.headers
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether the caller set the deadline: once it has passed, another try is of no use."""
+        return "X-Request-Timeout-Ms" in self.headers
+
+    def multipart(self) -> dict[str, tuple[str | None, bytes | str]] | None:
+        """Return the parts of the body, for httpx; None without a body. Fields are parts even where there are no files.
+
+        A file is called like its part: names on the caller's machine are nobody else's concern.
+        """
+        if self.method != "POST":
+            return None
+        return {
+            **{name: (name, data) for name, data in self.files.items()},
+            **{name: (None, value) for name, value in self.fields.items()},
+        }
+
+
+def read_call(
+    task: Task, pictures: Mapping[str, Source], options: Mapping[str, Any], new_key: Callable[[], str], *, job: bool
+) -> Call:
+    """Return the request of a call with its pictures read, which blocks; arguments as of `picture_call`.
+
+    Raises:
+        PictureUnusable: a picture, or an option that is a file, cannot be sent.
+    """
+    given = {**pictures, **{name: options[name] for name in _FILES if options.get(name) is not None}}
+    files = {name: file_bytes(source) for name, source in given.items()}
+    return picture_call(task, files, options, new_key, job=job)
+
+
+def picture_call(
+    task: Task, files: Mapping[str, bytes], options: Mapping[str, Any], new_key: Callable[[], str], *, job: bool
+) -> Call:
+    """Return the request of a call for pictures.
+
+    Args:
+        task: inpaint, translate or generate.
+        files: encoded files by name of their part.
+        options: keyword arguments of the call; None counts as left out.
+        new_key: makes an idempotency key.
+        job: whether the server shall answer with a job.
+    """
+    fields = {
+        name: _text(value)
+        for name, value in options.items()
+        if value is not None and name not in _FILES and name not in _HEADERS
+    }
+    headers = {"Accept": "multipart/mixed, */*", **_option_headers(options)}
+    if (key := _idempotency_key(options, new_key)) is not None:
+        headers["Idempotency-Key"] = key
+    if job:
+        headers["Prefer"] = "respond-async"
+    return Call("POST", f"/v1/{task}", headers, files, fields)
+
+
+def _idempotency_key(options: Mapping[str, Any], new_key: Callable[[], str]) -> str | None:
+    """Return the key; without one from the caller a new one, unless nothing shall be stored: an answer to a key is."""
+    if "idempotency_key" in options:
+        chosen: str | None = options["idempotency_key"]
+        return chosen
+    return None if options.get("save") is False else new_key()
+
+
+def _option_headers(options: Mapping[str, Any]) -> dict[str, str]:
+    headers = {}
+    if (deadline_s := options.get("deadline_s")) is not None:
+        headers["X-Request-Timeout-Ms"] = f"{deadline_s * 1e3:.3f}"
+    for name, header in (("priority", "X-Priority"), ("request_id", "X-Request-ID")):
+        if options.get(name) is not None:
+            headers[header] = str(options[name])
+    return headers
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

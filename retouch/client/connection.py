@@ -1,0 +1,64 @@
+"""What both clients are made of: the address, key and timeouts of their requests, and their exchanges. No I/O."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from retouch.client.address import validated_url
+from retouch.client.api_key import key_headers
+from retouch.client.calls import Call
+from retouch.client.exchanges import Exchanges, Lost
+from retouch.client.retrying import RetryPolicy
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+_CONNECT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Everything about a server that each request needs."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeout: httpx.Timeout
+
+    @classmethod
+    def to(cls, url: str, api_key: str | None, timeout_s: float) -> Connection:
+        """Return the connection to a server; arguments and errors as of `Retouch`."""
+        timeout = httpx.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
+        return cls(validated_url(url), key_headers(api_key), timeout)
+
+    def request(self, call: Call) -> dict[str, Any]:
+        """Return the arguments of httpx's `request`."""
+        return {
+            "method": call.method,
+            "url": self.url + call.path,
+            "headers": {**self.headers, **call.headers},
+            "files": call.multipart(),
+            "timeout": self.timeout,
+            "follow_redirects": False,  # the key is for this server alone
+        }
+
+
+def exchanges_with(connection: Connection, retry: RetryPolicy | int) -> Exchanges:
+    """Return the exchanges of a client; a number is that of retries."""
+    policy = RetryPolicy(retry) if isinstance(retry, int) else retry
+    return Exchanges(connection.url, policy, random.random, time.monotonic)
+
+
+def new_key() -> str:
+    """Return a new idempotency key."""
+    return uuid.uuid4().hex
+
+
+def lost(error: httpx.RequestError) -> Lost:
+    """Return the answer that no reply came; a connection that cannot be made in time may be tried again."""
+    timed_out = isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout)
+    return Lost(error, timed_out)

@@ -1,0 +1,142 @@
+"""Exchanges with the server: what to send next, how long to pause, what to return or raise.
+
+An exchange is a generator. It yields a `Call` to be sent or a `Pause` to be slept, is sent the reply (or `Lost`), and
+returns its result. It does no I/O itself, so the two clients differ only in how they send and sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx
+
+from retouch.client.address import id_at_end
+from retouch.client.calls import Call
+from retouch.client.errors import JobUnfinished, NoReply
+from retouch.client.replies import job_error, joined, read_job, read_models, read_result, read_stored, refusal
+from retouch.client.results import JobState, Model, Result
+from retouch.client.retrying import RetryPolicy
+
+T = TypeVar("T")
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.1, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause before the next step, in seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No reply came: the connection was refused, cut off or timed out.
+
+    timed_out: the time that the caller allows for a reply is over, so that another try has no time left.
+    """
+
+    error: httpx.RequestError
+    timed_out: bool
+
+
+Answer = httpx.Response | Lost | None
+Exchange = Generator[Call | Pause, Answer, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The exchanges of a client with its server.
+
+    url: the server's address, for messages.
+    draw: returns a random number in [0, 1).
+    now: returns the time in seconds, from any start.
+    """
+
+    url: str
+    retry: RetryPolicy
+    draw: Callable[[], float]
+    now: Callable[[], float]
+
+    def reply_to(self, call: Call) -> Exchange[httpx.Response]:
+        """Return the successful reply to a request, which is sent again as the policy says.
+
+        Raises:
+            NoReply: no reply came, and it is not tried again.
+            Refused: the server answered with a problem, and it is not tried again.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            answer = yield call
+            if isinstance(answer, httpx.Response) and answer.is_success:
+                return answer
+            if isinstance(answer, httpx.Response):
+                call = call.returning(answer.headers.get("X-Request-ID", ""))
+            pause_s = self._pause_s(call, answer, tries)
+            if pause_s is None:
+                raise self._error(answer, tries) from (answer.error if isinstance(answer, Lost) else None)
+            yield Pause(pause_s)
+
+    def result(self, call: Call) -> Exchange[Result]:
+        """Return the pictures of a call; raises as `reply_to`, and ReplyInvalid."""
+        return read_result((yield from self.reply_to(call)))
+
+    def job(self, call: Call) -> Exchange[JobState]:
+        """Return the state of a job, after the call that made it or cancels it, or to poll it; raises as `result`."""
+        return read_job((yield from self.reply_to(call)))
+
+    def job_result(self, job_id: str, timeout_s: float | None) -> Exchange[Result]:
+        """Poll a job until it ends, and return its result.
+
+        Args:
+            job_id: id of the job.
+            timeout_s: seconds to wait; None for as long as it takes.
+
+        Raises:
+            JobFailed, JobCancelled: it ended without a result.
+            JobUnfinished: it has not ended in time.
+            NoReply, Refused, ReplyInvalid: it cannot be polled, or its result cannot be read.
+        """
+        end = None if timeout_s is None else self.now() + timeout_s
+        pause_s = _FIRST_POLL_S
+        while not (state := (yield from self.job(Call("GET", f"/v1/jobs/{job_id}")))).ended:
+            left_s = pause_s if end is None else end - self.now()
+            if left_s <= 0:
+                raise JobUnfinished(f"job {job_id} is still {state.status} after {timeout_s} s", job_id)
+            yield Pause(min(pause_s, left_s))
+            pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
+        if state.status != "succeeded" or not state.result_urls:
+            raise job_error(state)
+        results = []
+        for url in state.result_urls:
+            results.append((yield from self.stored(id_at_end(url))))  # noqa: PERF401 -- a comprehension cannot yield
+        return joined(results)
+
+    def stored(self, result_id: str) -> Exchange[Result]:
+        """Return a stored result, from its image and its sidecar; raises as `result`."""
+        path = f"/v1/results/{result_id}"
+        image = yield from self.reply_to(Call("GET", path))
+        sidecar = yield from self.reply_to(Call("GET", path, {"Accept": "application/json"}))
+        return read_stored(image, sidecar)
+
+    def models(self) -> Exchange[tuple[Model, ...]]:
+        """Return the model versions of the server; raises as `result`."""
+        return read_models((yield from self.reply_to(Call("GET", "/v1/models"))))
+
+    def _pause_s(self, call: Call, answer: Answer, tries: int) -> float | None:
+        if isinstance(answer, httpx.Response):
+            over = answer.status_code == httpx.codes.GATEWAY_TIMEOUT and call.has_deadline
+            return None if over else self.retry.pause_after_refusal(answer, tries, self.draw())
+        if isinstance(answer, Lost) and (answer.timed_out or not call.repeatable):
+            return None
+        return self.retry.pause_after_silence(tries, self.draw())
+
+    def _error(self, answer: Answer, tries: int) -> Exception:
+        if isinstance(answer, httpx.Response):
+            return refusal(answer, tries)
+        if isinstance(answer, Lost) and answer.timed_out:
+            return NoReply(f"{self.url} did not answer in time; raise the timeout (timeout_s, --timeout)")
+        cause = answer.error if isinstance(answer, Lost) else None
+        return NoReply(f"{self.url} cannot be reached ({cause}); is `retouch serve` running there?")

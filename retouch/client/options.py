@@ -1,0 +1,67 @@
+"""Options of the calls, as keyword arguments. An option that is left out takes the server's default."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from retouch.client.sources import Source
+
+Task = Literal["inpaint", "translate", "generate"]
+
+
+class PictureOptions(TypedDict, total=False):
+    """Options of every call for pictures."""
+
+    model: str
+    """`name` or `name/version`."""
+    format: Literal["png", "jpeg", "webp"]
+    """Format of the result."""
+    quality: int
+    """1 … 100, for JPEG and WebP."""
+    save: bool
+    """Whether the server stores the result."""
+    deadline_s: float
+    """Seconds that the server may take; work that cannot meet it is not begun (DeadlineExceeded, not retried)."""
+    priority: Literal["low", "normal", "high", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """Share of the queue: 9 is the largest."""
+    request_id: str
+    """Id in the server's logs: 1 to 128 characters of A-Za-z0-9._:-; made by the server otherwise."""
+    idempotency_key: str | None
+    """1 to 255 characters; made for each call otherwise, unless `save` is False; None sends none."""
+    webhook: str
+    """Of `submit`: an https:// URL that is called when the job ends."""
+    webhook_events: str
+    """Of `submit`: which ends are sent to it, of `succeeded,failed,cancelled`."""
+
+
+class InpaintOptions(PictureOptions, total=False):
+    """Options of `inpaint`."""
+
+    mask_mode: Literal["white", "black", "alpha"]
+    """Which pixels of the mask are filled: white (128 and above), black, or those of alpha 0."""
+    mask_resize: Literal["nearest"]
+    """Scale a mask of another size instead of refusing it."""
+    strategy: Literal["auto", "crop", "whole"]
+    """Crop around the holes, compute the whole picture, or decide by its size."""
+    samples: int
+    """1 … 8 different results, of models that draw random numbers."""
+    seed: int
+    """0 … 2⁶³−1: the same gives the same picture."""
+
+
+class TranslateOptions(PictureOptions, total=False):
+    """Options of `translate`."""
+
+    instance: Source
+    """A PNG of instance ids, for models that take them."""
+    reference: Source
+    """A picture whose look the result takes over, for models that take one."""
+
+
+class GenerateOptions(PictureOptions, total=False):
+    """Options of `generate`."""
+
+    count: int
+    """1 … 16 pictures."""
+    seed: int
+    """0 … 2⁶³−1: the same gives the same pictures."""

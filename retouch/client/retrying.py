@@ -1,0 +1,54 @@
+"""The decision whether, and after which pause, a request is sent again. Pure: randomness is an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+
+from retouch.client.replies import is_retryable, retry_after_s
+
+_LONGEST_ASKED_S = 300.0
+"""The longest `Retry-After` that an overloaded server computes. A longer one is that of a daily quota: no pause."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 60.0
+_BUSY = {429, 503}
+_MOST_UNEXPLAINED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a request is sent again.
+
+    Args:
+        retries: after a refusal of a busy server: one with `Retry-After`, or of status 429 or 503.
+        unexplained: after no reply, or another error that may pass; None for `retries`, at most 2.
+    """
+
+    retries: int = 2
+    unexplained: int | None = None
+
+    def pause_after_refusal(self, response: httpx.Response, tries: int, draw: float) -> float | None:
+        """Return the seconds until the next try; None to give up.
+
+        Args:
+            response: the reply, which is no success.
+            tries: how often the request was sent, from 1.
+            draw: a random number in [0, 1), so that clients do not return together.
+        """
+        if not is_retryable(response):
+            return None
+        asked_s = retry_after_s(response)
+        if asked_s is None and response.status_code not in _BUSY:
+            return self.pause_after_silence(tries, draw)
+        pause_s = _doubling_s(tries, draw) if asked_s is None else asked_s
+        return pause_s if tries <= self.retries and pause_s <= _LONGEST_ASKED_S else None
+
+    def pause_after_silence(self, tries: int, draw: float) -> float | None:
+        """Return the seconds until the next try after no reply; None to give up."""
+        most = min(self.retries, _MOST_UNEXPLAINED) if self.unexplained is None else self.unexplained
+        return _doubling_s(tries, draw) if tries <= most else None
+
+
+def _doubling_s(tries: int, draw: float) -> float:
+    """Return half a second, doubled with each try, and up to a quarter more or less."""
+    return float(min(_FIRST_PAUSE_S * 2 ** (tries - 1), _LONGEST_PAUSE_S) * (0.75 + 0.5 * draw))

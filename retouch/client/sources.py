@@ -1,0 +1,77 @@
+"""Pictures as callers have them, and their bytes: a path, bytes, an open file, a PIL image or an array.
+
+Pillow is never imported here: whoever passes a PIL image has imported it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, Union
+
+from retouch.client.errors import PictureUnusable
+from retouch.client.png import PixelArray, encode_png
+
+
+class PilImage(Protocol):
+    """A PIL image, as far as it is used here."""
+
+    @property
+    def mode(self) -> str: ...
+
+    def save(self, fp: Any, format: str | None = ..., **params: Any) -> None: ...  # noqa: A002 -- Pillow's name
+
+
+# evaluated when the module is loaded, where Python 3.10 cannot join a string and a type with |
+Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO, PilImage, PixelArray]
+"""A picture: a path, an encoded file as bytes or open for reading, a PIL image, or an array (H×W or H×W×C)."""
+
+
+def file_bytes(source: Source) -> bytes:
+    """Return the encoded file of a picture. Files are sent as they are; PIL images and arrays become PNG.
+
+    Raises:
+        PictureUnusable: it is none of these, is empty, or cannot be read or encoded.
+    """
+    try:
+        data = _read(source)
+    except (OSError, ValueError) as error:  # ValueError: a closed file, or a path with a NUL
+        raise PictureUnusable(f"{_named(source)} cannot be read: {error}") from error
+    if not data:
+        raise PictureUnusable(f"{_named(source)} is empty")
+    return data
+
+
+def _read(source: Any) -> bytes:
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source).read_bytes()
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return bytes(source)
+    if (pil := sys.modules.get("PIL.Image")) is not None and isinstance(source, pil.Image):
+        return _encode_pil(source)
+    if hasattr(source, "__array_interface__"):
+        return encode_png(source)
+    if hasattr(source, "read"):
+        data = source.read()
+        if isinstance(data, bytes):
+            return data
+        raise PictureUnusable(f"{_named(source)} gives text; open it with mode 'rb'")
+    raise PictureUnusable(f"{_named(source)} is no picture; pass a path, bytes, an open file, a PIL image or an array")
+
+
+def _encode_pil(image: PilImage) -> bytes:
+    file = io.BytesIO()
+    try:
+        image.save(file, "PNG", compress_level=1)
+    except OSError as error:
+        mode = image.mode
+        raise PictureUnusable(f"a PIL image of mode {mode} cannot be sent; pass image.convert('RGB')") from error
+    return file.getvalue()
+
+
+def _named(source: object) -> str:
+    if isinstance(source, (str, os.PathLike)):
+        return str(source)
+    return f"the picture of type {type(source).__name__}"

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import pytest
+
+from retouch.client.address import id_at_end, validated_url
+from retouch.client.errors import AddressInvalid
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host", "http://host:port", "http://", "http://[broken"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(AddressInvalid, match="http://HOST:PORT"):
+        validated_url(url)
+
+
+def test_a_prefix_is_kept_and_slashes_at_the_end_are_not() -> None:
+    assert validated_url("https://host/retouch//") == "https://host/retouch"
+
+
+def test_an_id_is_taken_from_a_path_an_address_or_itself() -> None:
+    wanted = "0123456789abcdef" * 2
+    for text in (wanted, f"/v1/jobs/{wanted}", f"https://elsewhere/v1/results/{wanted}/"):
+        assert id_at_end(text) == wanted
+    for text in ("", "jobs", f"{wanted}?x", f"{wanted}0", "../../metrics"):
+        with pytest.raises(AddressInvalid, match="32 hexadecimal"):
+            id_at_end(text)

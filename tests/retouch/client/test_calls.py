@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+from retouch.client.calls import Call, picture_call, read_call
+
+
+def made(options: dict[str, Any], *, job: bool = False) -> Call:
+    return picture_call("inpaint", {"image": b"i"}, options, lambda: "new", job=job)
+
+
+def test_options_are_fields_or_headers_and_those_left_out_are_not_sent() -> None:
+    options = {"seed": 7, "save": True, "model": None, "priority": "high", "deadline_s": 2.5, "request_id": "r1"}
+    call = made(options)
+    assert (call.method, call.path, call.fields) == ("POST", "/v1/inpaint", {"seed": "7", "save": "true"})
+    assert call.headers == {
+        "Accept": "multipart/mixed, */*",
+        "X-Request-Timeout-Ms": "2500.000",
+        "X-Priority": "high",
+        "X-Request-ID": "r1",
+        "Idempotency-Key": "new",
+    }
+
+
+def test_a_key_is_made_unless_nothing_shall_be_stored_or_the_caller_chose() -> None:
+    keys = [
+        made(options).headers.get("Idempotency-Key")
+        for options in ({}, {"save": False}, {"save": False, "idempotency_key": "k"}, {"idempotency_key": None})
+    ]
+    assert keys == ["new", None, "k", None]
+
+
+def test_only_a_job_without_a_key_must_not_be_repeated() -> None:
+    assert made({}, job=True).headers["Prefer"] == "respond-async"
+    assert made({}, job=True).repeatable
+    assert made({"idempotency_key": None}).repeatable
+    assert not made({"idempotency_key": None}, job=True).repeatable
+
+
+def test_a_returning_call_has_the_id_of_its_refusal_and_all_else_as_before() -> None:
+    call = made({"seed": 1})
+    again = call.returning("r7")
+    assert again.headers == {**call.headers, "X-Request-ID": "r7"}
+    assert (again.fields, again.files) == (call.fields, call.files)
+    assert call.returning("") == call
+
+
+def test_options_that_are_pictures_are_parts_and_no_name_of_the_callers_files_is_sent() -> None:
+    call = read_call("translate", {"image": b"a"}, {"instance": b"b", "reference": None}, lambda: "k", job=False)
+    assert call.files == {"image": b"a", "instance": b"b"}
+    assert call.multipart() == {"image": ("image", b"a"), "instance": ("instance", b"b")}
+    assert Call("GET", "/v1/models").multipart() is None

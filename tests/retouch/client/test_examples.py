@@ -1,0 +1,40 @@
+"""The examples of docs/client.md run as they are printed, except for the address of the server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.retouch.conftest import TEST_DATA
+from tests.serving.local_server import Running
+
+PAGE = Path(__file__).parents[3] / "docs" / "client.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+PRINTED = (
+    r"photos/1 [\d.]+ [0-9a-f]{32}\n",
+    r"\['diverse/1', 'facades/1', 'faces/1', 'photos/1'\]\n",
+    r"\[0, 1, 2, 3\]\n",
+    r"/v1/results/[0-9a-f]{32}\n",
+    r"invalid_option False\n",
+)
+
+
+@pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=True)), ids=range(len(PRINTED)))
+def test_an_example_runs(
+    example: str,
+    printed: str,
+    server: Running,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copy(TEST_DATA / "dress.jpg", tmp_path / "photo.jpg")
+    shutil.copy(TEST_DATA / "dress_mask.png", tmp_path / "mask.png")
+    monkeypatch.chdir(tmp_path)
+    assert "http://127.0.0.1:8000" in example
+    exec(example.replace("http://127.0.0.1:8000", server.url), {})  # our own page
+    lines = capsys.readouterr().out.splitlines(keepends=True)
+    assert re.fullmatch(printed, "".join(line for line in lines if "event=" not in line))  # the server logs here, too

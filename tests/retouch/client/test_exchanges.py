@@ -1,0 +1,124 @@
+"""What the clients send and when, driven by hand: no socket and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from retouch.client.calls import Call
+from retouch.client.errors import DeadlineExceeded, JobUnfinished, NoReply
+from retouch.client.exchanges import Answer, Exchange, Exchanges, Lost, Pause
+from retouch.client.retrying import RetryPolicy
+
+JOB, RESULT = "1" * 32, "2" * 32
+
+
+def exchanges(now: Callable[[], float] = lambda: 0.0) -> Exchanges:
+    return Exchanges("http://server", RetryPolicy(), lambda: 0.5, now)
+
+
+def driven(exchange: Exchange[Any], *answers: Answer) -> tuple[Any, list[Call | Pause]]:
+    """Give the answers to the calls in turn; returns the result and all steps."""
+    steps: list[Call | Pause] = []
+    left = [*answers]
+    answer: Answer = None
+    while True:
+        try:
+            steps.append(exchange.send(answer))
+        except StopIteration as done:
+            return done.value, steps
+        answer = None if isinstance(steps[-1], Pause) else left.pop(0)
+
+
+def json(document: object, status: int = 200, **headers: str) -> httpx.Response:
+    request = httpx.Request("GET", "http://server")
+    return httpx.Response(status, json=document, headers=headers, request=request)
+
+
+def job(status: str, **fields: object) -> httpx.Response:
+    base: dict[str, object] = {
+        "id": JOB,
+        "status": status,
+        "created": "now",
+        "result_urls": [],
+        "problem": None,
+        "webhook": None,
+    }
+    return json({**base, **fields})
+
+
+def lost(*, timed_out: bool = False) -> Lost:
+    return Lost(httpx.ReadError("cut"), timed_out)
+
+
+SIDECAR = {
+    "id": RESULT,
+    "model": "photos/1",
+    "engine": "fake/fp32",
+    "mask_coverage": 0.5,
+    "batch_size": 2,
+    "timings_ms": {"infer": 3.5},
+    "request_id": "r1",
+}
+
+
+def test_pauses_come_from_refusals_and_from_silence() -> None:
+    busy = json({"code": "overloaded", "detail": "full", "retryable": True}, 503, **{"Retry-After": "7"})
+    call = Call("POST", "/v1/translate")
+    reply, steps = driven(exchanges().reply_to(call), busy, lost(), json("done"))
+    assert reply.json() == "done"
+    assert [step for step in steps if isinstance(step, Pause)] == [Pause(7.0), Pause(1.0)]
+
+
+def test_a_deadline_of_the_callers_own_that_passed_is_final() -> None:
+    late = json({"code": "deadline_exceeded", "detail": "late", "retryable": True}, 504, **{"Retry-After": "1"})
+    with pytest.raises(DeadlineExceeded):
+        driven(exchanges().reply_to(Call("POST", "/v1/inpaint", {"X-Request-Timeout-Ms": "10"})), late)
+    reply, _ = driven(exchanges().reply_to(Call("POST", "/v1/inpaint")), late, json("done"))
+    assert reply.json() == "done"
+
+
+def test_a_reply_that_did_not_come_in_time_is_final_and_a_connection_that_was_cut_is_not() -> None:
+    call = Call("POST", "/v1/inpaint")
+    with pytest.raises(NoReply, match=r"^http://server did not answer in time"):
+        driven(exchanges().reply_to(call), lost(timed_out=True))
+    reply, _ = driven(exchanges().reply_to(call), lost(), json("done"))
+    assert reply.json() == "done"
+
+
+def test_a_job_is_polled_less_and_less_often_until_it_ends_and_its_results_are_fetched() -> None:
+    ended = job("succeeded", result_urls=[f"/v1/results/{RESULT}", f"/v1/results/{'3' * 32}"])
+    image = httpx.Response(200, content=b"picture", headers={"Content-Type": "image/png"})
+    result, steps = driven(
+        exchanges().job_result(JOB, None),
+        *(job("queued"), *6 * [job("running")], ended, image, json(SIDECAR), image, json({**SIDECAR, "id": "3" * 32})),
+    )
+    assert [picture.url for picture in result.pictures] == [f"/v1/results/{RESULT}", f"/v1/results/{'3' * 32}"]
+    assert (result.model, result.timings_ms, result.mask_coverage, result.seed) == (
+        "photos/1",
+        {"infer": 3.5},
+        0.5,
+        None,
+    )
+    pauses = [step.seconds for step in steps if isinstance(step, Pause)]
+    assert pauses == pytest.approx([0.1 * 1.5**poll for poll in range(7)])
+    paths = [step.path for step in steps if isinstance(step, Call)]
+    assert paths[-4:] == 2 * [f"/v1/results/{RESULT}"] + 2 * [f"/v1/results/{'3' * 32}"]
+
+
+def test_a_result_is_fetched_from_the_server_alone_whatever_address_a_job_names() -> None:
+    ended = job("succeeded", result_urls=[f"http://elsewhere/v1/results/{RESULT}"])
+    image = httpx.Response(200, content=b"picture", headers={"Content-Type": "image/png"})
+    _, steps = driven(exchanges().job_result(JOB, None), ended, image, json(SIDECAR))
+    assert {step.path for step in steps if isinstance(step, Call)} == {f"/v1/jobs/{JOB}", f"/v1/results/{RESULT}"}
+
+
+def test_a_wait_ends_in_time_and_polls_once_more_at_its_end() -> None:
+    times = iter([0.0, 0.05, 1.0])
+    exchange = exchanges(lambda: next(times)).job_result(JOB, 0.1)
+    with pytest.raises(JobUnfinished, match=r"still running after 0\.1 s") as unfinished:
+        driven(exchange, job("running"), job("running"))
+    assert (unfinished.value.job_id, unfinished.value.retryable) == (JOB, True)

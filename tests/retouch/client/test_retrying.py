@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from retouch.client.retrying import RetryPolicy
+
+MIDDLE = 0.5
+"""The draw that makes a pause neither longer nor shorter."""
+
+
+def refused(status: int = 503, *, retryable: bool | None = True, retry_after: str | None = None) -> httpx.Response:
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    if retryable is None:
+        return httpx.Response(status, headers=headers, text="a proxy's words")
+    return httpx.Response(status, headers=headers, json={"code": "any", "detail": "any", "retryable": retryable})
+
+
+@pytest.mark.parametrize(
+    ("response", "tries", "expected_s"),
+    [
+        pytest.param(refused(retry_after="3"), 1, 3.0, id="as asked"),
+        pytest.param(refused(retry_after="0"), 8, 0.0, id="last try"),
+        pytest.param(refused(retry_after="0"), 9, None, id="no more tries"),
+        pytest.param(refused(retry_after="300"), 1, 300.0, id="the longest of an overload"),
+        pytest.param(refused(retry_after="301"), 1, None, id="longer than any overload"),
+        pytest.param(refused(), 1, 0.5, id="busy without a time"),
+        pytest.param(refused(), 3, 2.0, id="busy without a time, third try"),
+        pytest.param(refused(), 8, 60.0, id="never longer than a minute by itself"),
+        pytest.param(refused(retry_after="Fri, 31 Dec 1999 23:59:59 GMT"), 2, 1.0, id="a date"),
+        pytest.param(refused(500), 2, 1.0, id="a failed batch"),
+        pytest.param(refused(500), 3, None, id="a failed batch, twice again"),
+        pytest.param(refused(504, retry_after="2"), 8, 2.0, id="no capacity before the deadline"),
+        pytest.param(refused(422, retryable=False), 1, None, id="the caller's error"),
+        pytest.param(refused(503, retryable=False, retry_after="1"), 1, None, id="the server knows better"),
+        pytest.param(refused(502, retryable=None), 1, 0.5, id="a proxy"),
+        pytest.param(refused(404, retryable=None), 1, None, id="another server"),
+    ],
+)
+def test_a_refusal_is_answered_with_the_pause_that_it_asks_for(
+    response: httpx.Response, tries: int, expected_s: float | None
+) -> None:
+    assert RetryPolicy(retries=8).pause_after_refusal(response, tries, MIDDLE) == expected_s
+
+
+def test_silence_is_answered_twice_at_most_and_less_if_told_so() -> None:
+    pauses = [RetryPolicy(retries=8).pause_after_silence(tries, MIDDLE) for tries in (1, 2, 3)]
+    assert pauses == [0.5, 1.0, None]
+    assert RetryPolicy(retries=1).pause_after_silence(2, MIDDLE) is None
+    assert RetryPolicy(unexplained=0).pause_after_silence(1, MIDDLE) is None
+
+
+def test_clients_that_nobody_told_when_do_not_return_together() -> None:
+    pauses = [RetryPolicy().pause_after_silence(1, draw) for draw in (0.0, 0.25, 0.999)]
+    assert pauses == pytest.approx([0.375, 0.4375, 0.62475])
+    assert RetryPolicy().pause_after_refusal(refused(retry_after="2"), 1, 0.9) == 2.0
