@@ -26,12 +26,11 @@ from PIL import Image
 from engines.fill_rules import FillRule, FillRules
 from engines.load import EngineOptions, open_engine
 from engines.manifest import SizeRule, read_manifest
-from retouch.sweep.cases import KINDS
-from retouch.sweep.holes import draw
 from retouch.sweep.measuring import fill
 from service.core.pictures import Bool2D, Picture
 from service.imaging import crops
 from training.evaluate.holes import Band
+from training.evaluate.shapes import KINDS, draw
 from training.losses.lpips_distance import Lpips, load_lpips
 
 BANDS = (Band(0.01, 0.03), Band(0.05, 0.2))

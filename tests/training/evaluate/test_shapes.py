@@ -8,9 +8,8 @@ import cv2
 import numpy as np
 import pytest
 
-from retouch.sweep.cases import KINDS
-from retouch.sweep.holes import draw
 from training.evaluate.holes import Band
+from training.evaluate.shapes import KINDS, draw
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from training.evaluate.holes import Band, Mask, draw_hole
 
 Kind = Literal["strokes", "boxes", "blobs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _WAVES = (1, 2, 3, 5)
 """Frequencies of a blob's outline, in waves per revolution: uneven, but smooth."""
 
