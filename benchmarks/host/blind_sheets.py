@@ -35,8 +35,8 @@ from training.evaluate.shapes import Kind, draw
 
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6))
 MAGENTA = np.array((255, 0, 255), np.uint8)
-LONGEST_SIDE, GAP, TITLE = 1568, 4, 10
-"""Pixels: of a page, which viewers then show unscaled, between pictures, and of the line above a pair."""
+WIDEST, HIGHEST, GAP, TITLE = 1568, 1070, 4, 10
+"""Pixels: of a page, which viewers then show hardly scaled, between pictures, and of the line above a pair."""
 
 
 class Pair(NamedTuple):
@@ -89,9 +89,9 @@ def row(pair: Pair, sides: Sequence[Pixels]) -> Image.Image:
 
 
 def write_sheet(rows: Sequence[Image.Image], sheet: str, out: Path) -> None:
-    """Write a sheet as PNGs of as many rows and columns as fit `LONGEST_SIDE`."""
+    """Write a sheet as PNGs of as many rows and columns as fit `WIDEST` and `HIGHEST`."""
     width, height = rows[0].width + 2 * GAP, rows[0].height
-    columns, lines = max(1, LONGEST_SIDE // width), max(1, LONGEST_SIDE // height)
+    columns, lines = max(1, WIDEST // width), max(1, HIGHEST // height)
     for part, start in enumerate(range(0, len(rows), columns * lines)):
         shown = rows[start : start + columns * lines]
         page = Image.new("RGB", (columns * width, -(-len(shown) // columns) * height), "white")
