@@ -24,14 +24,14 @@ from PIL import Image, ImageDraw
 from engines.base import Engine
 from engines.load import EngineOptions, open_engine
 from engines.manifest import read_manifest
-from retouch.sweep.cases import KINDS, Pixels, find_pictures, frame
+from retouch.sweep.cases import Pixels, find_pictures, frame
 from retouch.sweep.measuring import fill
 from service.core.pictures import Picture
 from service.imaging import crops
 from service.imaging.holes import find_depths, largest_radius
 from training.data.rgb import to_rgb
 from training.evaluate.holes import Band, Mask
-from training.evaluate.shapes import Kind, draw
+from training.evaluate.shapes import KINDS, Kind, draw
 
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6))
 MAGENTA = np.array((255, 0, 255), np.uint8)

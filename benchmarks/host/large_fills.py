@@ -1,6 +1,6 @@
 """Pictures of 12 megapixels: the whole scaled down against crops at full resolution; quality, time and memory.
 
-    python -m benchmarks.host.large_fills models/photos/4 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
+    python -m benchmarks.host.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
 
 Each way runs in a process of its own, whose largest resident memory is reported. LPIPS is taken of the picture scaled
 down to 1024 pixels, as one sees it at once, and of windows of 512² in and round the hole at full resolution.

@@ -38,7 +38,7 @@ def rounds_ms(engines: list[Engine], feed: Feed, rounds: int) -> list[list[float
     for _ in range(WARM_UP):
         for engine in engines:
             engine.infer(feed)
-    found = []
+    found: list[list[float]] = []
     for _ in range(rounds):
         found.append([])
         for engine in engines:

@@ -15,11 +15,12 @@ from engines.errors import ModelError, RetouchError
 from engines.fill_rules import FillRules
 from engines.load import EngineOptions, open_engine
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
-from retouch.sweep.cases import BANDS, KINDS, Case, draw_cases, find_pictures
+from retouch.sweep.cases import BANDS, Case, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
 from retouch.sweep.measuring import Row, measure
 from retouch.sweep.report import cells, totals
 from retouch.sweep.ways import as_served, candidates
+from training.evaluate.shapes import KINDS
 from training.losses.lpips_distance import load_lpips
 
 

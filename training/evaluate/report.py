@@ -110,7 +110,8 @@ def table(report: Mapping[str, Any]) -> Table:
     bands = list(figures["model"])
     _add_rows(shown, figures, bands[1:])
     for by_class in (report["by_kind"], report["by_thickness"]):
-        _add_rows(shown, by_class, list(by_class["model"])[1:])
+        if len(names := list(by_class["model"])[1:]) > 1:
+            _add_rows(shown, by_class, names)
     _add_rows(shown, figures, bands[:1])
     return shown
 

@@ -93,7 +93,8 @@ def _measured(report: Report) -> list[str]:
     lines.append("|---" * (3 + len(columns)) + "|")
     lines += _rows(report["figures"], list(report["figures"]["model"]), columns)
     for classes in (report["by_kind"], report["by_thickness"]):
-        lines += _rows(classes, list(classes["model"])[1:], columns)
+        if len(names := list(classes["model"])[1:]) > 1:
+            lines += _rows(classes, names, columns)
     return [*lines, ""]
 
 

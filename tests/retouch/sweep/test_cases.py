@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from retouch.sweep.cases import BANDS, KINDS, draw_cases, find_pictures, frame
+from retouch.sweep.cases import BANDS, draw_cases, find_pictures, frame
 from training.errors import DataMissing
+from training.evaluate.shapes import KINDS
 
 
 @pytest.fixture
