@@ -80,7 +80,7 @@ def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) 
 
 def drawing_models(root: Path) -> Path:
     """Write a model that inpaints and one that generates, both from a latent, for the fake engine."""
-    shipped = json.loads((ROOT / "models" / "photos" / "4" / "manifest.json").read_text("utf-8"))
+    shipped = json.loads((ROOT / "models" / "photos" / "5" / "manifest.json").read_text("utf-8"))
     latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
     for name, fields in changes.items():
