@@ -4,6 +4,7 @@ TrainingError
 ├── ConfigInvalid        an option is unknown, misspelt, out of range or contradicts another
 ├── DataMissing          a folder, shard or feature file is missing, unreadable or has nothing to train on
 ├── CheckpointMismatch   the run directory has a run of another config, or weights do not fit the net
+├── ServerRefused        a server that was to be measured cannot be reached or refuses a picture
 └── TrainingDiverged     losses or weights are no longer finite
 """
 
@@ -26,6 +27,10 @@ class DataMissing(TrainingError):
 
 class CheckpointMismatch(TrainingError):
     """The run directory has a run of another config, or weights do not fit the net."""
+
+
+class ServerRefused(TrainingError):
+    """A server that was to be measured cannot be reached, or answers with an error."""
 
 
 class TrainingDiverged(TrainingError):

@@ -26,6 +26,7 @@ class SharesConfig(ConfigSection):
 class JudgeConfig(ConfigSection):
     """The discriminator and its training."""
 
+    initial: Path | None = Field(None, description="judge.pth of a run to start from; left out: random weights")
     widths: tuple[int, ...] = Field((32, 64, 128, 256, 384, 384), description="channels at 1/1, 1/2, … 1/32")
     rate: float = Field(1 / 3, gt=0, description="its learning rate, in parts of the generator's")
     betas: tuple[float, float] = Field((0.0, 0.99), description="of its Adam")

@@ -53,6 +53,13 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
 
 
+def _without_initial(config: AnyConfig) -> AnyConfig:
+    update: dict[str, Any] = {"initial": None}
+    if isinstance(config, FillConfig):
+        update["judge"] = config.judge.model_copy(update={"initial": None})
+    return config.model_copy(update=update)
+
+
 def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
     if isinstance(config, FillConfig) and config.seconds:
         every = 1 if runtime.world == 1 else _ASKED_EVERY
@@ -76,7 +83,7 @@ def fit(
     if state is None:
         trainee = make_trainee(config, runtime)
     else:  # the checkpoint's weights replace the initial ones, whose file need not exist on this host
-        trainee = make_trainee(config.model_copy(update={"initial": None}), runtime)
+        trainee = make_trainee(_without_initial(config), runtime)
         trainee.load(state)
     run = _Run(config, runtime, trainee, first.step, _make_pace(config, runtime, clock, first.spent_s))
     with Journal(directory, first=first.step, total=run.pace.total, writes=runtime.is_leader) as journal:

@@ -1,6 +1,6 @@
 """Checks and measures the device pipeline on an NVIDIA GPU: correctness, speed, leaks. Prints a line for each step.
 
-    python -m benchmarks.gpu.pipeline --images DIR --out gpu_pipeline.json [--model models/photos/4] [--only STEP …]
+    python -m benchmarks.gpu.pipeline --images DIR --out gpu_pipeline.json [--model models/photos/5] [--only STEP …]
 
 Steps: arithmetic (CV-CUDA against numpy), engine (alone), device (overlapped, from tiles to tiles), reference (random
 batches against one at a time), memory (growth over many batches), halving (out of memory), full (the same, behind the
@@ -31,7 +31,7 @@ from engines.manifest import read_manifest
 def main() -> None:
     """Run the steps in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/photos/4"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/5"))
     parser.add_argument("--engine", default="trt", help="trt, inductor, onnxrt-cuda, openvino, fake, …")
     parser.add_argument("--images", type=Path, help="folder of pictures; random ones otherwise")
     parser.add_argument("--masks", type=Path, help="folder of masks; ellipses otherwise")

@@ -124,7 +124,7 @@ def main() -> None:
     """Record on a GPU host, or plot anywhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["record", "draw"])
-    parser.add_argument("--model", type=Path, default=Path("models/photos/4"))
+    parser.add_argument("--model", type=Path, default=Path("models/photos/5"))
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/retouch-cache"))
     parser.add_argument("--batch", type=int, default=32)

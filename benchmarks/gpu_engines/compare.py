@@ -1,6 +1,6 @@
 """Compares TensorRT, torch.compile, ONNX Runtime and eager torch on one GPU, engine alone, FP16.
 
-    python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/4 …] [--trt-env /tmp/trt86/env.sh]
+    python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/5 …] [--trt-env /tmp/trt86/env.sh]
 
 Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
 and those named.
@@ -53,7 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=Path("engines.json"))
     parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
-    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/4")
+    parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/5")
     parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=_ROWS)
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])

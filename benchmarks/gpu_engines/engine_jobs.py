@@ -50,7 +50,7 @@ class Job:
 def main() -> None:
     """Run one step of one job."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="directory such as models/photos/4")
+    parser.add_argument("model", type=Path, help="directory such as models/photos/5")
     parser.add_argument("engine")
     parser.add_argument("step", choices=["prepare", "measure"])
     parser.add_argument("--work", required=True, help="folder for caches, plans and what was measured")

@@ -25,7 +25,7 @@ from engines.onnxrt import OnnxRuntimeEngine
 def main() -> None:
     """Print one line for each model, precision, size and batch."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", type=Path, default=[Path("models/photos/4"), Path("models/facades/2")])
+    parser.add_argument("models", nargs="*", type=Path, default=[Path("models/photos/5"), Path("models/facades/2")])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--runs", type=int, default=3)

@@ -1,6 +1,6 @@
 """Pictures of 12 megapixels: the whole scaled down against crops at full resolution; quality, time and memory.
 
-    python -m benchmarks.host.large_fills models/photos/4 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
+    python -m benchmarks.host.large_fills models/photos/5 FOLDER --lpips-features FILE [--json FILE] [--pictures OUT]
 
 Each way runs in a process of its own, whose largest resident memory is reported. LPIPS is taken of the picture scaled
 down to 1024 pixels, as one sees it at once, and of windows of 512² in and round the hole at full resolution.
@@ -26,12 +26,11 @@ from PIL import Image
 from engines.engine_choice import EngineOptions, open_engine
 from engines.fill_rules import FillRule, FillRules
 from engines.manifest import SizeRule, read_manifest
-from retouch.sweep.cases import KINDS
-from retouch.sweep.holes import draw_hole_of_kind
 from retouch.sweep.measuring import fill
 from service.core.pictures import Bool2D, Picture
 from service.imaging import crops
 from training.evaluate.holes import Band
+from training.evaluate.shapes import KINDS, draw
 from training.losses.lpips_distance import Lpips, load_lpips
 
 BANDS = (Band(0.01, 0.03), Band(0.05, 0.2))
@@ -59,7 +58,7 @@ def load(path: Path, kind: Any, band: Band) -> tuple[np.ndarray[Any, Any], Bool2
     """The picture, and a hole that is drawn small and enlarged."""
     truth = np.array(Image.open(path).convert("RGB"))
     height, width = truth.shape[:2]
-    small = draw_hole_of_kind(kind, height // 4, width // 4, band, Random(path.name))
+    small = draw(kind, height // 4, width // 4, band, Random(path.name))
     hole: Any = cv2.resize(small.view(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST)
     return truth, hole.astype(np.bool_)
 

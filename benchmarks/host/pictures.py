@@ -22,6 +22,7 @@ STROKES = {
     "crocs": [((20, 40), (110, 60), (150, 20)), ((30, 250), (90, 290), (200, 300)), ((210, 60), (235, 150))],
     "skirt": [((15, 30), (60, 90)), ((190, 60), (240, 40)), ((60, 300), (190, 320)), ((110, 150), (160, 190))],
 }
+BOXES = {"crocs": (40, 90, 210, 260), "skirt": (50, 60, 200, 250), "dress": (60, 60, 200, 260)}
 
 
 def retouch(*arguments: str | Path) -> None:
@@ -61,6 +62,28 @@ def contact_sheet() -> None:
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
+def fill(photo: Path, hole: Image.Image, folder: Path) -> list[Image.Image]:
+    """Fill a hole; returns the photograph with its hole in white, and the result."""
+    mask, filled = folder / "mask.png", folder / f"{photo.stem}.png"
+    hole.save(mask)
+    retouch("inpaint", photo, mask, "-o", filled, "--overwrite")
+    shown = Image.open(photo).convert("RGB")
+    shown.paste((255, 255, 255), mask=hole)
+    return [shown, Image.open(filled).convert("RGB")]
+
+
+def failures(folder: Path) -> None:
+    """Make the pictures of the model's card: boxes over most of a thing, of which the model knows nothing."""
+    row: list[Image.Image] = []
+    for name, box in BOXES.items():
+        photo = DATA / f"{name}.jpg"
+        with Image.open(photo) as image:
+            hole = Image.new("L", image.size)
+        ImageDraw.Draw(hole).rectangle(box, fill=255)
+        row += fill(photo, hole, folder)
+    beside([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "failures.png")
+
+
 def main() -> None:
     """Make all pictures."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
@@ -69,15 +92,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         row: list[Image.Image] = []
         for name, strokes in STROKES.items():
-            photo, mask, filled = DATA / f"{name}.jpg", Path(folder, "mask.png"), Path(folder, f"{name}.png")
-            before = Image.open(photo).convert("RGB")
-            hole = draw_mask(before.size, strokes)
-            hole.save(mask)
-            retouch("inpaint", photo, mask, "-o", filled)
-            shown = before.copy()
-            shown.paste((255, 255, 255), mask=hole)
-            row += [shown, Image.open(filled).convert("RGB")]
+            photo = DATA / f"{name}.jpg"
+            with Image.open(photo) as image:
+                hole = draw_mask(image.size, strokes)
+            row += fill(photo, hole, Path(folder))
         beside([image.crop((0, 0, 256, 340)) for image in row]).save(OUTPUT / "inpaint.png")
+        failures(Path(folder))
         retouch("translate", DATA / "facade_labels.png", "-o", Path(folder, "facade.png"))
         labels, facade = Image.open(DATA / "facade_labels.png"), Image.open(Path(folder, "facade.png"))
         beside([labels.convert("RGB"), facade.convert("RGB")]).save(OUTPUT / "translate.png")

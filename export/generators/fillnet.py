@@ -35,7 +35,8 @@ _LEAST_SHARE = 1e-3
 _COLOUR_SCALES = 4
 _DILATED_LEVELS = (2, 3)
 """At 1/16 and 1/32 each block's first convolution takes every second place: large holes are bridged in fewer layers."""
-_LARGEST_SIDE = 1024
+_SIDES_SERVED = (256, 512)
+"""Sides of tiles: about those of the training crops; in larger ones holes are wider than the net bridges."""
 _NUMBERS = r"^\d{1,4}(,\d{1,4})*$"
 MakeConv = Callable[..., nn.Module]
 
@@ -228,7 +229,7 @@ class FillNet(Family[FillNetOptions]):
 
     def interface(self, options: FillNetOptions) -> Interface:
         multiple = options.multiple
-        sides = tuple(sorted({-(-side // multiple) * multiple for side in (256, 384, 512, 768, _LARGEST_SIDE)}))
+        sides = tuple(sorted({-(-side // multiple) * multiple for side in _SIDES_SERVED}))
         return Interface(
             task="inpaint",
             inputs=(image_tensor("image", _RGB), image_tensor("mask", 1)),

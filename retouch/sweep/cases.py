@@ -6,22 +6,21 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, product
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from retouch.sweep.holes import Kind, draw_hole_of_kind
 from training.data.rgb import to_rgb
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask
+from training.evaluate.shapes import KINDS, Kind, draw
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6), Band(0.6, 0.75))
-KINDS: tuple[Kind, ...] = get_args(Kind)
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
@@ -66,7 +65,7 @@ def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, se
     for index, (band, kind) in enumerate(list(product(BANDS, KINDS)) * per_cell):
         name, truth = next(frames)
         random = Random(f"{seed} {size} {index}")  # noqa: S311 -- no secret
-        yield Case(name, size, band, kind, truth, draw_hole_of_kind(kind, truth.shape[0], truth.shape[1], band, random))
+        yield Case(name, size, band, kind, truth, draw(kind, truth.shape[0], truth.shape[1], band, random))
 
 
 def _cropped_pictures(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple[str, Pixels]]:

@@ -15,11 +15,12 @@ from engines.engine_choice import EngineOptions, open_engine
 from engines.errors import ModelError, RetouchError
 from engines.fill_rules import FillRules
 from engines.manifest import MANIFEST_FILE, FixedSize, Manifest, SizeRule, read_manifest
-from retouch.sweep.cases import BANDS, KINDS, Case, draw_cases, find_pictures
+from retouch.sweep.cases import BANDS, Case, draw_cases, find_pictures
 from retouch.sweep.choosing import choose_rules
 from retouch.sweep.measuring import CaseMeasurements, measure
 from retouch.sweep.report import means_by_cell, totals_by_size
 from retouch.sweep.ways import candidate_ways, served_strategies
+from training.evaluate.shapes import KINDS
 from training.losses.lpips_distance import load_lpips
 
 

@@ -53,7 +53,7 @@ class Outage:
 
 
 def serving_names(models: Sequence[ModelStatus]) -> list[str]:
-    """The models that are ready, for logs: `photos/4 on openvino/bf16`."""
+    """The models that are ready, for logs: `photos/5 on openvino/bf16`."""
     return [f"{m.name}/{m.version} on {m.engine}/{m.precision}" for m in models if m.state == "ready"]
 
 

@@ -71,7 +71,7 @@ def base() -> str:
 
 @pytest.fixture(scope="module")
 def image(base: str) -> Iterator[Image]:
-    assert (ROOT / "models/photos/4/model.onnx").exists(), "the checkout lacks the models that ship"
+    assert (ROOT / "models/photos/5/model.onnx").exists(), "the checkout lacks the models that ship"
     with containers.unpacked(containers.build("localhost/retouch-test:cpu", "cpu.Dockerfile", BASE=base)) as image:
         yield image
 

@@ -133,7 +133,7 @@ def test_probes_ask_what_they_should() -> None:
 @pytest.fixture
 def image_models(tmp_path: Path) -> Path:
     """Stands for the image's own /models; beside it lies an empty `claim`."""
-    for name in ("facades/2", "photos/4"):
+    for name in ("facades/2", "photos/5"):
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         (folder / "manifest.json").write_text(name)
@@ -152,7 +152,7 @@ def fill(image_models: Path, **environ: str) -> set[str]:
     return {str(path.relative_to(claim)) for path in claim.rglob("*") if path.is_file() or path.name.startswith(".")}
 
 
-OURS = {"facades/2/manifest.json", "photos/4/manifest.json"}
+OURS = {"facades/2/manifest.json", "photos/5/manifest.json"}
 
 
 def test_a_new_claim_is_filled_by_the_servers_own_image_with_what_the_server_will_read() -> None:

@@ -60,7 +60,7 @@ def test_a_server_and_this_process_make_the_same_picture(server: str, tmp_path: 
     assert by_server.exit_code == 0, by_server.output
     here = run_apart(tmp_path, "inpaint", image, mask, "-o", "here.png", *HERE)
     assert here.returncode == 0, here.stderr
-    assert here.stdout.startswith("here.png (photos/4 on fake/")
+    assert here.stdout.startswith("here.png (photos/5 on fake/")
 
     assert (tmp_path / "here.png").read_bytes() == (tmp_path / "server.png").read_bytes()
     hole = np.asarray(Image.open(mask).convert("L")) >= 128
@@ -80,7 +80,7 @@ def test_without_a_server_nothing_but_the_output_is_left_behind(tmp_path: Path) 
 
 def drawing_models(root: Path) -> Path:
     """Write a model that inpaints and one that generates, both from a latent, for the fake engine."""
-    shipped = json.loads((ROOT / "models" / "photos" / "4" / "manifest.json").read_text("utf-8"))
+    shipped = json.loads((ROOT / "models" / "photos" / "5" / "manifest.json").read_text("utf-8"))
     latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
     changes = {"drawing": {"inputs": [*shipped["inputs"], latent]}, "faces": {"task": "generate", "inputs": [latent]}}
     for name, fields in changes.items():
@@ -136,7 +136,7 @@ def test_a_server_is_measured_by_its_own_headers(server: str, tmp_path: Path) ->
     )
     assert result.exit_code == 0, result.output
     document = json.loads((tmp_path / "o.json").read_text("utf-8"))
-    assert document["model"] == "photos/4"
+    assert document["model"] == "photos/5"
     for measured in document["runs"]:
         assert set(measured["stages"]) == {"memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode"}
         assert sum(measured["batch_sizes"].values()) == measured["ok"] == measured["requests"] > 0

@@ -228,6 +228,18 @@ def test_a_moved_run_goes_on_without_the_weights_that_it_began_with(
     assert run(partial_config(initial=tmp_path / "not on this host.pth")).finished
 
 
+def test_a_moved_run_goes_on_without_the_judge_that_it_began_with(
+    fill_config: Callable[..., AnyConfig], tmp_path: Path
+) -> None:
+    run(fill_config(output=tmp_path / "first"))
+    state = torch.load(tmp_path / "first/checkpoint.pt", weights_only=True)["trainee"]["judge"]
+    torch.save(state, tmp_path / "judge.pth")
+    judge = fill_config().model_dump()["judge"]
+    begun = fill_config(judge=judge | {"initial": tmp_path / "judge.pth"})
+    assert run(begun, stop_after_s=0, clock=count().__next__).step == 1
+    assert run(fill_config(judge=judge | {"initial": tmp_path / "not on this host.pth"})).finished
+
+
 @pytest.mark.parametrize("model", ["partial_run", "pix2pix_run"])
 def test_a_cpu_compiles_nothing_unless_asked_to(
     model: str,

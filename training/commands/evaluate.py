@@ -13,6 +13,7 @@ from engines.engine_names import EngineChoice
 if TYPE_CHECKING:
     from training.evaluate.cases import Case
     from training.evaluate.painters import Baseline
+    from training.evaluate.shapes import Kind
 
 _GENERATED = "generated"
 
@@ -22,6 +23,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     data: Annotated[Path, typer.Option(help="folder of pictures, or of pairs side by side")],
     masks: Annotated[str, typer.Option(help=f"folder of masks, white is filled; or {_GENERATED}")] = _GENERATED,
     coverage: Annotated[str, typer.Option(help="parts of the picture that generated holes cover")] = "0.1-0.5",
+    holes: Annotated[
+        str, typer.Option(help="kinds of generated holes, in turn: strokes, boxes, blobs, or all")
+    ] = "strokes",
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
     ] = None,
@@ -35,7 +39,13 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     lpips_features: Annotated[
         Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS; without it LPIPS is left out")
     ] = None,
+    vgg_features: Annotated[
+        Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID of patches")
+    ] = None,
     fid_features: Annotated[Path | None, typer.Option(help="TorchScript feature net for FID")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="address of a server with this model, http://HOST:PORT: measure it as served too")
+    ] = None,
     engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
     cache_dir: Annotated[
         Path, typer.Option(help="of the engine: compiled graphs", envvar="RETOUCH_ENGINE_CACHE_DIR")
@@ -44,7 +54,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     sheet: Annotated[Path | None, typer.Option(help="write a contact sheet there (PNG)")] = None,
     sheet_rows: Annotated[int, typer.Option(min=1, help="pictures on the contact sheet")] = 12,
 ) -> None:
-    """Measure a model: PSNR, SSIM, LPIPS, L1 in the hole, FID; by coverage and over all; against OpenCV.
+    """Measure a model: PSNR, SSIM, LPIPS, VGG distance, KID, L1 in the hole, FID; by class of hole; against OpenCV.
 
     A model's folder runs in the engine that would serve it, so that what is measured is what is served.
     """
@@ -61,6 +71,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         data=data,
         masks=None if masks == _GENERATED else Path(masks),
         coverage=Band(*_parse_coverage(coverage)),
+        kinds=_kinds(holes),
         pairs=pairs,
         size=None if width else size,
         width=width or size,
@@ -72,7 +83,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         protocol=protocol,
         baselines=() if pairs else _parse_baselines(baselines),
         lpips_features=lpips_features,
+        vgg_features=vgg_features,
         fid_features=fid_features,
+        server=server,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
         json_file=json_file,
         sheet=sheet,
@@ -94,6 +107,15 @@ def _parse_coverage(text: str) -> tuple[float, float]:
     if not 0 < found[0] < found[1] <= 1:
         raise typer.BadParameter(f"{text!r}: two parts of the picture, the smaller first", param_hint="--coverage")
     return found
+
+
+def _kinds(text: str) -> tuple[Kind, ...]:
+    from training.evaluate.shapes import KINDS  # noqa: PLC0415
+
+    wanted = set(KINDS if text == "all" else text.split(","))
+    if unknown := wanted - set(KINDS):
+        raise typer.BadParameter(f"{sorted(unknown)}: known are {', '.join(KINDS)} and all", param_hint="--holes")
+    return tuple(kind for kind in KINDS if kind in wanted)
 
 
 def _parse_baselines(text: str) -> tuple[Baseline, ...]:

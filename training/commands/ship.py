@@ -26,6 +26,9 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         Literal["AtoB", "BtoA"] | None, typer.Option(help="a translation: A is the left half of each pair")
     ] = None,
     lpips_features: Annotated[Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS")] = None,
+    vgg_features: Annotated[
+        Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID")
+    ] = None,
     precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
     engine: Annotated[EngineChoice, typer.Option(help="what runs the model", envvar="RETOUCH_ENGINE")] = "auto",
     limit: Annotated[int | None, typer.Option(min=1, help="measure on so many pictures only")] = None,
@@ -52,6 +55,7 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         model=checkpoint,
         protocol=Protocol(data=data, size=256, width=512, limit=limit),
         lpips_features=lpips_features,
+        vgg_features=vgg_features,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
     )
     request = ShipRequest(

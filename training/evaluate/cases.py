@@ -15,12 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from training.data.rgb import to_rgb
 from training.errors import DataMissing
-from training.evaluate.holes import Band, Mask, bands, draw_hole
+from training.evaluate.holes import Band, Mask, bands
+from training.evaluate.shapes import Kind, draw
 
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 Direction = Literal["AtoB", "BtoA"]
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+_THICKNESSES = (8, 16, 32, 64, 128)
+"""Upper bounds of the classes of thickness, in pixels."""
 _HOLE = 128
 """A mask file's grey value from which a pixel is to be filled, as in the service."""
 
@@ -30,7 +33,7 @@ class Protocol(BaseModel):
 
     size: side of the centre crop in pixels, after its shorter side is scaled down to it; None keeps the whole picture.
     width: for whole pictures, pixels of the longer side after scaling.
-    masks: a folder of mask files, used in order; None draws holes of `coverage` from `seed`.
+    masks: a folder of mask files, used in order; None draws holes of `coverage` and `kinds` from `seed`, in turn.
     pairs: the direction of side-by-side pairs (A left, B right), for translations; None for inpainting.
     limit: only the first so many pictures.
     """
@@ -42,6 +45,7 @@ class Protocol(BaseModel):
     width: int = Field(512, ge=16)
     masks: Path | None = None
     coverage: Band = Band(0.1, 0.5)
+    kinds: tuple[Kind, ...] = ("strokes",)
     pairs: Direction | None = None
     seed: int = 0
     limit: int | None = None
@@ -57,6 +61,18 @@ class Case(NamedTuple):
     """None where the whole picture is made."""
     band: str
     """The coverage band that it counts in."""
+    kind: str = "all"
+    """The kind of hole: strokes, boxes, blobs, or `given` by a file; `all` where the whole picture is made."""
+
+    @property
+    def thickness(self) -> str:
+        """The class of the largest distance from a pixel to be filled to a known one, such as `17-32 px`."""
+        if self.hole is None:
+            return "all"
+        radius = float(cv2.distanceTransform(self.hole.astype(np.uint8), cv2.DIST_L2, 5).max())
+        low = max((0, *(bound for bound in _THICKNESSES if bound < radius)))
+        high = next((bound for bound in _THICKNESSES if radius <= bound), None)
+        return f"{low + 1}-{high} px" if high else f"over {low} px"
 
 
 def read_cases(protocol: Protocol) -> Iterator[Case]:
@@ -73,8 +89,8 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
     for index, path in enumerate(paths):
         truth = _framed(_read(path), protocol)
         given = masks[index % len(masks)] if masks else None
-        hole, band = _given_hole(given, truth, protocol) if given else _drawn_hole(index, truth, protocol)
-        yield Case(path.stem, truth, truth, hole, band)
+        hole, band, kind = _given_hole(given, truth, protocol) if given else _drawn_hole(index, truth, protocol)
+        yield Case(path.stem, truth, truth, hole, band, kind)
 
 
 def _list(folder: Path, *, masks: bool) -> list[Path]:
@@ -120,15 +136,15 @@ def _scaled(pixels: Pixels, scale: float) -> Pixels:
     return np.asarray(scaled, np.uint8)
 
 
-def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str]:
-    """Draw a hole; coverage bands alternate, so that each has as many pictures as the others."""
+def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, str, str]:
+    """Draw a hole; coverage bands, and for each of them kinds alternate, so that all have as many pictures."""
     choice = bands(protocol.coverage)
-    band = choice[index % len(choice)]
+    band, kind = choice[index % len(choice)], protocol.kinds[index // len(choice) % len(protocol.kinds)]
     random = Random(f"{protocol.seed} {index}")  # noqa: S311 -- no secret
-    return draw_hole(truth.shape[0], truth.shape[1], band, random), str(band)
+    return draw(kind, truth.shape[0], truth.shape[1], band, random), str(band), kind
 
 
-def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, str]:
+def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, str, str]:
     grey = cv2.cvtColor(_read(path), cv2.COLOR_RGB2GRAY)
     hole: Mask = cv2.resize(grey, truth.shape[1::-1], interpolation=cv2.INTER_NEAREST) >= _HOLE
     covered = float(hole.mean())
@@ -138,4 +154,4 @@ def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, st
             f"{path}: marks nothing to fill at {width}×{height}; a mask needs pixels of {_HOLE} and more, or remove it"
         )
     choice = bands(protocol.coverage)
-    return hole, next((str(band) for band in choice if band.low <= covered < band.high), "other")
+    return hole, next((str(band) for band in choice if band.low <= covered < band.high), "other"), "given"

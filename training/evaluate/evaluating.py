@@ -12,6 +12,7 @@ from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
+from training.evaluate.patch_features import PatchFeatures
 from training.evaluate.report import CaseFigures, Figures, gains, summarise
 from training.losses.lpips_distance import Lpips
 
@@ -20,9 +21,10 @@ _RGB = 3
 
 @dataclass(frozen=True)
 class MetricNets:
-    """The networks of the metrics LPIPS and FID; None if their weights are not given."""
+    """The networks of the metrics; None if their weights are not given. `vgg` is for the VGG distance and KID."""
 
     lpips: Lpips | None = None
+    vgg: PatchFeatures | None = None
     fid: FeatureNet | None = None
 
 
@@ -44,9 +46,9 @@ def evaluate(
     """Measure painters on a protocol.
 
     Args:
-        painters: the model, labelled `model`, then the baselines.
+        painters: the model, labelled `model`, then what it is compared with.
         protocol: the choice of test cases.
-        nets: LPIPS and FID are left out where their nets are None.
+        nets: figures are left out where their nets are None.
         sheet_rows: rows of the contact sheet, spread over the cases.
         progress: wraps the cases to show progress.
 
@@ -107,7 +109,19 @@ def _measure(case: Case, painted: dict[str, Pixels], nets: MetricNets) -> CaseFi
         )
         for label, pixels in painted.items()
     }
-    return CaseFigures(case.name, case.band, 1.0 if case.hole is None else float(case.hole.mean()), figures)
+    covered = 1.0 if case.hole is None else float(case.hole.mean())
+    row = CaseFigures(case.name, case.band, covered, figures, case.kind, case.thickness)
+    return _with_patches(row, case, painted, nets.vgg) if nets.vgg else row
+
+
+def _with_patches(row: CaseFigures, case: Case, painted: dict[str, Pixels], vgg: PatchFeatures) -> CaseFigures:
+    """Add what VGG16 sees: each painter's distance, and the features of filled patches."""
+    truth, figures, patches = vgg.see(case.truth, case.hole), dict(row.by_painter), {}
+    for label, pixels in painted.items():
+        seen = vgg.see(pixels, case.hole)
+        figures[label] = figures[label]._replace(vgg=vgg.distance(seen, truth))
+        patches[label] = seen.patches
+    return row._replace(by_painter=figures, patches=patches | {"truth": truth.patches})
 
 
 def _add_fid(
@@ -127,11 +141,15 @@ def _report(model: Painter, protocol: Protocol, summary: dict[str, Any], measure
         "protocol": protocol.model_dump(mode="json", exclude={"data", "masks"})
         | {"data": protocol.data.name, "masks": protocol.masks.name if protocol.masks else "generated"},
         "figures": summary,
+        "by_kind": summarise(measured, lambda row: row.kind),
+        "by_thickness": summarise(measured, lambda row: row.thickness),
         "gains": gains(summary),
         "pictures": [
             {
                 "name": row.name,
                 "band": row.band,
+                "kind": row.kind,
+                "thickness": row.thickness,
                 "coverage": round(row.coverage, 4),
                 **{label: figures._asdict() for label, figures in row.by_painter.items()},
             }

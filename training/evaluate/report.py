@@ -1,11 +1,14 @@
-"""Averages the figures of all pictures by coverage band, and formats gains over the baselines and a table."""
+"""Averages the figures of all pictures by class of hole, and formats gains over the baselines and a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.table import Table
+
+from training.evaluate.patch_features import Patches, kernel_distance
 
 OVERALL = "all"
 
@@ -18,6 +21,7 @@ class Figures(NamedTuple):
     l1: float
     """In the hole; over the whole picture where there is none."""
     lpips: float | None
+    vgg: float | None = None
 
 
 class CaseFigures(NamedTuple):
@@ -27,18 +31,36 @@ class CaseFigures(NamedTuple):
     band: str
     coverage: float
     by_painter: dict[str, Figures]
+    kind: str = OVERALL
+    thickness: str = OVERALL
+    patches: Mapping[str, Patches] = {}
+    """Features of the filled patches by painter, and of the truth's as `truth`; empty where they are not measured."""
 
 
-def summarise(measured: Sequence[CaseFigures]) -> dict[str, dict[str, dict[str, float]]]:
-    """Average the figures over pictures: by painter, then by band of coverage, and over all bands under the key `all`.
+Summary = dict[str, dict[str, dict[str, float]]]
+"""Means of figures, by painter and then by class of hole; the class `all` has those over every picture.
 
-    Each entry maps the names of figures to their means, and `pictures` to the number of pictures.
-    """
-    bands = [OVERALL, *sorted({row.band for row in measured} - {OVERALL})]
+The figure `pictures` is the number of pictures.
+"""
+
+
+def summarise(
+    measured: Sequence[CaseFigures], class_of: Callable[[CaseFigures], str] = lambda row: row.band
+) -> Summary:
+    """Average the figures over the pictures of each class of hole; by default the classes are the coverage bands."""
+    classes = [OVERALL, *sorted({class_of(row) for row in measured} - {OVERALL}, key=_in_order)]
     return {
-        painter: {band: _means([row for row in measured if band in (OVERALL, row.band)], painter) for band in bands}
+        painter: {
+            name: _means([row for row in measured if name in (OVERALL, class_of(row))], painter) for name in classes
+        }
         for painter in measured[0].by_painter
     }
+
+
+def _in_order(name: str) -> tuple[str, int, str]:
+    """Sort by the first number: `9-16 px` before `17-32 px`, and `over 128 px` last."""
+    first = name.split("-", maxsplit=1)[0]
+    return ("", int(first), name) if first.isdecimal() else (name, 0, name)
 
 
 def _means(rows: Sequence[CaseFigures], painter: str) -> dict[str, float]:
@@ -47,11 +69,24 @@ def _means(rows: Sequence[CaseFigures], painter: str) -> dict[str, float]:
         values = [value for row in rows if (value := getattr(row.by_painter[painter], name)) is not None]
         if values:
             means[name] = round(sum(values) / len(values), 5)
+    if (kid := _kid(rows, painter)) is not None:
+        means["kid"] = round(kid, 5)
     return means
 
 
+def _kid(rows: Sequence[CaseFigures], painter: str) -> float | None:
+    found = [row.patches for row in rows if row.patches]
+    if not found:
+        return None
+    return kernel_distance(*(np.concatenate([patches[name] for patches in found]) for name in (painter, "truth")))
+
+
+_RATIOS = ("lpips", "vgg", "kid", "l1")
+"""Figures that are compared as ratios: smaller is better, and 0 is perfect."""
+
+
 def gains(summary: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Compare the model with each baseline over all pictures: PSNR and SSIM as differences, LPIPS and L1 as ratios."""
+    """Compare the model with each baseline over all pictures: PSNR and SSIM as differences, distances as ratios."""
     model = summary["model"][OVERALL]
     found = {}
     for painter in (name for name in summary if name != "model"):
@@ -61,7 +96,7 @@ def gains(summary: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str,
             "ssim_gain": round(model["ssim"] - theirs["ssim"], 5),
             **{
                 f"{name}_ratio": round(model[name] / theirs[name], 4)
-                for name in ("lpips", "l1")
+                for name in _RATIOS
                 if name in model and theirs.get(name)
             },
         }
@@ -73,23 +108,29 @@ def table(report: Mapping[str, Any]) -> Table:
     figures: Mapping[str, Mapping[str, Mapping[str, float]]] = report["figures"]
     model = report["model"]
     shown = Table(title=f"{model['name']}, {model['engine']} {model['precision']}", caption=report["protocol"]["data"])
-    for column in ("coverage", "pictures", "painter", "PSNR dB", "SSIM", "LPIPS", "L1"):
-        shown.add_column(column, justify="left" if column in ("coverage", "painter") else "right")
+    for column in ("holes", "pictures", "painter", *_COLUMNS):
+        shown.add_column(column, justify="left" if column in ("holes", "painter") else "right")
     bands = list(figures["model"])
-    for band in [*bands[1:], bands[0]]:
-        for painter, by_band in figures.items():
-            row = by_band[band]
-            shown.add_row(
-                band,
-                f"{row['pictures']:g}",
-                painter,
-                f"{row['psnr_db']:.2f}",
-                f"{row['ssim']:.4f}",
-                f"{row['lpips']:.4f}" if "lpips" in row else "-",
-                f"{row['l1']:.4f}",
-            )
-        shown.add_section()
+    _add_rows(shown, figures, bands[1:])
+    for by_class in (report["by_kind"], report["by_thickness"]):
+        if len(names := list(by_class["model"])[1:]) > 1:
+            _add_rows(shown, by_class, names)
+    _add_rows(shown, figures, bands[:1])
     return shown
+
+
+_COLUMNS = {"PSNR dB": "psnr_db", "SSIM": "ssim", "LPIPS": "lpips", "VGG": "vgg", "KID": "kid", "L1": "l1"}
+
+
+def _add_rows(shown: Table, figures: Mapping[str, Mapping[str, Mapping[str, float]]], classes: Sequence[str]) -> None:
+    for name in classes:
+        for painter, by_class in figures.items():
+            row = by_class[name]
+            values = (
+                f"{row[key]:.{2 if key == 'psnr_db' else 4}f}" if key in row else "-" for key in _COLUMNS.values()
+            )
+            shown.add_row(name, f"{row['pictures']:g}", painter, *values)
+        shown.add_section()
 
 
 def gain_lines(report: Mapping[str, Any]) -> list[str]:
@@ -97,7 +138,7 @@ def gain_lines(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for painter, gain in report["gains"].items():
         ratios = "".join(
-            f", {name.upper()} × {gain[f'{name}_ratio']:.3f}" for name in ("lpips", "l1") if f"{name}_ratio" in gain
+            f", {name.upper()} × {gain[f'{name}_ratio']:.3f}" for name in _RATIOS if f"{name}_ratio" in gain
         )
         lines.append(
             f"model against {painter}: PSNR {gain['psnr_gain_db']:+.2f} dB, SSIM {gain['ssim_gain']:+.4f}{ratios}"

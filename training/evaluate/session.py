@@ -13,21 +13,29 @@ from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
 from training.evaluate.evaluating import Evaluation, MetricNets, evaluate
 from training.evaluate.frechet import FeatureNet
-from training.evaluate.painters import Baseline, OpenCvPainter, open_model
+from training.evaluate.painters import Baseline, NetPainter, OpenCvPainter, Painter, open_model
+from training.evaluate.patch_features import PatchFeatures
+from training.evaluate.served import ServedPainter
 from training.losses.lpips_distance import load_lpips
+from training.losses.vgg16 import load_features
 
 Progress = Callable[[Sequence[Case]], Iterator[Case]]
 
 
 @dataclass(frozen=True)
 class Request:
-    """The request for one evaluation; metrics whose weights are not given are left out."""
+    """The request for one evaluation; metrics whose weights are not given are left out.
+
+    server: address of a running server that serves the model too, to measure it as served; None leaves that out.
+    """
 
     model: Path
     protocol: Protocol
     baselines: tuple[Baseline, ...] = ("telea", "ns")
     lpips_features: Path | None = None
+    vgg_features: Path | None = None
     fid_features: Path | None = None
+    server: str | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
     json_file: Path | None = None
     sheet: Path | None = None
@@ -42,16 +50,21 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     """
     nets = MetricNets(
         lpips=load_lpips(request.lpips_features) if request.lpips_features else None,
+        vgg=PatchFeatures(load_features(request.vgg_features)) if request.vgg_features else None,
         fid=FeatureNet(request.fid_features) if request.fid_features else None,
     )
     model = open_model(request.model, request.engine)
     try:
-        painters = [model, *map(OpenCvPainter, request.baselines)]
+        painters = [model, *_served(request, model), *map(OpenCvPainter, request.baselines)]
         found = evaluate(painters, request.protocol, nets, request.sheet_rows, progress)
     finally:
         model.close()
     _write(found, request)
     return found.report
+
+
+def _served(request: Request, model: NetPainter) -> list[Painter]:
+    return [ServedPainter(request.server, model.name)] if request.server else []
 
 
 def _write(found: Evaluation, request: Request) -> None:

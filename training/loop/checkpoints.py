@@ -13,6 +13,7 @@ import torch
 from export.generators.family import State
 from training.config import FitConfig, PConvConfig
 from training.errors import CheckpointMismatch
+from training.fill_config import FillConfig
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
@@ -43,6 +44,8 @@ def config_digest(config: FitConfig) -> str:
 
 def _without_paths(config: FitConfig) -> FitConfig:
     given: dict[str, Any] = {"initial": _SOMEWHERE} if config.initial else {}
+    if isinstance(config, FillConfig) and config.judge.initial:
+        given |= {"judge": config.judge.model_copy(update={"initial": _SOMEWHERE})}
     if isinstance(config, PConvConfig):
         given |= {"lpips_features": _SOMEWHERE} if config.lpips_features else {}
         given |= {"masks": config.masks.model_copy(update={"folder": _SOMEWHERE})} if config.masks.folder else {}

@@ -33,12 +33,13 @@ class ModelFacts:
 
 
 def protocol_name(report: Report) -> str:
-    """Return a readable name of the protocol: `bsds500_val, 256² crops`."""
+    """Return a readable name of the protocol: `bsds500_val, 256² crops, boxes and blobs`; strokes are not named."""
     protocol = report["protocol"]
     if protocol["pairs"]:
         return f"{protocol['data']}, pairs {protocol['pairs']}"
     side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, longer side {protocol['width']}"
-    return f"{protocol['data']}, {side}"
+    kinds = "" if protocol["kinds"] == ["strokes"] else f", {' and '.join(protocol['kinds'])}"
+    return f"{protocol['data']}, {side}{kinds}"
 
 
 def quality_of(reports: Sequence[Report]) -> dict[str, float]:
@@ -49,12 +50,21 @@ def quality_of(reports: Sequence[Report]) -> dict[str, float]:
         found |= {f"{name}: {_TITLES[key]}": own[key] for key in _TITLES if key in own}
         if gain := report["gains"].get("telea"):
             found[f"{name}: PSNR over Telea dB"] = gain["psnr_gain_db"]
-            if "lpips_ratio" in gain:
-                found[f"{name}: LPIPS as a part of Telea's"] = gain["lpips_ratio"]
+            for key in ("lpips", "vgg", "kid"):
+                if f"{key}_ratio" in gain:
+                    found[f"{name}: {_TITLES[key]} as a part of Telea's"] = gain[f"{key}_ratio"]
     return found
 
 
-_TITLES = {"psnr_db": "PSNR dB", "ssim": "SSIM", "lpips": "LPIPS", "l1": "L1", "fid": "FID"}
+_TITLES = {
+    "psnr_db": "PSNR dB",
+    "ssim": "SSIM",
+    "lpips": "LPIPS",
+    "vgg": "VGG distance",
+    "kid": "KID",
+    "l1": "L1",
+    "fid": "FID",
+}
 
 
 def trained_card(manifest: Manifest, facts: ModelFacts, reports: Sequence[Report]) -> str:
@@ -79,14 +89,23 @@ def _figures_table(report: Report) -> list[str]:
     if not protocol["pairs"]:
         how += f"; {protocol['masks']} holes, seed {protocol['seed']}"
     columns = [key for key in _TITLES if key in report["figures"]["model"][OVERALL]]
-    lines = [f"{how}.\n", f"| coverage | pictures | by | {' | '.join(_TITLES[key] for key in columns)} |"]
+    lines = [f"{how}.\n", f"| holes | pictures | by | {' | '.join(_TITLES[key] for key in columns)} |"]
     lines.append("|---" * (3 + len(columns)) + "|")
-    for band in report["figures"]["model"]:
-        for painter, by_band in report["figures"].items():
-            row = by_band[band]
-            figures = " | ".join(f"{row[key]:.4g}" if key in row else "" for key in columns)
-            lines.append(f"| {band} | {row['pictures']:g} | {painter} | {figures} |")
+    lines += _rows(report["figures"], list(report["figures"]["model"]), columns)
+    for classes in (report["by_kind"], report["by_thickness"]):
+        if len(names := list(classes["model"])[1:]) > 1:
+            lines += _rows(classes, names, columns)
     return [*lines, ""]
+
+
+def _rows(figures: Mapping[str, Any], classes: Sequence[str], columns: Sequence[str]) -> list[str]:
+    lines = []
+    for name in classes:
+        for painter, by_class in figures.items():
+            row = by_class[name]
+            cells = " | ".join(f"{row[key]:.4g}" if key in row else "" for key in columns)
+            lines.append(f"| {name} | {row['pictures']:g} | {painter} | {cells} |")
+    return lines
 
 
 def _worst_cases(report: Report) -> str:

@@ -24,7 +24,7 @@ class ShipRequest:
     """The request to publish a model; `evaluation` has everything but the model and the protocol.
 
     export: the checkpoint, the name, and where to publish.
-    pairs: None for inpainting, which is measured on crops and on whole pictures.
+    pairs: None for inpainting, which is measured on crops, on whole pictures, and on crops with thick holes.
     """
 
     export: ExportRequest
@@ -80,7 +80,9 @@ def _protocols_to_measure(request: ShipRequest) -> Sequence[Protocol]:
     given = request.evaluation.protocol
     if request.pairs:
         return [given.model_copy(update={"pairs": request.pairs})]
-    return [given.model_copy(update={"size": 256}), given.model_copy(update={"size": None, "width": 512})]
+    crops = given.model_copy(update={"size": 256})
+    whole = given.model_copy(update={"size": None, "width": 512})
+    return [crops, whole, crops.model_copy(update={"kinds": ("boxes", "blobs")})]
 
 
 def _evaluate_model(model: Path, protocol: Protocol, request: ShipRequest, progress: Progress) -> dict[str, Any]:

@@ -75,6 +75,11 @@ def roll_picture(picture: Tensor, down: int, right: int) -> Tensor:
     return torch.cat([picture[..., -right:], picture[..., :-right]], 3) if right else picture
 
 
+def in_fp32(state: State) -> State:
+    """Return the tensors in FP32, as a judge.pth in FP16 is trained on."""
+    return {key: tensor.float() for key, tensor in state.items()}
+
+
 class _CompiledParts(NamedTuple):
     """The functions that can be compiled."""
 
@@ -100,6 +105,8 @@ class FillTrainee(Trainee[FillPhase]):
         self.net, self.judge = make_net(config.generator, random), MultiScaleDiscriminator(config.judge.widths, random)
         if config.initial is not None:
             load_initial(self.net, config.initial, training_state)
+        if config.judge.initial is not None:
+            load_initial(self.judge, config.judge.initial, in_fp32)
         features = load_features(config.features) if config.features and config.shares.perceptual else None
         self._features = NormalisedFeatures(features) if features else None
         for net in (self.net, self.judge, *([self._features] if self._features else [])):

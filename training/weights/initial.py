@@ -17,7 +17,7 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
     """Load the first state dict of a checkpoint that fits the net after `translate`.
 
     Raises:
-        CheckpointMismatch: the file cannot be read, or no state dict in it fits the config's generator.
+        CheckpointMismatch: the file cannot be read, or no state dict in it fits the net.
     """
     try:
         parts = read_checkpoint(path).parts
@@ -29,4 +29,4 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
         if {key: tensor.shape for key, tensor in state.items()} == wanted:
             net.load_state_dict(state, strict=False)
             return
-    raise CheckpointMismatch(f"{path}: holds no weights that fit the config's generator; compare its levels and widths")
+    raise CheckpointMismatch(f"{path}: holds no weights that fit the config's net; compare its levels and widths")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from retouch.sweep.cases import BANDS, KINDS, crop_or_scale, draw_cases, find_pictures
+from retouch.sweep.cases import BANDS, crop_or_scale, draw_cases, find_pictures
 from training.errors import DataMissing
+from training.evaluate.shapes import KINDS
 
 
 @pytest.fixture

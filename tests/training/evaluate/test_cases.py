@@ -107,3 +107,22 @@ def test_picture_of_more_pixels_than_pillow_decodes_is_named(folder, monkeypatch
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(DataMissing, match=r"a\.png: .*exceeds limit"):
         list(read_cases(Protocol(data=folder, size=32)))
+
+
+def test_kinds_take_turns_and_a_box_is_thicker_than_strokes(folder):
+    cases = list(read_cases(Protocol(data=folder, size=60, coverage=Band(0.2, 0.3), kinds=("strokes", "boxes"))))
+    assert [case.kind for case in cases] == ["strokes", "boxes", "strokes", "boxes", "strokes"]
+    assert {case.thickness for case in cases if case.kind == "boxes"} <= {"9-16 px", "17-32 px"}
+    assert {case.thickness for case in cases if case.kind == "strokes"} <= {"1-8 px", "9-16 px"}
+
+
+def test_thickness_is_the_distance_to_the_nearest_known_pixel(folder):
+    (case, *_) = read_cases(Protocol(data=folder, size=60))
+    hole = np.zeros((60, 60), np.bool_)
+    hole[:, 20:37] = True  # the middle column is 9 from either side
+    assert case._replace(hole=hole).thickness == "9-16 px"
+    hole[:, 20:35] = True
+    hole[:, 35:] = False
+    assert case._replace(hole=hole).thickness == "1-8 px"
+    assert case._replace(hole=np.arange(60)[None].repeat(60, 0) > 9).thickness == "33-64 px"
+    assert case._replace(hole=None).thickness == "all"

@@ -14,6 +14,7 @@ from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
 from training.losses.lpips_distance import Lpips
+from training.losses.vgg16 import VGG16Features
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,11 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
     torch.manual_seed(0)
     state = {key: value for key, value in Lpips().state_dict().items() if key.startswith("features.")}
     save_file(state, tmp_path / "alexnet.safetensors")
+    save_file(VGG16Features().features.state_dict(prefix="features."), tmp_path / "vgg16.safetensors")
     done = _evaluate(
-        *(models / "holes/1", "--data", tmp_path / "data", "--size", 128, "--coverage", "0.1-0.3"),
+        *(models / "holes/1", "--data", tmp_path / "data", "--size", 128, "--coverage", "0.1-0.3", "--holes", "all"),
         *("--lpips-features", tmp_path / "alexnet.safetensors", "--fid-features", feature_net),
+        *("--vgg-features", tmp_path / "vgg16.safetensors"),
         *("--json", tmp_path / "out/report.json", "--sheet", tmp_path / "out/sheet.png", "--sheet-rows", 2),
     )
     assert done.exit_code == 0, done.output
@@ -75,8 +78,15 @@ def test_command_measures_an_exported_model_beside_opencv(models, feature_net, w
     figures = report["figures"]
     assert list(figures) == ["model", "telea", "ns"]
     assert {band: row["pictures"] for band, row in figures["telea"].items()} == {"all": 5, "10-20 %": 3, "20-30 %": 2}
+    assert {kind: row["pictures"] for kind, row in report["by_kind"]["model"].items()} == {
+        "all": 5,
+        "blobs": 1,
+        "boxes": 2,
+        "strokes": 2,
+    }
+    assert sum(row["pictures"] for name, row in report["by_thickness"]["ns"].items() if name != "all") == 5
     for painter in figures.values():
-        assert set(painter["all"]) == {"pictures", "psnr_db", "ssim", "l1", "lpips", "fid"}
+        assert set(painter["all"]) == {"pictures", "psnr_db", "ssim", "l1", "lpips", "vgg", "kid", "fid"}
         assert all(math.isfinite(value) for value in painter["all"].values())
     # the pictures are smooth, so OpenCV's methods are far better than an untrained net
     assert figures["telea"]["all"]["psnr_db"] > figures["model"]["all"]["psnr_db"] + 3

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from training.evaluate.report import CaseFigures, Figures, gain_lines, gains, summarise
@@ -35,3 +36,22 @@ def test_what_was_not_measured_is_left_out():
     rows = [_row("10-20 %", (30.0, 0.9, 0.1, None), (29.0, 0.9, 0.1, None))]
     assert "lpips" not in summarise(rows)["model"]["all"]
     assert "lpips_ratio" not in gains(summarise(rows))["telea"]
+
+
+def test_classes_of_thickness_are_in_the_order_of_their_numbers():
+    classes = ("17-32 px", "over 128 px", "9-16 px")
+    rows = [_row("10-20 %", (30.0, 0.9, 0.1, 0.2), (29.0, 0.9, 0.1, 0.2))._replace(thickness=name) for name in classes]
+    found = summarise(rows, lambda row: row.thickness)
+    assert list(found["model"]) == ["all", "9-16 px", "17-32 px", "over 128 px"]
+
+
+def test_kid_is_that_of_the_class_and_compared_as_a_ratio():
+    rng = np.random.default_rng(0)
+    near, far = (rng.normal(shift, 0.3, (8, 4)) for shift in (0.1, 1.0))
+    truth = rng.normal(0, 0.3, (8, 4))
+    patches = {"model": near, "telea": far, "truth": truth}
+    rows = [row._replace(patches={name: part[i::3] for name, part in patches.items()}) for i, row in enumerate(ROWS)]
+    found = summarise(rows)
+    assert found["model"]["all"]["kid"] < found["telea"]["all"]["kid"]
+    assert found["model"]["10-20 %"]["kid"] != found["model"]["all"]["kid"]
+    assert gains(found)["telea"]["kid_ratio"] < 1

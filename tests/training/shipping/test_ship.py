@@ -66,6 +66,9 @@ def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, 
     ):
         assert said in card
     assert (tmp_path / "r/heldout-whole-longer-side-512.png").is_file()
+    thick = json.loads((tmp_path / "r/heldout-256-crops-boxes-and-blobs.json").read_text())
+    assert manifest.quality["heldout, 256² crops, boxes and blobs: L1"] == thick["figures"]["model"]["all"]["l1"]
+    assert "## Measured: heldout, 256² crops, boxes and blobs" in card
 
 
 def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_out):

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from export.generators.fillnet import FillNet
+from training.errors import CheckpointMismatch
 from training.fill_config import FillConfig
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition, position_of_step
@@ -140,3 +141,26 @@ def test_validation_measures_on_pictures_that_are_held_out(fill_config: Config, 
     figures = trainee(fill_config(data=data)).validate()
     assert figures["validation_psnr_db"] > 5
     assert trainee(fill_config()).validate() == {}
+
+
+def test_a_run_begins_with_the_generator_and_the_judge_of_another(tmp_path: Path, fill_config: Config) -> None:
+    config = fill_config(ema_decay=0.0)
+    first = trainee(config)
+    first.step(0, place(config, 3))
+    torch.save(first.generator_state(), tmp_path / "generator.pth")
+    torch.save({key: tensor.half() for key, tensor in first.judge.state_dict().items()}, tmp_path / "judge.pth")
+    judge = config.judge.model_dump() | {"initial": tmp_path / "judge.pth"}
+    second = trainee(fill_config(seed=9, initial=tmp_path / "generator.pth", judge=judge))
+    image, hole = first.batch(1, place(config, 3))
+    with torch.no_grad():
+        assert torch.allclose(first.net(image, hole), second.net(image, hole), atol=1e-4)
+        shown = torch.cat([image, hole], 1)
+        for one, other in zip(first.judge(shown).logits, second.judge(shown).logits, strict=True):
+            assert torch.allclose(one, other, atol=0.02)
+
+
+def test_a_generator_in_place_of_the_judge_is_refused(tmp_path: Path, fill_config: Config) -> None:
+    torch.save(trainee(fill_config()).generator_state(), tmp_path / "generator.pth")
+    judge = fill_config().judge.model_dump() | {"initial": tmp_path / "generator.pth"}
+    with pytest.raises(CheckpointMismatch, match="no weights that fit"):
+        trainee(fill_config(judge=judge))

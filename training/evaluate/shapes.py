@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +13,23 @@ from numpy.typing import NDArray
 from training.evaluate.holes import Band, Mask, draw_hole
 
 Kind = Literal["strokes", "boxes", "blobs"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _WAVES = (1, 2, 3, 5)
 """Frequencies of a blob's outline, in waves per revolution: uneven, but smooth."""
 
 
-def draw_hole_of_kind(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
+def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mask:
     """Draw a hole H×W of that kind; the covered part is drawn uniformly from the band."""
     if kind == "strokes":
         return draw_hole(height, width, band, random)
-    distance = _box_distance if kind == "boxes" else _blob_distance
-    return _grow_shapes(distance, height, width, random, random.uniform(*band))
+    distance = _box if kind == "boxes" else _blob
+    return _least(distance, height, width, random, random.uniform(*band))
 
 
 Grid = NDArray[np.float64]
 
 
-def _grow_shapes(
+def _least(
     distance: Callable[[Grid, Grid, tuple[int, int], Random], Grid],
     height: int,
     width: int,
@@ -47,12 +48,12 @@ def _grow_shapes(
     return hole.reshape(height, width)
 
 
-def _box_distance(rows: Grid, columns: Grid, size: tuple[int, int], random: Random) -> Grid:
+def _box(rows: Grid, columns: Grid, size: tuple[int, int], random: Random) -> Grid:
     tall, wide = random.uniform(0.4, 1) * size[0], random.uniform(0.4, 1) * size[1]
     return np.maximum(np.abs(rows) / tall, np.abs(columns) / wide)
 
 
-def _blob_distance(rows: Grid, columns: Grid, _: tuple[int, int], random: Random) -> Grid:
+def _blob(rows: Grid, columns: Grid, _: tuple[int, int], random: Random) -> Grid:
     """Return the distance from the centre, in radii of an uneven outline."""
     angle, outline = np.arctan2(rows, columns), np.ones(rows.shape)
     for turns in _WAVES:

@@ -1,0 +1,84 @@
+"""Measures models' engines alone, one call of each in turn, so that a change of the machine's speed meets all alike.
+
+    python -m benchmarks.host.model_speed MODEL OTHER --sizes 256 512 1024 --rounds 40 [--json FILE]
+
+Each engine is the one that would serve the model here, at batch 1, on a photograph of noise with a box as its hole. The
+first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from engines.base import Engine, Feed
+from engines.engine_choice import EngineOptions, open_engine
+from engines.manifest import read_manifest
+
+WARM_UP = 3
+
+
+def feed_of(size: int) -> Feed:
+    """An image and a hole of a quarter of its area, 1×C×size×size."""
+    image = np.random.default_rng(0).random((1, 3, size, size), np.float32)
+    mask = np.zeros((1, 1, size, size), np.float32)
+    mask[..., size // 4 : 3 * size // 4, size // 4 : 3 * size // 4] = 1
+    return {"image": image, "mask": mask}
+
+
+def rounds_ms(engines: list[Engine], feed: Feed, rounds: int) -> list[list[float]]:
+    """Milliseconds of every engine in every round."""
+    for _ in range(WARM_UP):
+        for engine in engines:
+            engine.infer(feed)
+    found: list[list[float]] = []
+    for _ in range(rounds):
+        found.append([])
+        for engine in engines:
+            begun = time.perf_counter()
+            engine.infer(feed)
+            found[-1].append((time.perf_counter() - begun) * 1e3)
+    return found
+
+
+def main() -> None:
+    """Print one line for each size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[256, 512, 1024])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    settings = EngineOptions(threads=options.threads, cache_dir=options.cache_dir)
+    report: dict[int, Any] = {}
+    with ExitStack() as stack:
+        engines = [
+            stack.enter_context(closing(open_engine(model, read_manifest(model), settings))) for model in options.models
+        ]
+        for size in options.sizes:
+            found = rounds_ms(engines, feed_of(size), options.rounds)
+            report[size] = {
+                engine.manifest.key: {
+                    "engine": f"{engine.name} {engine.precision}",
+                    "median_ms": round(median(row[index] for row in found), 2),
+                    "best_ms": round(min(row[index] for row in found), 2),
+                    "times_as_fast": round(median(row[0] / row[index] for row in found), 3),
+                }
+                for index, engine in enumerate(engines)
+            }
+            print(size, report[size], flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
