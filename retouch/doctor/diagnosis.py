@@ -166,6 +166,7 @@ def _models(settings: Settings, clock: Callable[[], float]) -> Iterator[ModelChe
         fake_batch_s=settings.fake_batch_ms / 1e3,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
+        int8=settings.allow_int8,
     )
     defaults = {settings.inpaint_model, settings.translate_model}
     for name in sorted({key.name for key in found}):

@@ -71,6 +71,8 @@ class LocalBackend:
     async def scan(self) -> None:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
+        ready = (status for status in self.models.statuses() if status.engine and status.precision)
+        self.metrics.models_loaded(frozenset((f"{m.name}/{m.version}", m.engine, m.precision) for m in ready))
         if not self.loaded.is_set():
             self.loaded.set()
             if (why := why_empty(self.settings.models_dir)) is not None:
@@ -165,6 +167,7 @@ def engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) -> Op
         fake_faults=settings.engine_cache_dir / FAULT_FILE,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
+        int8=settings.allow_int8,
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:
