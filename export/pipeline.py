@@ -70,11 +70,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
     Raises:
         ExportError: a step failed; the subclass says which. The repository is unchanged.
     """
-    _check_name(request.name)
-    _check_int8(request)
-    with _writing_to(request.output):  # checked first, because the rest takes minutes
-        request.output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
+    _check_request(request)
     notify("reading the checkpoint")
     checkpoints = [read_checkpoint(path) for path in request.checkpoints]
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
@@ -99,11 +95,7 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
             manifest = _manifest(request, found, checkpoints, cases)
         notify("publishing")
-        manifest = manifest.model_copy(update={"onnx_sha256": sha256_of(files[ONNX_FILE])})
-        with _writing_to(request.output):
-            directory, manifest = publish(
-                files, request.output, lambda version: manifest.model_copy(update={"version": version})
-            )
+        directory, manifest = _published(request.output, files, manifest)
     return ExportResult(directory, manifest, (*found.notes, *_translation_notes(translation)))
 
 
@@ -138,6 +130,15 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         cases = _write_program(found, net, manifest.precision, path, images, notify)
         path.replace(directory / PROGRAM_FILE)
     return cases
+
+
+def _check_request(request: ExportRequest) -> None:
+    """Check name, options and output first, because the rest takes minutes."""
+    _check_name(request.name)
+    _check_int8(request)
+    with _writing_to(request.output):
+        request.output.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
 
 
 def _check_name(name: str) -> None:
@@ -223,6 +224,14 @@ def _manifest(
         parity=Parity(bar_db=found.family.bars(found.options).fp16_psnr_db, cases=cases),
         quality=dict(request.quality),
     )
+
+
+def _published(output: Path, files: Mapping[str, Path], manifest: Manifest) -> tuple[Path, Manifest]:
+    digest = sha256_of(files[ONNX_FILE])
+    with _writing_to(output):
+        return publish(
+            files, output, lambda version: manifest.model_copy(update={"version": version, "onnx_sha256": digest})
+        )
 
 
 def _check_int8(request: ExportRequest) -> None:

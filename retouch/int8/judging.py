@@ -1,4 +1,4 @@
-"""Fills the gate's pictures with the FP32 and the INT8 graph, as a request would be filled, and compares the results."""
+"""Fills the gate's pictures with the FP32 and the INT8 graph, as a request would be filled, and compares both."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from engines.base import Engine
@@ -67,7 +68,7 @@ def judge(
             np.asarray(fill(Picture(case.truth), case.hole, tiles, one).pixels, np.uint8) for one in (reference, engine)
         )
         sheet.add(case, wanted, found)
-        psnr = hole_psnr_db(*(np.float32(one) / np.float32(255) for one in (found, wanted)), case.hole[..., None])
+        psnr = hole_psnr_db(_unit(found), _unit(wanted), np.float32(case.hole[..., None]))
         rows.append(Judged(psnr, lpips.distance(found, case.truth), lpips.distance(wanted, case.truth)))
     return QuantisationFigures(
         pictures=len(rows),
@@ -77,3 +78,7 @@ def judge(
         lpips=round(fmean(row.lpips for row in rows), 5),
         lpips_fp32=round(fmean(row.lpips_fp32 for row in rows), 5),
     )
+
+
+def _unit(pixels: Pixels) -> NDArray[np.float32]:
+    return pixels.astype(np.float32) / np.float32(255)

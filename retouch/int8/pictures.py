@@ -1,4 +1,4 @@
-"""The pictures of an INT8 export: which are calibrated on and which judge the result, with holes drawn from the seed."""
+"""The pictures of an INT8 export: those that are calibrated on and those that judge the result, with their holes."""
 
 from __future__ import annotations
 

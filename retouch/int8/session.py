@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -41,7 +41,7 @@ class Quantiser:
     division: Division
     lpips: Lpips
     sheet: Path | None = None
-    engine: EngineOptions = EngineOptions()
+    engine: EngineOptions = field(default_factory=EngineOptions)
 
     def __call__(self, graph: Path, target: Path, manifest: Manifest, notify: Callable[[str], None]) -> Quantisation:
         """Write the INT8 form of a graph.

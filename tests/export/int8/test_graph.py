@@ -33,7 +33,9 @@ def feed():
 def scales_of(model, limit=20.0, uneven=False):
     rng = np.random.default_rng(1)
     return {
-        layer.name: InputScale(limit, (0.5 + rng.random(layer.shape[1]) if uneven else np.ones(layer.shape[1])).astype("f4"))
+        layer.name: InputScale(
+            limit, (0.5 + rng.random(layer.shape[1]) if uneven else np.ones(layer.shape[1])).astype("f4")
+        )
         for layer in convolutions(model)
     }
 
