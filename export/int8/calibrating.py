@@ -21,6 +21,8 @@ from export.int8.graph import LARGEST, Convolution, InputScale, convolutions
 Feed = Mapping[str, NDArray[Any]]
 Feeds = Callable[[], Iterable[Feed]]
 """Yields the same inputs at every call, one picture at a time."""
+Calibrate = Callable[[Path, Feeds, Path, Callable[[str], None]], dict[str, InputScale]]
+"""`calibrate`, or another way to choose the scales."""
 _BINS = 2048
 _SMALLEST_PEAK = 1e-6
 _EVENNESS = 0.5

@@ -81,4 +81,5 @@ def judge(
 
 
 def _unit(pixels: Pixels) -> NDArray[np.float32]:
-    return pixels.astype(np.float32) / np.float32(255)
+    unit: NDArray[np.float32] = pixels.astype(np.float32) / np.float32(255)
+    return unit

@@ -15,7 +15,7 @@ from engines.manifest import ONNX_FILE, Manifest, Quantisation, QuantisationFigu
 from engines.onnxrt import OnnxRuntimeEngine
 from export.checkpoint import sha256_of
 from export.errors import OptionInvalid
-from export.int8.calibrating import Feed, calibrate
+from export.int8.calibrating import Calibrate, Feed, calibrate
 from export.int8.gate import MEAN_DB, WORST_DB, require_quality
 from export.int8.keeping import choose_layers
 from retouch.int8.judging import Sheet, judge
@@ -35,13 +35,14 @@ class Quantiser:
     """Makes INT8 graphs; what it needs has been checked.
 
     division: the pictures. lpips: the distance of the gate. sheet: file for a contact sheet of the gate's first
-    fills; None for none. engine: what the gate fills with.
+    fills; None for none. engine: what the gate fills with. calibrate: chooses the scales of all layers.
     """
 
     division: Division
     lpips: Lpips
     sheet: Path | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
+    calibrate: Calibrate = calibrate
 
     def __call__(self, graph: Path, target: Path, manifest: Manifest, notify: Callable[[str], None]) -> Quantisation:
         """Write the INT8 form of a graph.
@@ -59,7 +60,7 @@ class Quantiser:
         with tempfile.TemporaryDirectory(dir=graph.parent) as folder:
             scratch = Path(folder) / "tried.onnx"
             notify(f"calibrating on {len(division.calibrated)} pictures of {division.folder}")
-            scales = calibrate(graph, lambda: _feeds(division, manifest, "calibrating"), scratch, notify)
+            scales = self.calibrate(graph, lambda: _feeds(division, manifest, "calibrating"), scratch, notify)
             notify(f"choosing layers on {_CHOOSING} pictures")
             chosen = choose_layers(
                 graph,

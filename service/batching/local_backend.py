@@ -71,8 +71,13 @@ class LocalBackend:
     async def scan(self) -> None:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
-        ready = (status for status in self.models.statuses() if status.engine and status.precision)
-        self.metrics.models_loaded(frozenset((f"{m.name}/{m.version}", m.engine, m.precision) for m in ready))
+        self.metrics.models_loaded(
+            frozenset(
+                (f"{status.name}/{status.version}", status.engine, status.precision)
+                for status in self.models.statuses()
+                if status.engine and status.precision
+            )
+        )
         if not self.loaded.is_set():
             self.loaded.set()
             if (why := why_empty(self.settings.models_dir)) is not None:
