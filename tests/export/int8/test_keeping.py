@@ -74,6 +74,6 @@ def test_only_the_hole_counts():
 def test_multiplications_follow_stride_and_positions(calibrated):
     graph, scales = calibrated
     by_name = {layer.name: layer for layer in convolutions(onnx.load(graph))}
-    stem, down = by_name["/net/stem/Conv"], by_name["/net/down.0/Conv"]
-    assert multiplications(stem, scales) == 6 * 64 * 9 * 3 * 16 * 16
+    down, pixels = by_name["/net/down.0/Conv"], by_name["/net/pixels/Conv"]
+    assert multiplications(pixels, scales) == 48 * 6 * 9 * 3 * 16 * 16
     assert multiplications(down, scales) == 4 * 6 * 9 * 3 * 8 * 8
