@@ -19,7 +19,7 @@ from export.int8.gate import refusal
 from export.int8.graph import Convolution, InputScale, convolutions, to_int8
 from export.parity import onnx_backend
 
-MARGIN_MEAN_DB, MARGIN_WORST_DB = 0.5, 1.0
+MARGIN_MEAN_DB, MARGIN_WORST_DB = 0.5, 3.0
 """Added to the gate's bars when layers are chosen, because the gate has other pictures and more of them."""
 _LEAST_ERROR = 1e-12
 
