@@ -214,8 +214,8 @@ def _core() -> Any:
 def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
     """Choose bf16 where the processor has it and the outputs stay above the model's bar, else fp32.
 
-    Not for INT8 models: beside INT8 layers OpenVINO 2026.4 computes FillNet's push-pull fill wrongly in bf16, with 18 dB
-    in the holes where the net without such layers has 48 (docs/measurements/int8.md).
+    Not for INT8 models: beside INT8 layers OpenVINO 2026.4 computes FillNet's push-pull fill wrongly in bf16, with
+    18 dB in the holes where the net without such layers has 48 (docs/measurements/int8.md).
     """
     if manifest.precision == "int8":
         return Decision(precision="fp32", why="bf16 beside INT8 is computed wrongly")
