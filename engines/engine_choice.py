@@ -43,6 +43,7 @@ class EngineOptions:
     max_batch: the largest batch that the service sends; GPU engines are built for it.
     gpu: the number of the NVIDIA GPU, as in nvidia-smi.
     trt_level: TensorRT's builder optimisation level, 0 to 5.
+    int8: whether models of precision int8 may be opened.
     """
 
     choice: EngineChoice = "auto"
@@ -53,6 +54,7 @@ class EngineOptions:
     max_batch: int = 8
     gpu: int = 0
     trt_level: int = 3
+    int8: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,15 @@ def choose_engine(
     Raises:
         ModelCorrupt: model.onnx is missing or is not the file that the manifest was written for, or the directory
             holds something other than regular files.
-        EngineUnavailable: no runtime works; the message has every reason.
+        EngineUnavailable: no runtime works, or the model is INT8 and that is forbidden; the message has every reason.
         EngineOutOfMemory: no runtime works, one of them only for lack of memory: it may work later.
         DeviceLost: the process must end; another engine would fail too, or silently run on the CPU.
     """
     to_try = candidates_for(options.choice) if among is None else among
+    if manifest.precision == "int8" and not options.int8:
+        raise EngineUnavailable(
+            f"{manifest.key} is INT8, which --no-allow-int8 forbids; leave that out, or export it with --precision fp16"
+        )
     _refuse_irregular_files(directory, manifest)
     if any(candidate.reads_onnx for candidate in to_try):
         verify_onnx(directory, manifest)

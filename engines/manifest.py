@@ -38,7 +38,7 @@ _MAX_BYTES = 2**20
 """The largest manifest in bytes; real ones have a few thousand."""
 
 Task = Literal["inpaint", "translate", "generate"]
-Precision = Literal["fp16", "fp32"]
+Precision = Literal["fp16", "fp32", "int8"]
 Dimension = Literal["batch", "samples", "height", "width"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ModelName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -145,6 +145,36 @@ class Parity(_FrozenModel):
     cases: tuple[ParityCase, ...]
 
 
+class QuantisedLayer(_FrozenModel):
+    """A layer of an INT8 model, by the name of its node."""
+
+    name: str
+    alone_db: float = Field(description="PSNR in the holes against FP32 when no other layer computes in INT8")
+
+
+class QuantisationFigures(_FrozenModel):
+    """The quality of INT8 fills, on pictures that were not calibrated on."""
+
+    pictures: int
+    engine: str = Field(description="that filled the holes, and its precision")
+    psnr_db: float = Field(description="in the holes against FP32, mean of the pictures")
+    worst_psnr_db: float
+    lpips: float = Field(description="to the truth, mean of the pictures")
+    lpips_fp32: float
+
+
+class Quantisation(_FrozenModel):
+    """How an INT8 model was made, and the figures of its gate."""
+
+    calibration: str = Field(description="name of the folder of pictures")
+    calibration_sha256: Sha256 = Field(description="digest of the digests of the pictures calibrated on, sorted")
+    pictures: int = Field(description="calibrated on; layers were chosen on some of them")
+    seed: int = Field(description="of the choice of the pictures and of their holes")
+    int8_layers: int
+    kept: tuple[QuantisedLayer, ...] = Field(description="convolutions in higher precision, those that cost most first")
+    gate: QuantisationFigures
+
+
 class Manifest(_FrozenModel):
     """The content of manifest.json, schema 1."""
 
@@ -166,6 +196,13 @@ class Manifest(_FrozenModel):
     training_data: str
     parity: Parity
     quality: dict[str, float] = Field(default_factory=dict)
+    quantisation: Quantisation | None = Field(default=None, description="of a model of precision int8")
+
+    @model_validator(mode="after")
+    def _int8_tells_how(self) -> Manifest:
+        if (self.precision == "int8") != (self.quantisation is not None):
+            raise ValueError("`quantisation` belongs to precision int8: either both or neither")
+        return self
 
     @model_validator(mode="after")
     def _samples_go_in_and_come_out(self) -> Manifest:

@@ -29,6 +29,7 @@ def card_text(manifest: Manifest) -> str:
             f"curl -F model={manifest.name} {_CALLS[manifest.task]}",
             "```",
             "",
+            *_int8_section(manifest),
             "## Parity",
             "",
             "Graphs under ONNX Runtime on a CPU against torch FP32, on the output before clamping; peak 1.0.",
@@ -40,6 +41,22 @@ def card_text(manifest: Manifest) -> str:
             "",
         ]
     )
+
+
+def _int8_section(manifest: Manifest) -> list[str]:
+    made = manifest.quantisation
+    if made is None:
+        return []
+    gate, kept = made.gate, ", ".join(f"`{layer.name}`" for layer in made.kept) or "none"
+    return [
+        "## INT8",
+        "",
+        f"{made.int8_layers} convolutions compute in INT8; kept in higher precision: {kept}.",
+        f"Calibrated on {made.pictures} pictures of {made.calibration}. On {gate.pictures} others ({gate.engine}):",
+        f"PSNR in the holes against FP32 {gate.psnr_db:.1f} dB on average, {gate.worst_psnr_db:.1f} dB at worst;",
+        f"LPIPS to the truth {gate.lpips:.4f}, that of FP32 {gate.lpips_fp32:.4f}.",
+        "",
+    ]
 
 
 def _format_options(manifest: Manifest) -> str:

@@ -6,7 +6,9 @@ ExportError
 ├── OptionInvalid        an unknown generator, option or value; the message names the known ones
 ├── SamplesMissing       there are no pictures to compare the graphs on
 ├── GraphInvalid         the exporter wrote a graph that breaks the tensor contract
-└── ParityFailed         a graph's outputs differ too much from torch; nothing was published
+├── ParityFailed         a graph's outputs differ too much from torch; nothing was published
+├── CalibrationInvalid   the pictures to calibrate on are too few, or one of them cannot be read
+└── QuantisationRefused  in INT8 the fills differ too much from FP32; the message names the layers that cost most
 """
 
 from engines.errors import RetouchError
@@ -38,3 +40,11 @@ class GraphInvalid(ExportError):
 
 class ParityFailed(ExportError):
     """A graph's outputs differ too much from torch; nothing was published."""
+
+
+class CalibrationInvalid(ExportError):
+    """The pictures to calibrate on are too few, or one of them cannot be read."""
+
+
+class QuantisationRefused(ExportError):
+    """In INT8 the fills differ too much from FP32; the message names the layers that cost most."""

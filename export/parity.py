@@ -18,7 +18,7 @@ from export.generators.family import Bars
 from export.parity_inputs import ParityInput
 
 Backend = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
-FP32, FP16 = "onnx-fp32", "onnx-fp16"
+FP32, FP16, INT8 = "onnx-fp32", "onnx-fp16", "onnx-int8"
 
 
 def onnx_backend(path: Path) -> Backend:

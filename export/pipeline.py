@@ -1,6 +1,6 @@
 """The steps of an export, from a checkpoint to a published model.
 
-read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 (program) ─▶ compare ─▶ publish
+read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32, graph FP16 (program) ─▶ compare (─▶ INT8) ─▶ publish
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
-from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, read_manifest
+from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, Quantisation, read_manifest
 from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
 from export.errors import CheckpointRefused, ExportError, OptionInvalid, ParityFailed
 from export.generators.family import Translation
+from export.int8.gate import WORST_DB
 from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
-from export.parity import FP16, FP32, Backend, compare, missed_bars, onnx_backend, require_parity, torch_backend
+from export.parity import FP16, FP32, INT8, Backend, compare, missed_bars, onnx_backend, require_parity, torch_backend
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
 from export.publish import publish
 from export.recognition import RecognisedNet, recognise
 
 Notify = Callable[[str], None]
+Quantiser = Callable[[Path, Path, Manifest, Notify], Quantisation]
+"""Writes the INT8 form of an FP32 graph: source, target, the manifest of the source, and the steps."""
 _MASK_SEED = 7
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """The arguments of an export."""
+    """The arguments of an export; `quantiser` belongs to precision int8."""
 
     checkpoints: tuple[Path, ...]
     name: str
@@ -43,6 +46,7 @@ class ExportRequest:
     generator: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     precision: Precision = "fp16"
+    quantiser: Quantiser | None = None
     max_batch: int = 32
     program: bool = False
     output: Path = Path("models")
@@ -66,13 +70,11 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
     Raises:
         ExportError: a step failed; the subclass says which. The repository is unchanged.
     """
-    _check_name(request.name)
-    with _report_write_errors(request.output):  # checked first, because the rest takes minutes
-        request.output.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
+    _check_request(request)
     notify("reading the checkpoint")
     checkpoints = [read_checkpoint(path) for path in request.checkpoints]
     found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
+    _check_task(request, found)
     notify(f"building {found.family.name}: {found.options}")
     translation = found.family.translate(found.state, found.options)
     net = _load_net(found, translation)
@@ -83,17 +85,17 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
         bars = found.family.bars(found.options)
         backends = {name: onnx_backend(path) for name, path in graphs.items()}
         cases = _compare_with_torch(found, net, backends, request.images)
-        require_parity(cases, bars, f"onnx-{request.precision}")
+        require_parity(cases, bars, FP32 if request.quantiser else f"onnx-{request.precision}")
+        manifest = _manifest(request, found, checkpoints, cases)
+        if request.quantiser:
+            graphs[INT8], manifest = _quantised(request.quantiser, graphs[FP32], manifest, notify)
         files = {ONNX_FILE: graphs[f"onnx-{request.precision}"]}
         if request.program:
             files[PROGRAM_FILE] = Path(staging) / PROGRAM_FILE
             cases += _write_program(found, net, request.precision, files[PROGRAM_FILE], request.images, notify)
+            manifest = _manifest(request, found, checkpoints, cases)
         notify("publishing")
-        manifest = _manifest(request, found, checkpoints, cases, sha256_of(files[ONNX_FILE]))
-        with _report_write_errors(request.output):
-            directory, manifest = publish(
-                files, request.output, lambda version: manifest.model_copy(update={"version": version})
-            )
+        directory, manifest = _published(request.output, files, manifest)
     return ExportResult(directory, manifest, (*found.notes, *_translation_notes(translation)))
 
 
@@ -116,6 +118,8 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
     manifest = read_manifest(directory)
     notify("reading the checkpoint")
     files = [read_checkpoint(path) for path in checkpoints]
+    if manifest.precision == "int8":
+        raise OptionInvalid(f"{manifest.key} is INT8, which has no program; add it to an FP16 model")
     if _joint_digest(files) != manifest.checkpoint_sha256:
         raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
     options = {name: str(value) for name, value in manifest.options.items()}
@@ -126,6 +130,15 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
         cases = _write_program(found, net, manifest.precision, path, images, notify)
         path.replace(directory / PROGRAM_FILE)
     return cases
+
+
+def _check_request(request: ExportRequest) -> None:
+    """Check name, options and output first, because the rest takes minutes."""
+    _check_name(request.name)
+    _check_int8(request)
+    with _report_write_errors(request.output):
+        request.output.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
 
 
 def _check_name(name: str) -> None:
@@ -189,8 +202,8 @@ def _manifest(
     found: RecognisedNet,
     checkpoints: list[Checkpoint],
     cases: tuple[ParityCase, ...],
-    onnx_sha256: str,
 ) -> Manifest:
+    """Make the manifest of version 1, still without the graph's digest; of an INT8 model that of its FP32 graph."""
     interface = found.family.interface(found.options)
     return Manifest(
         name=request.name,
@@ -202,15 +215,49 @@ def _manifest(
         output=interface.output,
         size=interface.size,
         max_batch=request.max_batch,
-        precision=request.precision,
+        precision="fp32" if request.quantiser else request.precision,
         opset=OPSET,
-        onnx_sha256=onnx_sha256,
+        onnx_sha256="0" * 64,
         checkpoint_sha256=_joint_digest(checkpoints),
         licence=request.licence,
         training_data=request.training_data,
         parity=Parity(bar_db=found.family.bars(found.options).fp16_psnr_db, cases=cases),
         quality=dict(request.quality),
     )
+
+
+def _published(output: Path, files: Mapping[str, Path], manifest: Manifest) -> tuple[Path, Manifest]:
+    digest = sha256_of(files[ONNX_FILE])
+    with _report_write_errors(output):
+        return publish(
+            files, output, lambda version: manifest.model_copy(update={"version": version, "onnx_sha256": digest})
+        )
+
+
+def _check_int8(request: ExportRequest) -> None:
+    """Refuse what INT8 lacks or excludes.
+
+    Raises:
+        OptionInvalid: precision int8 without a quantiser, or with a program.
+    """
+    if (request.precision == "int8") != (request.quantiser is not None):
+        raise OptionInvalid("--precision int8 and --calibration belong together: name a folder of photographs")
+    if request.quantiser and request.program:
+        raise OptionInvalid("there is no INT8 program: leave out --program, or export --precision fp16")
+
+
+def _check_task(request: ExportRequest, found: RecognisedNet) -> None:
+    task = found.family.interface(found.options).task
+    if request.quantiser and task != "inpaint":
+        raise OptionInvalid(f"INT8 is judged in holes, and this net's task is {task}: export --precision fp16")
+
+
+def _quantised(quantiser: Quantiser, graph: Path, manifest: Manifest, notify: Notify) -> tuple[Path, Manifest]:
+    """Return the INT8 graph and its manifest, whose bar for engines is that of the gate's worst picture."""
+    target = graph.with_name(f"{INT8}.onnx")
+    quantisation = quantiser(graph, target, manifest, notify)
+    parity = manifest.parity.model_copy(update={"bar_db": WORST_DB})
+    return target, manifest.model_copy(update={"precision": "int8", "quantisation": quantisation, "parity": parity})
 
 
 def _joint_digest(checkpoints: list[Checkpoint]) -> str:

@@ -2,7 +2,7 @@
 
 One compilation with dynamic shapes serves every tile and batch size: one for each shape was no faster
 (docs/benchmarks.md). bf16 halves the time on processors that have it, and is used only where the outputs stay above the
-model's parity bar.
+model's parity bar, and not beside INT8 layers.
 
 A batch of one row uses all threads. For larger batches there are two lanes with half of the threads each: with all
 threads on one batch, every layer would wait for the slowest thread.
@@ -67,9 +67,8 @@ class OpenVinoEngine(LaneEngine):
         self.manifest = manifest
         compiler = _Compiler(directory / ONNX_FILE, manifest, threads, cache_dir / "openvino")
         decision = _choose_precision(compiler, manifest, DecisionCache(cache_dir / "precision"))
-        self.precision = decision.precision
-        self.note = decision.why
         self._request: Any = compiler.all_threads_request(decision.precision)
+        self.precision, self.note = _executed_precision(self._request.get_compiled_model(), manifest, decision)
         self._lanes: list[Any] = compiler.lane_requests(decision.precision) if manifest.max_batch > 1 else []
         self._batches: dict[int, _LaneBatch] = {}
         self._tensor = compiler.tensor
@@ -215,7 +214,13 @@ def _openvino_core() -> Any:
 
 
 def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCache) -> Decision:
-    """Choose bf16 where the processor has it and the outputs stay above the model's bar, else fp32."""
+    """Choose bf16 where the processor has it and the outputs stay above the model's bar, else fp32.
+
+    Not for INT8 models: beside INT8 layers OpenVINO 2026.4 computes FillNet's push-pull fill wrongly in bf16, with
+    18 dB in the holes where the net without such layers has 48 (docs/measurements/int8.md).
+    """
+    if manifest.precision == "int8":
+        return Decision(precision="fp32", why="bf16 beside INT8 is computed wrongly")
     if not compiler.has_bf16:
         return Decision(precision="fp32", why="this processor has no bf16 instructions")
     key = fingerprint(
@@ -235,6 +240,20 @@ def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCa
     decision = _measure_bf16(compiler, manifest)
     cache.put(key, decision)
     return decision
+
+
+def _executed_precision(compiled: Any, manifest: Manifest, decision: Decision) -> tuple[str, str]:
+    """Return what the graph computes in, and why: `int8` only if the compiled convolutions of an INT8 model do."""
+    if manifest.precision != "int8":
+        return decision.precision, decision.why
+    kernels = [
+        str(operation.get_rt_info()["primitiveType"].astype(str))
+        for operation in compiled.get_runtime_model().get_ops()
+        if operation.get_rt_info()["layerType"].astype(str) == "Convolution"
+    ]
+    int8 = sum(kernel.endswith("_I8") for kernel in kernels)
+    why = f"{int8} of {len(kernels)} convolutions run INT8 kernels, the rest is {decision.precision}: {decision.why}"
+    return ("int8" if int8 else decision.precision), why
 
 
 def _measure_bf16(compiler: _Compiler, manifest: Manifest) -> Decision:

@@ -120,6 +120,8 @@ def build_plan(
         EngineUnavailable: the graph has an operator that cannot be parsed (it is named), this library does not
             support the options, or the build failed.
     """
+    if manifest.precision == "int8" and not library.is_strongly_typed:
+        raise EngineUnavailable(f"{library.name} builds no INT8 graph; TensorRT 10 and later do")
     try:
         builder = library.module.Builder(library.logger)
     except TypeError as error:  # the bindings raise TypeError where the library finds no GPU

@@ -18,7 +18,7 @@ from engines.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from engines.manifest import ParityCase
-    from export.pipeline import ExportRequest, ExportResult
+    from export.pipeline import ExportRequest, ExportResult, Quantiser
 
 SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
 """Sample pictures of a source checkout; an installed package needs --images."""
@@ -34,7 +34,19 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         Literal["eval", "batch-statistics"] | None,
         typer.Option(help="running statistics, or the picture's own as in upstream's pix2pix test script"),
     ] = None,
-    precision: Annotated[Literal["fp16", "fp32"], typer.Option(help="what the graph computes in")] = "fp16",
+    precision: Annotated[
+        Literal["fp16", "fp32", "int8"],
+        typer.Option(help="what the graph computes in; int8: for CPUs, inpainting only"),
+    ] = "fp16",
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="of --precision int8: 132 photographs or more, to calibrate on and to judge by"
+        ),
+    ] = None,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="of --precision int8: fills in FP32 and INT8, side by side")
+    ] = None,
     max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
     output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
@@ -54,7 +66,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         typer.Option(metavar="FOLDER", help="inpainting: measure on these photographs what strategy auto is to do"),
     ] = None,
     lpips_features: Annotated[
-        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep measures by")
+        Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS, which --sweep and INT8 measure by")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the manifest instead of a table")] = False,
 ) -> None:
@@ -76,6 +88,8 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         typer.echo(f"the model is called {name}, after {checkpoint[0].name}; --name calls it otherwise{more}", err=True)
     if sweep is not None and lpips_features is None:
         raise typer.BadParameter("--sweep measures by LPIPS: name AlexNet's features with --lpips-features")
+    if (precision == "int8") != (calibration is not None):
+        raise typer.BadParameter("--precision int8 and --calibration FOLDER belong together")
     _load_torch()
     from export.pipeline import ExportRequest  # noqa: PLC0415 (is loaded)
 
@@ -86,6 +100,7 @@ def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
         generator=generator,
         options={**parse_options(option or ()), **({"batch_norm": batch_norm} if batch_norm else {})},
         precision=precision,
+        quantiser=None if calibration is None else _quantiser(calibration, lpips_features, sheet),
         max_batch=max_batch,
         program=program,
         output=output,
@@ -144,6 +159,14 @@ def _load_torch() -> None:
 
     with status_line("loading torch"):
         importlib.import_module("export.pipeline")
+
+
+def _quantiser(calibration: Path, lpips_features: Path | None, sheet: Path | None) -> Quantiser:
+    from retouch.commands.status_line import status_line  # noqa: PLC0415 (loads rich)
+    from retouch.int8.session import prepare  # noqa: PLC0415 (loads torch and the service)
+
+    with status_line("reading the pictures to calibrate on"):
+        return prepare(calibration, lpips_features, sheet)
 
 
 def _run_export(request: ExportRequest) -> ExportResult:

@@ -169,6 +169,7 @@ def _check_models(settings: Settings, host: HostSources) -> Iterator[ModelCheck]
         fake_batch_s=settings.fake_batch_ms / 1e3,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
+        int8=settings.allow_int8,
     )
     defaults = {settings.inpaint_model, settings.translate_model}
     for name in sorted({key.name for key in found}):

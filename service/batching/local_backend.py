@@ -71,6 +71,13 @@ class LocalBackend:
     async def scan(self) -> None:
         """Load and unload models to match the models folder."""
         await asyncio.to_thread(self.models.scan)
+        self.metrics.models_loaded(
+            frozenset(
+                (f"{status.name}/{status.version}", status.engine, status.precision)
+                for status in self.models.statuses()
+                if status.engine and status.precision
+            )
+        )
         if not self.loaded.is_set():
             self.loaded.set()
             if (why := why_empty(self.settings.models_dir)) is not None:
@@ -165,6 +172,7 @@ def make_engine_opener(settings: Settings, shapes: WarmUpShapes = lambda _: ()) 
         fake_faults=settings.engine_cache_dir / FAULT_FILE,
         max_batch=settings.max_batch_size,
         trt_level=settings.trt_level,
+        int8=settings.allow_int8,
     )
 
     def opened(directory: Path, manifest: Manifest) -> Engine:

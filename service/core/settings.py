@@ -91,6 +91,7 @@ class Settings(BaseModel):
     trt_level: int = Field(
         3, ge=0, le=5, description="TensorRT's builder optimisation level: lower builds faster, higher may run faster"
     )
+    allow_int8: bool = Field(True, description="serve models of precision int8; without, an older version serves")
     fake_batch_ms: float = Field(0.0, ge=0, description="time that the fake engine takes for a batch, in milliseconds")
 
     max_batch_size: int = Field(8, ge=1, le=256, description="most samples in a batch; a model's own limit applies too")

@@ -81,6 +81,7 @@ class Metrics:
             "retouch_results_deleted", "Results deleted by their owners", registry=self.registry
         )
         self.webhooks = Counter("retouch_webhooks", "Tries to deliver a webhook", ["outcome"], registry=self.registry)
+        self._engines, self._loaded = _engines_gauge(self.registry), frozenset[tuple[str, str, str]]()
         self.queue_depth = self._gauge("retouch_queue_depth", "Samples waiting for the device")
         self.slot_bytes = self._gauge("retouch_slot_bytes", "Memory shared with engine processes that is in use")
         self.in_flight = self._gauge("retouch_requests_in_flight", "Requests in flight")
@@ -132,6 +133,13 @@ class Metrics:
         self._batch_sizes.observe(labels, size)
         self._batches.observe(labels, device_s)
 
+    def models_loaded(self, loaded: frozenset[tuple[str, str, str]]) -> None:
+        """Record the versions that are loaded now: name/version, engine, precision."""
+        for value, labels in ((0, self._loaded - loaded), (1, loaded)):
+            for each in labels:
+                self._engines.labels(*each).set(value)
+        self._loaded = loaded
+
     def saved(self, lag_s: float) -> None:
         """Record a result that became durable `lag_s` seconds after its reply; called on the store's threads."""
         self.save_lag.observe(lag_s)
@@ -159,3 +167,13 @@ class Metrics:
     ) -> Gauge:
         """Make a gauge over the processes that are alive."""
         return Gauge(name, text, multiprocess_mode=over_processes, registry=self.registry)
+
+
+def _engines_gauge(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "retouch_model_engine",
+        "1 for each loaded version, with the engine and the precision that compute it",
+        ("model", "engine", "precision"),
+        multiprocess_mode="livesum",
+        registry=registry,
+    )

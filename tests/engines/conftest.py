@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest
+from export.int8.graph import InputScale, convolutions, to_int8
 from tests.serving.fake_models import fake_manifest
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -99,6 +100,45 @@ def conv_graph(
     ]
     inputs = [image, mask] if task == "inpaint" else [image]
     return serialised(nodes, inputs, output, {"weight": weight})
+
+
+def int8_graph(limit: float = 4.0) -> bytes:
+    """Make `conv_graph` with a second convolution, in INT8, before the sigmoid; a low limit cuts its input."""
+    model = onnx.load_from_string(conv_graph())
+    weight = np.random.default_rng(1).normal(0, 0.2, (3, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "second"))
+    sigmoid = model.graph.node[-1]
+    sigmoid.input[0] = "last"
+    between = helper.make_node("Relu", ["z"], ["active"]), helper.make_node("Conv", ["active", "second"], ["last"])
+    between[1].attribute.append(helper.make_attribute("pads", [1, 1, 1, 1]))
+    nodes = [*model.graph.node[:-1], *between, sigmoid]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    (layer,) = convolutions(model)
+    return to_int8(model, {layer.name: InputScale(limit, np.ones(3, np.float32))}).SerializeToString()
+
+
+QUANTISATION = {
+    "calibration": "photographs",
+    "calibration_sha256": "2" * 64,
+    "pictures": 64,
+    "seed": 0,
+    "int8_layers": 1,
+    "kept": [{"name": "/net/stem/Conv", "alone_db": 31.5}],
+    "gate": {
+        "pictures": 100,
+        "engine": "openvino int8",
+        "psnr_db": 40.0,
+        "worst_psnr_db": 29.0,
+        "lpips": 0.1,
+        "lpips_fp32": 0.1,
+    },
+}
+"""How an INT8 model was made, for its manifest."""
+INT8 = {"precision": "int8", "quantisation": QUANTISATION, "parity": {"bar_db": 28.0, "cases": []}}
+"""Fields of the manifest of `int8_graph`."""
 
 
 SEVERAL_SAMPLES = {

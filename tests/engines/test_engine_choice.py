@@ -18,7 +18,7 @@ from engines.engine_choice import CANDIDATES, Candidate, EngineOptions, candidat
 from engines.errors import DeviceLost, EngineError, EngineOutOfMemory, EngineUnavailable, ModelCorrupt, ParityTooLow
 from engines.fake import FakeEngine
 from engines.manifest import MANIFEST_FILE, ONNX_FILE, Manifest, read_manifest
-from tests.engines.conftest import conv_graph
+from tests.engines.conftest import INT8, conv_graph, int8_graph
 from tests.fakes.cuda import FakeRuntime
 from tests.fakes.tensor_rt import FakeTensorRt
 
@@ -207,3 +207,14 @@ def test_fake_needs_only_the_manifest_and_takes_its_time_from_the_options(direct
     engine = open_it(directory, EngineOptions(choice="fake", fake_batch_s=0.25))
     assert isinstance(engine, FakeEngine)
     assert engine.batch_s == 0.25
+
+
+def test_int8_can_be_forbidden(publish, options):
+    directory = publish(onnx_model=int8_graph(), **INT8)
+    assert open_it(directory, replace(options, choice="openvino")).precision == "int8"
+    with pytest.raises(EngineUnavailable, match=r"tiny/1 is INT8, which --no-allow-int8 forbids"):
+        open_it(directory, replace(options, int8=False))
+
+
+def test_forbidding_int8_leaves_other_models_alone(directory, options):
+    assert open_it(directory, replace(options, choice="onnxrt", int8=False)).precision == "fp32"

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from engines.errors import ManifestInvalid
 from engines.manifest import MANIFEST_FILE, read_manifest
+from tests.engines.conftest import INT8, QUANTISATION
 
 
 def edited(directory: Path, **fields: object) -> Path:
@@ -91,3 +92,15 @@ def test_measured_rules_are_read_and_checked(publish, make_manifest):
     rules["rules"][0]["strategy"] = "half"
     with pytest.raises(ManifestInvalid, match=r"size.*strategy"):
         read_manifest(edited(publish(make_manifest(version=2)), size={**size, "auto": rules}))
+
+
+def test_an_int8_manifest_tells_how_it_was_made_and_reads_back_equal(publish, make_manifest):
+    manifest = make_manifest(**INT8)
+    assert manifest.quantisation.kept[0].alone_db == 31.5
+    assert read_manifest(publish(manifest)) == manifest
+
+
+@pytest.mark.parametrize("fields", [{"precision": "int8"}, {"quantisation": QUANTISATION}], ids=["no figures", "fp32"])
+def test_int8_and_its_figures_belong_together(make_manifest, fields):
+    with pytest.raises(ValidationError, match="either both or neither"):
+        make_manifest(**fields)

@@ -20,7 +20,7 @@ from engines.manifest import read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from engines.parity.comparison import compare
 from engines.parity.probes import probe_feeds
-from tests.engines.conftest import conv_graph, serialised
+from tests.engines.conftest import INT8, conv_graph, int8_graph, serialised
 from tests.serving.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -260,3 +260,25 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_an_int8_model_runs_int8_kernels_and_says_so(publish, tmp_path):
+    directory = publish(onnx_model=int8_graph(), **INT8)
+    engine = open_engine(directory, tmp_path)
+    assert engine.precision == "int8"
+    assert engine.note.startswith("1 of 2 convolutions run INT8 kernels, the rest is fp32")
+    reference = OnnxRuntimeEngine(directory, engine.manifest, threads=1)
+    verdict = compare(
+        lambda feed: reference.infer(feed)["output"],
+        lambda feed: engine.infer(feed)["output"],
+        probe_feeds(engine.manifest),
+    )
+    assert verdict.passes(28)
+    again = open_engine(directory, tmp_path)  # from the cache of compiled graphs
+    assert again.precision == "int8"
+
+
+def test_an_int8_manifest_on_a_graph_without_int8_is_not_called_int8(publish, tmp_path):
+    engine = open_engine(publish(onnx_model=conv_graph(), **INT8), tmp_path)
+    assert engine.precision == "fp32"
+    assert engine.note.startswith("0 of 1 convolutions run INT8 kernels")

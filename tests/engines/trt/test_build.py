@@ -15,7 +15,7 @@ from engines.errors import EngineUnavailable
 from engines.manifest import read_manifest
 from engines.trt.build import BuildOptions, ComputeCapability, Profile, build_plan, make_profiles, parse_network
 from engines.trt.library import MODULES, TensorRt, load_tensorrt
-from tests.engines.conftest import SEVERAL_SAMPLES, conv_graph, shipped
+from tests.engines.conftest import INT8, SEVERAL_SAMPLES, conv_graph, int8_graph, shipped
 
 GENERATIONS = [ComputeCapability(8, 6), ComputeCapability(8, 9), ComputeCapability(12, 0)]
 
@@ -55,6 +55,25 @@ def test_network_takes_float32_and_keeps_the_graphs_fp16_inside(library, publish
     layers = [network.get_layer(i) for i in range(network.num_layers)]
     convolutions = [layer for layer in layers if layer.type == library.module.LayerType.CONVOLUTION]
     assert [layer.get_output(0).dtype for layer in convolutions] == [types_.HALF]
+
+
+def test_an_int8_graph_is_built(library, publish):
+    directory = publish(onnx_model=int8_graph(), **INT8)
+    kinds = library.module.LayerType
+    network = network_of(library, directory)
+    found = [network.get_layer(i).type for i in range(network.num_layers)]
+    assert (found.count(kinds.QUANTIZE), found.count(kinds.DEQUANTIZE)) == (1, 2)
+    options = BuildOptions(max_batch=4, targets=(ComputeCapability(8, 9),))
+    assert len(build_plan(library, directory, read_manifest(directory), options).data) > 1000
+
+
+def test_a_version_without_strong_types_refuses_int8(publish):
+    module = types.SimpleNamespace(
+        NetworkDefinitionCreationFlag=types.SimpleNamespace(EXPLICIT_BATCH=0), BuilderFlag=types.SimpleNamespace(FP16=0)
+    )
+    directory = publish(onnx_model=int8_graph(), **INT8)
+    with pytest.raises(EngineUnavailable, match=r"TensorRT 8\.6\.0 builds no INT8 graph"):
+        build_plan(TensorRt(module, False, (8, 6, 0), None), directory, read_manifest(directory), BuildOptions())
 
 
 def test_fp32_graph_has_no_fp16_inside(library, publish):

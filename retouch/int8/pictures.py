@@ -1,0 +1,129 @@
+"""The pictures of an INT8 export: those that are calibrated on and those that judge the result, with their holes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from engines.manifest import SizeRule
+from export.errors import CalibrationInvalid
+from export.int8.gate import LEAST_PICTURES
+from retouch.sweep.cases import BANDS, Case, Pixels, crop_or_scale
+from training.data.rgb import to_rgb
+from training.evaluate.shapes import KINDS, draw
+
+LEAST_CALIBRATED, MOST_CALIBRATED = 32, 64
+_LARGEST_SIDE = 512
+"""Largest side of the pictures in pixels: larger tiles take minutes more and show the same values."""
+_LEAST_SIDE = 64
+_MOST_PIXELS = 100_000_000
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+
+
+class Photograph(NamedTuple):
+    """A file that decodes, and the SHA-256 digest of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Division:
+    """A folder's pictures, in an order drawn from the seed: those that are calibrated on, and others for the gate."""
+
+    folder: Path
+    seed: int
+    calibrated: tuple[Photograph, ...]
+    judging: tuple[Photograph, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the sorted digests of the pictures that are calibrated on."""
+        return hashlib.sha256("".join(sorted(one.sha256 for one in self.calibrated)).encode()).hexdigest()
+
+
+def divide(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Division:
+    """Divide the pictures of a folder and its subfolders; no two with the same bytes are taken.
+
+    Only as many files are opened as are needed, one at a time.
+
+    Raises:
+        CalibrationInvalid: the folder is missing, has too few different pictures, or a file cannot be decoded.
+    """
+    if not folder.is_dir():
+        raise CalibrationInvalid(f"{folder}: no such folder; --calibration names one with photographs")
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+    Random(seed).shuffle(paths)  # noqa: S311 -- no secret
+    taken: dict[str, Photograph] = {}
+    for path in paths:
+        if len(taken) == judging + MOST_CALIBRATED:
+            break
+        one = _checked(path)
+        if one is not None:
+            taken.setdefault(one.sha256, one)
+    least = judging + LEAST_CALIBRATED
+    if len(taken) < least:
+        raise CalibrationInvalid(
+            f"{folder}: {len(taken)} different pictures of {_LEAST_SIDE} pixels or more, INT8 needs {least}: "
+            f"{judging} to judge the result and at least {LEAST_CALIBRATED} to calibrate on"
+        )
+    found = tuple(taken.values())
+    return Division(folder, seed, found[judging:], found[:judging])
+
+
+def cases(photographs: Sequence[Photograph], size: SizeRule, seed: str) -> Iterator[Case]:
+    """Yield each picture with a hole: kinds and coverages in turn, sides of the smallest tile and of up to 512.
+
+    Args:
+        photographs: the pictures.
+        size: the model's tiles.
+        seed: of the holes.
+    """
+    sides = _sides(size)
+    cells = list(product(BANDS, KINDS))
+    for index, photograph in enumerate(photographs):
+        pixels = read(photograph.path)
+        side = min(sides[index // len(cells) % len(sides)], *pixels.shape[:2])
+        truth = crop_or_scale(pixels, side, square=True)
+        if truth is None:  # never: the side is at most the picture's
+            continue
+        band, kind = cells[index % len(cells)]
+        random = Random(f"{seed} {index}")  # noqa: S311 -- no secret
+        yield Case(photograph.path.stem, side, band, kind, truth, draw(kind, side, side, band, random))
+
+
+def read(path: Path) -> Pixels:
+    """Decode a picture to RGB.
+
+    Raises:
+        CalibrationInvalid: it cannot be decoded.
+    """
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise CalibrationInvalid(f"{path}: {image.width}×{image.height} is too large; scale it down")
+            return to_rgb(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise CalibrationInvalid(f"{path}: not a picture that can be decoded ({error}); remove it") from error
+
+
+def _checked(path: Path) -> Photograph | None:
+    """Return the file with its digest; None for one that is too small."""
+    pixels: Pixels = read(path)
+    if min(pixels.shape[:2]) < _LEAST_SIDE:
+        return None
+    return Photograph(path, hashlib.sha256(np.ascontiguousarray(pixels).tobytes()).hexdigest())
+
+
+def _sides(size: SizeRule) -> list[int]:
+    """Return the side of the smallest square tile, and of the largest one up to 512 pixels."""
+    square = [min(bucket) for bucket in size.tile_sizes()]
+    return sorted({min(square), max((side for side in square if side <= _LARGEST_SIDE), default=min(square))})
