@@ -23,7 +23,7 @@ file. An unknown name stops the start. When to change which: [tuning.md](tuning.
 _GONE = """
 ## Settings that have gone
 
-They are accepted in 0.2, with a warning, and will be unknown names after that.
+They are accepted in 0.2 and 0.3, with a warning, and will be unknown names after that.
 
 | setting | instead |
 |---|---|

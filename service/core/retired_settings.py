@@ -1,4 +1,4 @@
-"""Settings removed in 0.2. They are accepted until the next minor version, with a warning that says what to do."""
+"""Settings removed in 0.2. They are accepted in 0.2 and 0.3, with a warning that says what to do."""
 
 from __future__ import annotations
 
