@@ -60,7 +60,7 @@ RUN /opt/retouch/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
     && /opt/retouch/bin/pip uninstall --yes pip setuptools
 
 FROM python AS serve
-ARG VERSION=0.2.0
+ARG VERSION=0.3.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Retouch" \
       org.opencontainers.image.description="Fills holes in images and translates images with trained generators, over HTTP" \

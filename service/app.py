@@ -192,7 +192,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     codec_work = CodecWork(settings.codec_threads or usable_cores())
     stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
-    owner = SpoolOwner(settings.results_dir, _new_id)
+    owner = SpoolOwner(settings.results_dir, _new_uuid)
     store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
     ledger = stack.enter_context(make_ledger(settings, store.disk.suspect_failure))
     idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store))
@@ -218,7 +218,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         codec_work=codec_work,
         memory=MemoryBudget(int(settings.max_decoded_mb * 2**20), clock),
         clock=clock,
-        new_id=_new_id,
+        new_id=_new_uuid,
         new_seed=_new_seed,
         tracer=tracer,
     )
@@ -237,7 +237,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         idempotency,
         results,
         clock,
-        _new_id,
+        _new_uuid,
         drain,
         Outage(clock()),
         clients,
@@ -274,7 +274,7 @@ def _utc_now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-def _new_id() -> str:
+def _new_uuid() -> str:
     """Return a new id that cannot be guessed: anyone who knows the id of a result may read it."""
     return uuid.uuid4().hex
 

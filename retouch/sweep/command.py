@@ -52,7 +52,7 @@ def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
 
     if write and compare:
         raise typer.BadParameter("--compare chooses no rules that --write could write; leave one out")
-    _use_threads(threads)
+    _set_cpu_threads(threads)
     request = session.SweepRequest(
         model=model,
         pictures=pictures,
@@ -85,7 +85,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-def _use_threads(threads: int) -> None:
+def _set_cpu_threads(threads: int) -> None:
     if threads:
         import cv2  # noqa: PLC0415 (loaded only here)
         import torch  # noqa: PLC0415

@@ -117,8 +117,8 @@ class SerialDevice(Device):
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedTicket:
-    """A ticket together with the device that issued it."""
+class LaunchedBatch:
+    """A batch that was launched: the device that computes it, and that device's ticket for it."""
 
     device: Device
     ticket: Ticket
@@ -166,12 +166,12 @@ class RoutingDevice(Device):
         device = self._devices.get(key or _LANES, self.serial)  # `launch` opens a device that is not open yet
         return device.batch_rows(engine, first, most, waiting)
 
-    def launch(self, engine: Engine, samples: Sequence[Sample]) -> RoutedTicket:
+    def launch(self, engine: Engine, samples: Sequence[Sample]) -> LaunchedBatch:
         device = self._device_of(engine)
-        return RoutedTicket(device, device.launch(engine, samples))
+        return LaunchedBatch(device, device.launch(engine, samples))
 
     def collect(self, ticket: Ticket) -> Tiles:
-        assert isinstance(ticket, RoutedTicket)  # noqa: S101 -- made by `launch`
+        assert isinstance(ticket, LaunchedBatch)  # noqa: S101 -- made by `launch`
         return ticket.device.collect(ticket.ticket)
 
     def close(self) -> None:

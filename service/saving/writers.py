@@ -65,17 +65,25 @@ class Writers:
     def _save_group(self, group: list[UnsavedResult]) -> None:
         try:
             with stage_range("save", group[0].id):
-                found, lost = self.finder.spooled_and_lost(group)
-                self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
-                self.finder.index.saved([each.sidecar for each in found])
-                for result_id in self.finder.index.deleted([waiting.id for waiting in group]):
-                    self.finder.remove(result_id)  # deleted before or meanwhile: what was just stored goes again
-                for waiting in group:  # last, so that another process repeats all of it if this one is killed
-                    self.finder.spool_files.remove(waiting.id)
+                try:
+                    lost = self._store_group(group)
+                except FileNotFoundError:  # a deletion removed its unfinished file; the others are stored without it
+                    lost = self._store_group(group)
         except Exception as error:  # whatever the error, the thread continues and the results are kept
             self._keep_after_failure(group, error)
         else:
             self._remove_saved(group, lost)
+
+    def _store_group(self, group: list[UnsavedResult]) -> list[str]:
+        """Store the results that are not deleted; returns the ids of those that are lost. It may be repeated."""
+        found, lost = self.finder.spooled_and_lost(group)
+        self.finder.storage.write_all([(each.body, each.complete_sidecar()) for each in found])
+        self.finder.index.saved([each.sidecar for each in found])
+        for result_id in self.finder.index.deleted([waiting.id for waiting in group]):
+            self.finder.remove(result_id)  # deleted before or meanwhile: what was just stored goes again
+        for waiting in group:  # last, so that another process repeats all of it if this one is killed
+            self.finder.spool_files.remove(waiting.id)
+        return lost
 
     def _remove_saved(self, group: list[UnsavedResult], lost: list[str]) -> None:
         if lost:

@@ -30,7 +30,7 @@ class PiecemealGpu:
     def free(self) -> int:
         return sum(self.pieces)
 
-    def call(self, name: str) -> tuple[int, int]:
+    def call_runtime(self, name: str) -> tuple[int, int]:
         assert name == "cudaMemGetInfo"
         return self.free, 1 << 40
 

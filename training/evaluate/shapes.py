@@ -23,20 +23,20 @@ def draw(kind: Kind, height: int, width: int, band: Band, random: Random) -> Mas
     if kind == "strokes":
         return draw_hole(height, width, band, random)
     distance = _box if kind == "boxes" else _blob
-    return _least(distance, height, width, random, random.uniform(*band))
+    return _draw_shapes(distance, height, width, random, random.uniform(*band))
 
 
 Grid = NDArray[np.float64]
 
 
-def _least(
+def _draw_shapes(
     distance: Callable[[Grid, Grid, tuple[int, int], Random], Grid],
     height: int,
     width: int,
     random: Random,
     part: float,
 ) -> Mask:
-    """Return a mask of one to three shapes that grow together until they cover the part."""
+    """Return a mask of one to three shapes that grow together until they cover `part` of the picture, from 0 to 1."""
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
     field = np.full((height, width), np.inf)
     for _ in range(random.choice((1, 1, 2, 3))):

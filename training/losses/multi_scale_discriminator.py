@@ -30,7 +30,9 @@ class Ratings(NamedTuple):
     """Features of the trunk, from 1/2 to 1/32 of the size."""
 
 
-class _EqualConv(nn.Module):
+class _EqualisedConv(nn.Module):
+    """A convolution whose weights are scaled at run time (equalised learning rate, Karras et al. 2018)."""
+
     def __init__(self, channels: int, out_channels: int, kernel: int, *, stride: int = 1, gain: float = _HE) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_channels, channels, kernel, kernel))
@@ -51,8 +53,8 @@ class _Block(nn.Module):
 
     def __init__(self, channels: int, out_channels: int) -> None:
         super().__init__()
-        self.one, self.two = _EqualConv(channels, channels, 3), _EqualConv(channels, out_channels, 3, stride=2)
-        self.skip = _EqualConv(channels, out_channels, 1, gain=1.0)
+        self.one, self.two = _EqualisedConv(channels, channels, 3), _EqualisedConv(channels, out_channels, 3, stride=2)
+        self.skip = _EqualisedConv(channels, out_channels, 1, gain=1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         y = _active(self.two(_active(self.one(x))))
@@ -64,16 +66,16 @@ class MultiScaleDiscriminator(nn.Module):
 
     def __init__(self, widths: Sequence[int], generator: torch.Generator) -> None:
         super().__init__()
-        self.pixels, self.first = _EqualConv(4, widths[0], 3), _EqualConv(widths[0], widths[1], 4, stride=2)
+        self.pixels, self.first = _EqualisedConv(4, widths[0], 3), _EqualisedConv(widths[0], widths[1], 4, stride=2)
         self.blocks = nn.ModuleList(_Block(a, b) for a, b in pairwise(widths[1:]))
         self.heads = nn.ModuleList(
             nn.Sequential(
-                _EqualConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualConv(_HEAD_WIDTH, 1, 1, gain=1.0)
+                _EqualisedConv(width, _HEAD_WIDTH, 3), nn.LeakyReLU(_SLOPE), _EqualisedConv(_HEAD_WIDTH, 1, 1, gain=1.0)
             )
             for width in widths[2 + _FIRST_RATED :]
         )
         for module in self.modules():
-            if isinstance(module, _EqualConv):
+            if isinstance(module, _EqualisedConv):
                 nn.init.normal_(module.weight, generator=generator)
 
     def forward(self, shown: Tensor) -> Ratings:

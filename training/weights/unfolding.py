@@ -64,7 +64,7 @@ def unfold(model: Path, config: PConvConfig, crops: int = 192) -> PartialUNet:
             net(image, fill_shapes(draw_shapes(count, config.masks.coverage, random), config.data.crop))
         for name, found in measured.items():
             if found is not None:
-                cast("PartialLayer", net.get_submodule(name)).bn = found.norm()
+                cast("PartialLayer", net.get_submodule(name)).bn = found.equivalent_batch_norm()
     return net.eval()
 
 
@@ -83,7 +83,7 @@ class _StatisticsProbe(nn.Module):
         self._count += x.numel() // x.shape[1]
         return x / self._scale.view(1, -1, 1, 1) + self._shift.view(1, -1, 1, 1)
 
-    def norm(self) -> nn.BatchNorm2d:
+    def equivalent_batch_norm(self) -> nn.BatchNorm2d:
         """Return the batch norm with these statistics that computes the same."""
         mean, squares = self._sums / self._count
         variance = (squares - mean.square()).clamp(min=0)

@@ -167,7 +167,7 @@ class LoweredMiddleBlock(nn.Module):
 
 
 class LoweredEncoder(nn.Module):
-    """EN for the graph, with one mask channel if all mask channels are equal."""
+    """The encoder (EN in the paper) as it is exported: with a single mask channel if all mask channels are equal."""
 
     def __init__(self, encoder: PriorEncoder) -> None:
         super().__init__()

@@ -25,7 +25,10 @@ class LoopShares:
         self._next_iteration: asyncio.Handle | None = None
 
     async def take(self, shares: int = 1) -> None:
-        """Wait for shares of an iteration; its last caller may exceed what is left. A cancelled caller uses none."""
+        """Wait until so many of the work shares of one iteration of the event loop are free, and use them.
+
+        The last caller of an iteration may use more than is left. A cancelled caller uses none.
+        """
         loop = asyncio.get_running_loop()
         if self._next_iteration is None:
             self._next_iteration = loop.call_soon(self._begin_iteration)

@@ -8,7 +8,7 @@ import pytest
 from retouch.client.errors import REFUSED_BY_STATUS, JobCancelled, JobFailed, Refused, ReplyInvalid, SeveralPictures
 from retouch.client.replies import job_error, read_models, read_result, refusal
 from retouch.client.results import JobState, Picture, Result
-from service.core.errors import problem_kinds
+from service.core.errors import RangeNotSatisfiable, problem_kinds
 
 REQUEST = httpx.Request("POST", "http://server/v1/inpaint")
 
@@ -20,13 +20,14 @@ def test_every_status_of_the_service_has_an_exception_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", problem_kinds(), ids=lambda kind: kind.__name__)
 def test_a_problem_of_the_service_keeps_its_code_and_whether_it_may_pass(kind) -> None:
-    document = kind("the reason").problem("r1", "/v1/inpaint")
+    raised = kind(1000 if kind is RangeNotSatisfiable else "the reason")
+    document = raised.problem("r1", "/v1/inpaint")
     response = httpx.Response(kind.status, json=document, headers={"X-Request-ID": "r1", "Retry-After": "4"})
     error = refusal(response)
     assert type(error) is REFUSED_BY_STATUS[kind.status]
     assert (error.status, error.code, error.retryable) == (kind.status, kind.default_code, kind.retryable)
     assert (error.request_id, error.retry_after_s) == ("r1", 4.0)
-    assert str(error) == f"{kind.status} {kind.default_code}: the reason"
+    assert str(error) == f"{kind.status} {kind.default_code}: {raised}"
 
 
 def test_headers_become_the_facts_of_a_result() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.saving.index import ResultIndex
 from service.saving.result_finder import ResultFinder
@@ -80,6 +82,32 @@ def test_a_result_that_is_deleted_while_its_writer_looks_for_it_is_not_lost(tmp_
         files.index = store.index
         finder = ResultFinder({}, SpoolFiles(SpoolOwner(tmp_path, lambda: "reader")), files, store.index)
         assert finder.spooled_and_lost([UnsavedResult(ID, 1, 0.0)]) == ([], [])
+
+
+class UnfinishedFileRemoved(ResultFiles):
+    """Storage whose first write is met by a deletion, which removes the file in the making."""
+
+    index: ResultIndex
+    tries = 0
+
+    def write_all(self, results: Sequence[tuple[bytes, dict[str, Any]]]) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            self.index.bury(ID, "")
+            raise FileNotFoundError(ID)
+        super().write_all(results)
+
+
+def test_a_deletion_in_mid_write_is_no_failure_to_save_the_others(tmp_path: Path) -> None:
+    files = UnfinishedFileRemoved(tmp_path)
+    files.prepare()
+    with capture_logs() as lines, open_store(files, threads=1) as store:
+        files.index = store.index
+        put(store, result(1), result(2))
+        assert store.flush(30) == 0
+        assert store.get(OTHER) is not None
+        assert store.get(ID) is None
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == []
 
 
 def test_unfinished_files_of_a_killed_process_go_too(tmp_path: Path) -> None:
