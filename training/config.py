@@ -83,7 +83,7 @@ class PConvConfig(FitConfig):
         if self.data.crop % 2**self.generator.levels:
             raise ValueError(f"data.crop {self.data.crop} is no multiple of 2^levels = {2**self.generator.levels}")
         if self.data.crop == 2**self.generator.levels:
-            _refuse_lone_values(self.phase)
+            _refuse_single_value_batch_norm(self.phase)
         if any(phase.adversarial for phase in self.phase):
             _refuse_no_patch(self.data.crop, self.discriminator_layers, 2**self.generator.levels)
         if self.features is None and any(phase.needs_features for phase in self.phase):
@@ -95,7 +95,7 @@ class PConvConfig(FitConfig):
         return self
 
 
-def _refuse_lone_values(phases: Sequence[PConvPhase]) -> None:
+def _refuse_single_value_batch_norm(phases: Sequence[PConvPhase]) -> None:
     """Refuse batches of one picture if the innermost layer is 1×1: its batch norm needs more than one value."""
     for index, phase in enumerate(phases):
         if phase.batch == 1 and not phase.freeze_encoder_norm:

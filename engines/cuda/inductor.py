@@ -89,7 +89,7 @@ class InductorEngine(Engine):
         self.manifest = manifest
         self.precision = manifest.precision
         self.device = device
-        stat = _program_stat(directory / PROGRAM_FILE)  # before the import of torch, which takes seconds
+        stat = _stat_program_file(directory / PROGRAM_FILE)  # before the import of torch, which takes seconds
         self._torch = _import_torch(device)
         self._backend = backend
         self.most, self.most_rows = largest_batch(manifest, max_batch), most_rows(manifest, max_batch)
@@ -233,7 +233,7 @@ class InductorEngine(Engine):
         }
 
 
-def _program_stat(path: Path) -> os.stat_result:
+def _stat_program_file(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except OSError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncRunner:
+class AsyncExchangeRunner:
     """Sends and sleeps as an exchange says."""
 
     def __init__(self, http: httpx.AsyncClient, connection: Connection) -> None:
@@ -82,7 +82,7 @@ class AsyncRetouch:
         self._exchanges = exchanges_with(connection, retry)
         self._http = http_client or httpx.AsyncClient()
         self._owned = http_client is None
-        self._runner = AsyncRunner(self._http, connection)
+        self._runner = AsyncExchangeRunner(self._http, connection)
 
     async def inpaint(self, image: Source, mask: Source, **options: Unpack[InpaintOptions]) -> Result:
         """Fill the masked part of an image.
@@ -160,7 +160,7 @@ class AsyncRetouch:
 class AsyncJob:
     """A job on the server: a call that it computes by itself. `AsyncRetouch.submit` makes one."""
 
-    def __init__(self, runner: AsyncRunner, exchanges: Exchanges, job_id: str) -> None:
+    def __init__(self, runner: AsyncExchangeRunner, exchanges: Exchanges, job_id: str) -> None:
         self._runner = runner
         self._exchanges = exchanges
         self.id = job_id

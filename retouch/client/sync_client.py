@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Runner:
+class ExchangeRunner:
     """Sends and sleeps as an exchange says."""
 
     def __init__(self, http: httpx.Client, connection: Connection) -> None:
@@ -80,7 +80,7 @@ class Retouch:
         self._exchanges = exchanges_with(connection, retry)
         self._http = http_client or httpx.Client()
         self._owned = http_client is None
-        self._runner = Runner(self._http, connection)
+        self._runner = ExchangeRunner(self._http, connection)
 
     def inpaint(self, image: Source, mask: Source, **options: Unpack[InpaintOptions]) -> Result:
         """Fill the masked part of an image.
@@ -156,7 +156,7 @@ class Retouch:
 class Job:
     """A job on the server: a call that it computes by itself. `Retouch.submit` makes one."""
 
-    def __init__(self, runner: Runner, exchanges: Exchanges, job_id: str) -> None:
+    def __init__(self, runner: ExchangeRunner, exchanges: Exchanges, job_id: str) -> None:
         self._runner = runner
         self._exchanges = exchanges
         self.id = job_id

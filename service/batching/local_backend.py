@@ -29,7 +29,7 @@ from service.batching.batcher import Batcher, BatchPolicy, Entry
 from service.batching.supervisor import Supervisor
 from service.batching.worker import BatchTraces, DeviceWorker
 from service.core.settings import Settings
-from service.devices.contract import Device, RoutingDevice, SerialDevice
+from service.devices.contract import Device, PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import StreamEngine, open_gpu_device
@@ -207,15 +207,15 @@ def _gpu_warm_up_shapes(settings: Settings, engine: Engine) -> list[BatchShape]:
 
 def make_routing_device(
     wake: Callable[[], None], open_overlapping: Callable[[Engine], Device | None] = open_gpu_device
-) -> RoutingDevice:
+) -> PerEngineDevice:
     """A device that suits each engine: CUDA streams of a GPU, lanes of a CPU, or one batch at a time.
 
     Args:
         wake: called, on any thread, when a batch on a lane was computed.
-        open_overlapping: opens the device that overlaps an engine's batches on a GPU; see `RoutingDevice`.
+        open_overlapping: opens the device that overlaps an engine's batches on a GPU; see `PerEngineDevice`.
     """
     open_lanes = partial(LaneDevice, wake=wake, clock=time.monotonic)
-    return RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
+    return PerEngineDevice(SerialDevice(CpuDevice()), open_overlapping, open_lanes)
 
 
 def _start_worker(

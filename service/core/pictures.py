@@ -45,7 +45,7 @@ class Brightness(NamedTuple):
     half: int
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """The maximum luminance that a pixel can have: 255, or 65,535 in a 16-bit file."""
         return 2 * self.half - 1
 

@@ -133,7 +133,7 @@ class LaunchedBatch:
 
 
 @dataclass
-class RoutingDevice(Device):
+class PerEngineDevice(Device):
     """A device that passes each engine's batches to the device that suits it, so that different engines run together.
 
     serial: the device of engines that compute while the caller waits.

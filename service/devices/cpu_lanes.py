@@ -89,7 +89,7 @@ class LaneDevice(Device):
         return min(worth, ceil(most / engine.lanes), ceil(waiting / free))
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> Ticket:
-        assert isinstance(engine, LaneEngine)  # noqa: S101 -- checked by `RoutingDevice`
+        assert isinstance(engine, LaneEngine)  # noqa: S101 -- checked by `PerEngineDevice`
         if len(samples) == self._waiting == 1 and not self._in_use and not self.worker_is_shared:
             return self._alone.launch(engine, samples)
         lane = next((lane for lane in range(engine.lanes) if lane not in self._in_use), None)

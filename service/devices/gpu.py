@@ -95,7 +95,7 @@ class GpuDevice(Device):
         return most if self._free else 0
 
     def launch(self, engine: Engine, samples: Sequence[Sample]) -> GpuTicket:
-        assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `RoutingDevice`
+        assert isinstance(engine, StreamEngine)  # noqa: S101 -- checked by `PerEngineDevice`
         shape = batch_shape_of(samples)
         layout = lay_out_batch(engine.manifest, padded_batch_size(shape, max(1, engine.most_rows // shape.samples)))
         _require_fit(engine, layout.shape)

@@ -45,7 +45,9 @@ class _TileSides(NamedTuple):
 
     def smallest_tile_for(self, size: Size) -> Size:
         """Return the smallest tile that holds the size; on an axis where none does, the largest."""
-        return Size(_smallest_side_from(self.heights, size.height), _smallest_side_from(self.widths, size.width))
+        return Size(
+            _smallest_sufficient_side(self.heights, size.height), _smallest_sufficient_side(self.widths, size.width)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def plan_crops(mask: Bool2D, rule: SizeRule, strategy: Strategy) -> list[Crop]:
         crop = _crop_round(hole, context, picture, sides, max(1.0, radius / most))
         return _GroupedHoles(members, hole, context, _stretched_to_tile(crop, rule))
 
-    groups = _merge_overlapping(_affordable_groups(holes, sides, most, group_of), group_of)
+    groups = _merge_overlapping(_group_holes_within_budget(holes, sides, most, group_of), group_of)
     worthwhile = WORTHWHILE * sum(_crop_cost(group.crop) for group in groups)
     if whole is not None and float(holes.radii.max()) <= most and _crop_cost(whole) < worthwhile:
         return [whole]
@@ -115,7 +117,9 @@ def plan_whole(picture: Size, rule: SizeRule) -> Crop:
 _GroupOf = Callable[[tuple[int, ...], Box, Size], _GroupedHoles]
 
 
-def _affordable_groups(holes: Holes, sides: _TileSides, max_radius: float, group_of: _GroupOf) -> list[_GroupedHoles]:
+def _group_holes_within_budget(
+    holes: Holes, sides: _TileSides, max_radius: float, group_of: _GroupOf
+) -> list[_GroupedHoles]:
     """Group holes into windows, enlarging the windows until the crops are few and small enough to afford.
 
     Windows start at the smallest tile, and beyond the largest tile they are scaled down. A hole that must be scaled
@@ -215,7 +219,7 @@ def _tile_sides(rule: SizeRule) -> _TileSides:
     return _TileSides(heights, widths, Size(heights[-1], widths[-1]), context)
 
 
-def _smallest_side_from(ascending: tuple[int, ...], least: int) -> int:
+def _smallest_sufficient_side(ascending: tuple[int, ...], least: int) -> int:
     return next((side for side in ascending if side >= least), ascending[-1])
 
 

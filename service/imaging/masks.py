@@ -62,9 +62,9 @@ def _unusable_mask_advice(mode: MaskMode, look: Callable[[], Brightness]) -> str
     if mode != "alpha":
         seen = look()
         if seen.darkest < seen.brightest < seen.half:
-            cure = f"multiply it by {seen.most:,}" if seen.brightest == 1 else f"write them as {seen.most:,}"
+            cure = f"multiply it by {seen.maximum:,}" if seen.brightest == 1 else f"write them as {seen.maximum:,}"
             return (
-                f"its brightest value is {seen.brightest:,} of {seen.most:,}, "
+                f"its brightest value is {seen.brightest:,} of {seen.maximum:,}, "
                 f"and {'holes' if mode == 'white' else 'what is kept'} must be at least {seen.half:,}; {cure}"
             )
     return "is another mask_mode meant?"

@@ -107,7 +107,7 @@ class Intake:
             self.flow = self.flow._replace(priority=priority)
 
     def call(self) -> Call:
-        """Return the call of the request's order."""
+        """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
         state = self.request.scope["state"]
         return Call(
             *(state["request_id"], self.received_at, self.received_at + self.allowed_s, self.flow),

@@ -91,28 +91,28 @@ async def all_statistics(request: Request) -> Response:
 @router.get(f"{_EACH}/stats", name="inference_statistics", openapi_extra=_OF_VERSION)
 async def statistics(request: Request) -> Response:
     """Statistics of a model, over all APIs of the server."""
-    return await _statistics(request, [_found(request)])
+    return await _statistics(request, [_requested_model(request)])
 
 
 @router.get(_ONE, name="inference_model", openapi_extra=_OF_MODEL)
 @router.get(_EACH, name="inference_version", openapi_extra=_OF_VERSION)
 async def model_metadata(request: Request) -> Response:
     """Inputs and outputs of a model."""
-    return JSONResponse(models.metadata(_found(request), _statuses(request)))
+    return JSONResponse(models.metadata(_requested_model(request), _statuses(request)))
 
 
 @router.get(f"{_ONE}/config", name="inference_model_config", openapi_extra=_OF_MODEL)
 @router.get(f"{_EACH}/config", name="inference_config", openapi_extra=_OF_VERSION)
 async def model_config(request: Request) -> Response:
     """The configuration of a model."""
-    return JSONResponse(models.config(_found(request)))
+    return JSONResponse(models.config(_requested_model(request)))
 
 
 @router.get(f"{_ONE}/ready", name="inference_model_ready", openapi_extra=_OF_MODEL)
 @router.get(f"{_EACH}/ready", name="inference_version_ready", openapi_extra=_OF_VERSION)
 async def model_ready(request: Request) -> Response:
     """200 if the model can be used, otherwise 503."""
-    status = _found(request)
+    status = _requested_model(request)
     if status.state == "refused":
         raise NotReady(f"{status.name}/{status.version}: {without_folders(status.reason)}", code="model_refused")
     return JSONResponse({"name": status.name, "ready": True})
@@ -134,7 +134,7 @@ async def infer(request: Request) -> Response:
 async def _read(intake: Intake) -> _Asked:
     request = await _parsed(intake)
     check_output(request)
-    status = _found(intake.request)
+    status = _requested_model(intake.request)
     if status.manifest is None:
         raise NotReady(f"{status.name}/{status.version}: {without_folders(status.reason)}", code="model_refused")
     check_inputs(request.tensors, models.inputs_of(status.manifest), status.name)
@@ -179,7 +179,7 @@ def _statuses(request: Request) -> Sequence[ModelStatus]:
     return service.models.statuses()
 
 
-def _found(request: Request) -> ModelStatus:
+def _requested_model(request: Request) -> ModelStatus:
     return models.found(_statuses(request), request.path_params["model"], request.path_params.get("version", ""))
 
 

@@ -21,7 +21,7 @@ from service.batching.batcher import Batcher, BatchPolicy
 from service.batching.worker import DeviceWorker
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.pictures import Size
-from service.devices.contract import Device, RoutingDevice, SerialDevice
+from service.devices.contract import Device, PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import GpuDevice, open_gpu_device
@@ -64,7 +64,7 @@ def test_engines_on_streams_overlap_beside_engines_that_do_not(manifest: Manifes
         opened.append(engine)
         return GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime)))
 
-    device = RoutingDevice(SerialDevice(CpuDevice()), open_overlapping, no_lanes)
+    device = PerEngineDevice(SerialDevice(CpuDevice()), open_overlapping, no_lanes)
     assert device.depth == 1
     slow, fast = FakeEngine(manifest), FakeStreamEngine(manifest, cuda, BatchShape(1, 64, 64))
     tickets = [device.launch(engine, samples) for engine in (slow, fast, slow, fast)]
@@ -87,7 +87,7 @@ def test_engines_with_lanes_share_one_device_beside_those_that_have_all_of_it(
         opened.append(LaneDevice(alone, lambda: None, lambda: 0.0))
         return opened[-1]
 
-    device = RoutingDevice(SerialDevice(CpuDevice()), no_streams, open_lanes)
+    device = PerEngineDevice(SerialDevice(CpuDevice()), no_streams, open_lanes)
     engines = FakeEngine(manifest), FakeLaneEngine(manifest, lanes=1), *(FakeLaneEngine(manifest) for _ in range(2))
     assert [device.batch_rows(engine, samples[0], 8, 8) for engine in engines] == [8, 8, 8, 8]
     assert opened == [], "the queue is locked meanwhile"
@@ -112,7 +112,7 @@ class Beside:
         self.cuda, self.batcher = Cuda(runtime), Batcher(BatchPolicy(8), time.monotonic)
         self.lanes = FakeLaneEngine(manifest.model_copy(update={"name": "slow"}))
         self.gpu = FakeStreamEngine(manifest, self.cuda, BatchShape(8, 64, 64))
-        self.device = RoutingDevice(
+        self.device = PerEngineDevice(
             SerialDevice(CpuDevice()),
             lambda _: GpuDevice(self.cuda, GpuPixels(FakeCvCuda(runtime))),
             lambda alone: LaneDevice(alone, self.batcher.wake, lambda: 1e3 * time.monotonic()),
@@ -192,7 +192,7 @@ def test_a_gpu_engine_that_cannot_overlap_is_served_all_the_same(
             raise EngineUnavailable("CV-CUDA does not load")
         return None
 
-    device = RoutingDevice(
+    device = PerEngineDevice(
         SerialDevice(CpuDevice()), open_overlapping, lambda alone: LaneDevice(alone, lambda: None, lambda: 0.0)
     )
     engine, on_lanes = (

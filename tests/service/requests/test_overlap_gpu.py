@@ -21,7 +21,7 @@ from service.batching.worker import DeviceWorker
 from service.core.batch_rows import ComputedSample, Sample
 from service.core.errors import InferenceFailed
 from service.core.pictures import Size
-from service.devices.contract import RoutingDevice, SerialDevice
+from service.devices.contract import PerEngineDevice, SerialDevice
 from service.devices.cpu import CpuDevice
 from service.devices.cpu_lanes import LaneDevice
 from service.devices.gpu import GpuDevice
@@ -54,7 +54,7 @@ def gpu_bench(fake_manifest: Callable[..., Manifest]) -> Any:
     engine = FakeStreamEngine(fake_manifest("facades", "translate"), cuda, BatchShape(8, 64, 64))
     batcher = Batcher(BatchPolicy(8), time.monotonic)
     gpu = GpuDevice(cuda, GpuPixels(FakeCvCuda(runtime)))
-    device = RoutingDevice(
+    device = PerEngineDevice(
         SerialDevice(CpuDevice()), lambda _: gpu, lambda alone: LaneDevice(alone, batcher.wake, time.monotonic)
     )
     worker = DeviceWorker(batcher, device, observed, time.monotonic)
