@@ -23,6 +23,8 @@ from service.web.middleware.access_log import reply_with_problem
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
 """Paths that are answered under any name: an orchestrator's probe has the name that its network gives the server."""
+_MOST_REMEMBERED = 256
+"""Number of Host headers that are remembered as known: parsing one takes as long as reading the whole header."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing; a foreign page cannot read their replies."""
 _SAME_SITE = frozenset({"same-origin", "none"})
@@ -117,6 +119,7 @@ class ForeignPages:
 
     def __init__(self, app: ASGIApp, sites: KnownSites) -> None:
         self._app, self._sites = app, sites
+        self._known_hosts: set[str | None] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -130,6 +133,9 @@ class ForeignPages:
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        if scope["path"] not in _PROBES:
-            self._sites.check_host(headers.get("host"))
+        host = headers.get("host")
+        if host not in self._known_hosts and scope["path"] not in _PROBES:
+            self._sites.check_host(host)
+            if len(self._known_hosts) < _MOST_REMEMBERED:
+                self._known_hosts.add(host)
         self._sites.check_origin(scope["method"], headers)
