@@ -1,6 +1,6 @@
 """Compares models in OpenVINO, the engine alone, batch of one, in interleaved runs.
 
-    python -m benchmarks.host.fill_speed models/photos/4 models/photos/5 models/photos-int8/1 [--json fill_speed.json]
+    python -m benchmarks.host.fill_speed BASELINE models/photos/5 models/photos-int8/1 [--json fill_speed.json]
 
 The first model is also measured in fp32; every model in the precision that the engine chooses here, which is named.
 The ratio is that of the first model's median to each one's, both in the chosen precision.

@@ -249,7 +249,7 @@ def result_route() -> dict[str, Any]:
 def listed_results() -> dict[str, Any]:
     """Keyword arguments of the route that lists stored results, but for its reply."""
     described = {"description": "A page of results", "headers": _headers({"Cache-Control": "`no-store`"})}
-    return {"responses": {200: described, **problem_responses(422, 503)}}
+    return {"responses": {200: described, **problem_responses(404, 422, 503)}}
 
 
 def thumbnail() -> dict[str, Any]:

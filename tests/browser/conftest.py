@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 SWITCHES = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    "--host-resolver-rules=MAP images.example 127.0.0.1",
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 Serve = Callable[..., ServedProcess]

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import Serve, Tab
 from tests.browser.desk import PICTURES
 
 PREFIX = "/behind"
@@ -56,3 +56,11 @@ def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None
     assert desk.saved().size == (256, 341)
     desk.page.click("#code")
     assert f"{behind}v1/inpaint" in desk.page.inner_text("#code-curl")
+
+
+def test_the_page_works_over_plain_http_under_a_name(serve: Serve, tab: Tab) -> None:
+    """Browsers give such a page no secure context: parts of `crypto` are missing there."""
+    served = serve(public_host="images.example")
+    desk = tab(served.url.replace("127.0.0.1", "images.example") + "/")
+    assert desk.page.evaluate("isSecureContext") is False
+    desk.open(PICTURES / "dress.jpg")

@@ -150,7 +150,7 @@ def test_the_typescript_client_makes_all_other_calls(typescript: Path, url: str)
         "generated": [True, True, True],
         "seed": 7,
         "stored": "PNG",
-        "sidecar": "photos/4",
+        "sidecar": "photos/5",
         "missing": "not_found",
         "ready": "ok",
     }

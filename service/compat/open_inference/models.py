@@ -26,7 +26,9 @@ def found(statuses: Sequence[ModelStatus], name: str, version: str = "") -> Mode
     named = [one for one in statuses if one.name == name and (not version or str(one.version) == version)]
     usable = [one for one in named if one.state != "refused"] or named
     if not usable:
-        raise NotFound(f"no model {'/'.join(filter(None, (name, version)))[:80]!r}", code="model_not_found")
+        there = ", ".join(sorted(f"{one.name}/{one.version}" for one in statuses if one.state != "refused"))
+        wanted = "/".join(filter(None, (name, version)))[:80]
+        raise NotFound(f"no model {wanted!r}; available: {there or 'none'}", code="model_not_found")
     return max(usable, key=lambda one: one.version)
 
 

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.core.errors import Forbidden, Misdirected, ServiceError
 from service.core.settings import Settings
 from service.web.middleware.access_log import reply_with_problem
+from service.web.middleware.foreign import ForeignApi
 
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
@@ -110,6 +111,11 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _is_probe(scope: Scope) -> bool:
+    api: ForeignApi | None = scope["state"].get("foreign_api")
+    return scope["path"] in _PROBES or (api is not None and scope["path"] in api.public)
+
+
 def _listed(text: str) -> Iterable[str]:
     return (one.strip() for one in text.split(",") if one.strip())
 
@@ -134,7 +140,7 @@ class ForeignPages:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host")
-        if host not in self._known_hosts and scope["path"] not in _PROBES:
+        if host not in self._known_hosts and not _is_probe(scope):
             self._sites.check_host(host)
             if len(self._known_hosts) < _MOST_REMEMBERED:
                 self._known_hosts.add(host)

@@ -150,6 +150,13 @@ def test_a_wrong_name_is_misdirected_before_anything_else_and_probes_are_answere
         assert 'retouch_rejected_total{reason="unknown_host"} 5.0' in client.get("/metrics").text
 
 
+def test_probes_of_a_foreign_api_are_answered_under_any_name(serve: Serve) -> None:
+    wrong = {"Host": "retouch-kserve"}
+    with serve(apis="open-inference").client() as client:
+        assert client.get("/v2/health/ready", headers=wrong).status_code == 200
+        assert client.get("/v2", headers=wrong).status_code == 421
+
+
 def test_a_page_that_is_named_is_answered_and_another_refused(serve: Serve, files: Files) -> None:
     with serve(cors_origins="https://app.example").client() as client:
         page = {"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site"}

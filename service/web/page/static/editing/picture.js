@@ -10,10 +10,13 @@ import { RAW } from "./raw.js";
 /** A larger picture is shown from a smaller copy while it is zoomed out. */
 const PREVIEW_SIDE = 2560;
 
+/** A random id; crypto.randomUUID is missing where the page comes over plain HTTP from another machine. */
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("-");
+
 /** The pixels of a fill inside its mask, at their place in the picture. */
 export class Patch {
   /** @param {import("./mask.js").Rect} rect @param {Uint8ClampedArray} pixels RGBA @param {Uint8Array} inside 1 in the mask */
-  constructor(rect, pixels, inside, id = crypto.randomUUID()) {
+  constructor(rect, pixels, inside, id = newId()) {
     Object.assign(this, rect);
     this.id = id;
     this.pixels = pixels;
@@ -54,7 +57,7 @@ export class Picture {
   }
 
   /** Opens a file. Throws an Error whose message is for people if it is no picture. */
-  static async open(file, name, id = crypto.randomUUID()) {
+  static async open(file, name, id = newId()) {
     const facts = inspect(new Uint8Array(await file.arrayBuffer()));
     if (!facts) throw new Error(`${name} is neither a JPEG, PNG nor WebP picture.`);
     const bitmap = await createImageBitmap(file, RAW).catch(() => {

@@ -70,7 +70,7 @@ export class Api {
       return this.#send(path, options);
     }
     // a key that may not do this: the next call asks for another
-    if (refusal.status === 403) rememberKey("");
+    if (refusal.status === 403 && refusal.code === "forbidden") rememberKey("");
     throw refusal;
   }
 
