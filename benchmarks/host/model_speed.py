@@ -2,8 +2,9 @@
 
     python -m benchmarks.host.model_speed MODEL OTHER --sizes 256 512 1024 --rounds 40 [--json FILE]
 
-Each engine is the one that would serve the model here, at batch 1, on a photograph of noise with a box as its hole. The
-first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds.
+Each engine is the one that would serve the model here, at batch 1, on a picture of noise with a box as its hole. The
+first model is the reference: a ratio above 1 means that the other is faster. Ratios are medians over rounds. With
+`--fp32` OpenVINO in FP32 computes the first model too.
 """
 
 from __future__ import annotations

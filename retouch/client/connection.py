@@ -1,4 +1,4 @@
-"""What both clients are made of: the address, key and timeouts of their requests, and their exchanges. No I/O."""
+"""Connection data of both clients: the address, key and timeouts of their requests, and their exchanges. No I/O."""
 
 from __future__ import annotations
 

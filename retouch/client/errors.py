@@ -56,7 +56,7 @@ class KeyUnusable(ClientError):
 
 
 class PictureUnusable(ClientError):
-    """What was passed as a picture cannot be sent."""
+    """A value that was passed as a picture cannot be sent."""
 
 
 class SeveralPictures(ClientError):

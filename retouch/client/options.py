@@ -29,9 +29,9 @@ class PictureOptions(TypedDict, total=False):
     idempotency_key: str | None
     """1 to 255 characters; made for each call otherwise, unless `save` is False; None sends none."""
     webhook: str
-    """Of `submit`: an https:// URL that is called when the job ends."""
+    """An https:// URL that is called when the job ends; for `submit` alone."""
     webhook_events: str
-    """Of `submit`: which ends are sent to it, of `succeeded,failed,cancelled`."""
+    """The ends that are sent to it, from `succeeded,failed,cancelled`; for `submit` alone."""
 
 
 class InpaintOptions(PictureOptions, total=False):

@@ -58,7 +58,7 @@ class Result:
     engine: str
     """`engine/precision`."""
     seed: int | None
-    """What the random numbers were drawn from; None for models that draw none."""
+    """The seed that the random numbers were drawn from; None for models that draw none."""
     mask_coverage: float | None
     """Share of the pixels that were filled, 0 … 1; None without a mask."""
     batch_size: int

@@ -29,7 +29,7 @@ _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
 class Photograph(NamedTuple):
-    """A file that decodes, and the SHA-256 digest of its bytes."""
+    """A file that decodes, and the SHA-256 digest of its pixels."""
 
     path: Path
     sha256: str
@@ -51,7 +51,7 @@ class Division:
 
 
 def divide(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Division:
-    """Divide the pictures of a folder and its subfolders; no two with the same bytes are taken.
+    """Divide the pictures of a folder and its subfolders; no two with the same pixels are taken.
 
     Only as many files are opened as are needed, one at a time.
 

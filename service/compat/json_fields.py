@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from service.core.errors import InvalidOption, InvalidRequest, UnsupportedType
-from service.web.form import check_encoding, media_type
+from service.core.errors import InvalidOption, InvalidRequest
+from service.web.form import check_encoding
 from service.web.intake import Intake
+from service.web.request_headers import check_json
 
 T = TypeVar("T")
 JSON_TYPE = "application/json"
@@ -92,17 +93,16 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return data
 
 
-async def read_json(intake: Intake, types: Collection[str] = (JSON_TYPE,)) -> JsonFields:
+async def read_json(intake: Intake) -> JsonFields:
     """Read a request's body as a JSON object.
 
     Raises:
-        UnsupportedType: the media type is none of `types`, or the body is compressed.
+        UnsupportedType: the body is not declared as JSON, or it is compressed.
         InvalidRequest: as `parse_fields`.
         TooLarge, Overloaded, Cancelled: as `Intake.stream`.
     """
     check_encoding(intake.request)
-    if media_type(intake.request) not in types:
-        raise UnsupportedType(f"send {JSON_TYPE}, not {media_type(intake.request)[:80] or 'an unnamed type'!r}")
+    check_json(intake.request.headers)
     body = bytearray()
     async for chunk in intake.stream():
         body += chunk

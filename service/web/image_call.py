@@ -10,7 +10,6 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from engines.manifest import Task
-from service.admission.deadline import await_with_deadline
 from service.app import Service
 from service.core.errors import InvalidOption
 from service.core.order import Order
@@ -57,7 +56,7 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         wishes = [joined_lines(request.headers, header) for header in ("accept", "prefer")]
         wishes += [order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, wishes, work)
-        return await (work() if later else await_with_deadline(work(), intake.left_s, intake.gone))
+        return await (work() if later else intake.answered(work))
 
 
 async def _compute_response(intake: Intake, order: Order) -> Response:

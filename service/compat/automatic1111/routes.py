@@ -12,6 +12,7 @@ from service.app import Service
 from service.compat.automatic1111.replies import error_body, img2img_json, models_json
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
+from service.compat.openapi import request_body
 from service.compat.options import ignored_header
 from service.core.errors import InvalidOption
 from service.web.intake import Intake, admitted
@@ -27,11 +28,7 @@ _BODY: dict[str, Any] = {
 }
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-@router.post("/sdapi/v1/img2img", name="automatic_fill", openapi_extra=_body(_BODY))
+@router.post("/sdapi/v1/img2img", name="automatic_fill", openapi_extra=request_body(_BODY))
 async def img2img(request: Request) -> Response:
     """Fill what is white in the mask; the results have the size `width` × `height`."""
     with admitted(request) as intake:
@@ -47,7 +44,7 @@ async def options(request: Request) -> Response:
     return JSONResponse({"sd_model_checkpoint": service.settings.inpaint_model, "samples_format": "png"})
 
 
-@router.post("/sdapi/v1/options", name="automatic_choose", openapi_extra=_body({"type": "object"}))
+@router.post("/sdapi/v1/options", name="automatic_choose", openapi_extra=request_body({"type": "object"}))
 async def set_options(request: Request) -> Response:
     """Nothing is set, because it would change for all clients; another model is refused."""
     service: Service = request.state.service

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -12,6 +11,7 @@ from service.app import Service
 from service.compat.iopaint.descriptions import error_body, model_info, server_config
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
+from service.compat.openapi import request_body
 from service.compat.options import ignored_header
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
@@ -26,16 +26,12 @@ _INPAINT_BODY = {"type": "object", "properties": {"image": _BASE64, "mask": _BAS
 _INFO_BODY = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
 
 
-def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
-
-
 @router.post(
     "/api/v1/inpaint",
     name="iopaint_inpaint",
     response_class=Response,
     responses={200: {"description": "The picture, in the format of the upload"}},
-    openapi_extra=_body("application/json", _INPAINT_BODY),
+    openapi_extra=request_body(_INPAINT_BODY),
 )
 async def inpaint(request: Request) -> Response:
     """Fill what is white in the mask; an empty mask returns the upload unchanged."""
@@ -59,7 +55,7 @@ async def current_model(request: Request) -> Response:
     return JSONResponse(model_info(service.settings.inpaint_model))
 
 
-@router.post("/api/v1/model", name="iopaint_switch", openapi_extra=_body("application/json", {"type": "object"}))
+@router.post("/api/v1/model", name="iopaint_switch", openapi_extra=request_body({"type": "object"}))
 async def switch_model(request: Request) -> Response:
     """The model that fills; another one cannot be chosen, because it would change for all clients."""
     service: Service = request.state.service
@@ -77,7 +73,7 @@ async def samplers() -> Response:
     return JSONResponse([])
 
 
-@router.post("/api/v1/gen-info", name="iopaint_info", openapi_extra=_body("multipart/form-data", _INFO_BODY))
+@router.post("/api/v1/gen-info", name="iopaint_info", openapi_extra=request_body(_INFO_BODY, "multipart/form-data"))
 async def gen_info(request: Request) -> Response:
     """No prompts: none are read from pictures; the upload is dropped as it arrives."""
     with admitted(request) as intake:

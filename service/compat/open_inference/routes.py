@@ -20,6 +20,7 @@ from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, rea
 from service.compat.open_inference.replies import check_output, error_body, infer_body
 from service.compat.open_inference.requests import InferRequest, check_inputs, infer_request_of, options_for
 from service.compat.open_inference.tensors import as_file
+from service.compat.openapi import request_body
 from service.compat.options import ignored_header
 from service.core.errors import NotReady
 from service.core.order import Order
@@ -36,7 +37,7 @@ _MODEL, _VERSION = (
 )
 _OF_MODEL: dict[str, Any] = {"parameters": [_MODEL]}
 _OF_VERSION: dict[str, Any] = {"parameters": [_MODEL, _VERSION]}
-_INFER = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+_INFER = request_body({"type": "object"})
 _ONE, _EACH = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
 
 

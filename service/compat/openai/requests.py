@@ -35,7 +35,7 @@ class ImagesRequest:
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """What the response depends on beside the order."""
+        """Return the values that the response depends on beside the order."""
         return ("openai", str(self.stream))
 
 

@@ -15,6 +15,7 @@ from service.compat.json_fields import read_json
 from service.compat.openai.own_alpha import divided
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
+from service.compat.openapi import request_body
 from service.compat.options import ignored_header
 from service.core.errors import InvalidOption
 from service.core.order import Order
@@ -34,7 +35,7 @@ _REPLY: dict[int | str, dict[str, Any]] = {
 
 def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": True}
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+    return request_body(schema, media_type)
 
 
 _TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format")}

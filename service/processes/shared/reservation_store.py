@@ -31,7 +31,7 @@ def memory_nbytes(front_ends: int) -> int:
 
 
 class SharedReservationStore:
-    """Reservations shared by all front ends; see `RetryBook`. Used on the event loop of one front end.
+    """Reservations shared by all front ends; see `ReservationStore`. Used on the event loop of one front end.
 
     Args:
         memory: `memory_nbytes(front_ends)` bytes, zero at first, shared by all front ends.

@@ -37,7 +37,7 @@ def scopes_of(method: str, path: str, api: ForeignApi | None = None) -> tuple[Ke
 
 
 class Authorisation:
-    """ASGI middleware inside `Access` and around everything else; sets `request.state.client`."""
+    """ASGI middleware inside `AccessLog` and around everything else; sets `request.state.client`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -121,7 +121,7 @@ def _listed(text: str) -> Iterable[str]:
 
 
 class ForeignPages:
-    """ASGI middleware inside `Access` and around everything else, so that a refusal needs no key."""
+    """ASGI middleware inside `AccessLog` and around everything else, so that a refusal needs no key."""
 
     def __init__(self, app: ASGIApp, sites: KnownSites) -> None:
         self._app, self._sites = app, sites

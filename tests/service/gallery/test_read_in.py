@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from service.gallery.read_in import read_in
-from service.ledger.connection import LEDGER_FILE
 from service.saving.index import ResultIndex
 from service.saving.storage.disk import ResultFiles
 
 ONE, TWO, THREE = ("1" * 32, "2" * 32, "3" * 32)
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[ResultIndex]:
-    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 0.0)
-    one.open()
-    yield one
-    one.close()
 
 
 def test_older_results_are_entered_once_and_tombstones_stay(tmp_path: Path, index: ResultIndex) -> None:

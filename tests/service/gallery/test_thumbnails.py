@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from PIL import Image
 
 from service.core.pictures import Size
 from service.gallery.thumbnails import SIDE, ThumbnailFiles, make_thumbnail, thumbnail_size
-from service.ledger.connection import LEDGER_FILE
 from service.saving.index import ResultIndex
 
 ID = "ab" * 16
@@ -55,14 +53,6 @@ def test_grey_alpha_and_16_bits_are_kept_as_far_as_webp_holds_them() -> None:
     deep = np.full((400, 400), 65_535, np.uint16)
     shown = Image.open(io.BytesIO(make_thumbnail(encoded(deep))))
     assert shown.convert("RGB").getpixel((5, 5)) == (255, 255, 255)
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Iterator[ResultIndex]:
-    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 0.0)
-    one.open()
-    yield one
-    one.close()
 
 
 def test_a_thumbnail_is_kept_until_it_is_dropped(tmp_path: Path, index: ResultIndex) -> None:
