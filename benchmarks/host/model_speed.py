@@ -12,18 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import openvino
 
-from engines.base import Engine, Feed
+from engines.base import Feed
 from engines.engine_choice import EngineOptions, open_engine
-from engines.manifest import read_manifest
+from engines.manifest import ONNX_FILE, read_manifest
 
 WARM_UP = 3
+Run = Callable[[Feed], object]
 
 
 def feed_of(size: int) -> Feed:
@@ -34,51 +37,65 @@ def feed_of(size: int) -> Feed:
     return {"image": image, "mask": mask}
 
 
-def rounds_ms(engines: list[Engine], feed: Feed, rounds: int) -> list[list[float]]:
-    """Milliseconds of every engine in every round."""
+def rounds_ms(runs: Sequence[Run], feed: Feed, rounds: int) -> list[list[float]]:
+    """Milliseconds of every run in every round."""
     for _ in range(WARM_UP):
-        for engine in engines:
-            engine.infer(feed)
+        for run in runs:
+            run(feed)
     found: list[list[float]] = []
     for _ in range(rounds):
         found.append([])
-        for engine in engines:
+        for run in runs:
             begun = time.perf_counter()
-            engine.infer(feed)
+            run(feed)
             found[-1].append((time.perf_counter() - begun) * 1e3)
     return found
 
 
+def in_fp32(model: Path, threads: int) -> Run:
+    """Return a call of a model that computes in FP32, whatever the processor has."""
+    config = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+    request = openvino.Core().compile_model(str(model / ONNX_FILE), "CPU", config).create_infer_request()
+    return lambda feed: request.infer(feed, share_inputs=True, share_outputs=True)
+
+
 def main() -> None:
     """Print one line for each size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--sizes", nargs="+", type=int, default=[256, 512, 1024])
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
-    parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = _options()
     settings = EngineOptions(threads=options.threads, cache_dir=options.cache_dir)
+    runs: dict[str, Run] = {}
     report: dict[int, Any] = {}
     with ExitStack() as stack:
-        engines = [
-            stack.enter_context(closing(open_engine(model, read_manifest(model), settings))) for model in options.models
-        ]
+        for model in options.models:
+            engine = stack.enter_context(closing(open_engine(model, read_manifest(model), settings)))
+            runs[f"{engine.manifest.key}, {engine.name} {engine.precision}"] = engine.infer
+        if options.fp32:
+            runs[f"{read_manifest(options.models[0]).key}, openvino fp32"] = in_fp32(options.models[0], options.threads)
         for size in options.sizes:
-            found = rounds_ms(engines, feed_of(size), options.rounds)
+            found = rounds_ms(list(runs.values()), feed_of(size), options.rounds)
             report[size] = {
-                engine.manifest.key: {
-                    "engine": f"{engine.name} {engine.precision}",
+                name: {
                     "median_ms": round(median(row[index] for row in found), 2),
                     "best_ms": round(min(row[index] for row in found), 2),
                     "times_as_fast": round(median(row[0] / row[index] for row in found), 3),
                 }
-                for index, engine in enumerate(engines)
+                for index, name in enumerate(runs)
             }
             print(size, report[size], flush=True)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[256, 512, 1024])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--fp32", action="store_true", help="the first model under OpenVINO in FP32, too")
+    parser.add_argument("--cache-dir", type=Path, default=Path("cache"))
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
