@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from engines.manifest import FixedSize, Manifest, ParityCase, TensorSpec
 
-_CALLS = {
-    "inpaint": "-F image=@photo.jpg -F mask=@mask.png http://127.0.0.1:8000/v1/inpaint -o filled.png",
-    "translate": "-F image=@picture.png http://127.0.0.1:8000/v1/translate -o translated.png",
-    "generate": "-F seed=1 http://127.0.0.1:8000/v1/generate -o generated.png",
+_RESULTS = {"inpaint": "filled.png", "translate": "translated.png", "generate": "generated.png"}
+_PARTS = {
+    "label": "image=@labels.png",
+    "instance": "instance=@instances.png",
+    "reference": "reference=@photo.jpg",
+    "mask": "mask=@mask.png",
 }
+"""Form parts by the input that they become."""
 
 
-def card_text(manifest: Manifest) -> str:
-    """Write the card in Markdown; every figure comes from the manifest."""
+def card_text(manifest: Manifest, reference: str = "torch FP32") -> str:
+    """Write the card in Markdown; every figure comes from the manifest. `reference`: what graphs were compared with."""
     return "\n".join(
         [
             f"# {manifest.key}",
@@ -26,13 +29,13 @@ def card_text(manifest: Manifest) -> str:
             "## Call it",
             "",
             "```sh",
-            f"curl -F model={manifest.name} {_CALLS[manifest.task]}",
+            _call(manifest),
             "```",
             "",
             *_int8_section(manifest),
             "## Parity",
             "",
-            "Graphs under ONNX Runtime on a CPU against torch FP32, on the output before clamping; peak 1.0.",
+            f"Graphs under ONNX Runtime on a CPU against {reference}, on the output before clamping; peak 1.0.",
             f"An engine under {manifest.parity.bar_db:g} dB is refused.",
             "",
             "| graph | inputs | PSNR dB | largest difference |",
@@ -41,6 +44,13 @@ def card_text(manifest: Manifest) -> str:
             "",
         ]
     )
+
+
+def _call(manifest: Manifest) -> str:
+    parts = _PARTS | {"image": "image=@photo.jpg" if manifest.task == "inpaint" else "image=@picture.png"}
+    sent = [parts[spec.name] for spec in manifest.inputs if spec.name in parts] or ["seed=1"]
+    flags = " ".join(f"-F {part}" for part in (f"model={manifest.name}", *sent))
+    return f"curl {flags} http://127.0.0.1:8000/v1/{manifest.task} -o {_RESULTS[manifest.task]}"
 
 
 def _int8_section(manifest: Manifest) -> list[str]:
@@ -83,6 +93,8 @@ def _describe_tensor(spec: TensorSpec) -> str:
 
 def _describe_sizes(manifest: Manifest) -> str:
     size = manifest.size
+    if isinstance(size, FixedSize) and manifest.task == "generate":
+        return f"{size.height}×{size.width}"
     if isinstance(size, FixedSize):
         return f"{size.height}×{size.width} only; other pictures: {size.fit}"
     sides = ", ".join(map(str, size.sides))

@@ -1,8 +1,9 @@
 """Reads untrusted checkpoints without executing code from them.
 
-Only `torch.load(weights_only=True)` and safetensors are used, which create nothing but tensors and plain containers.
-The loaded value is searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened, optimizer
-states are skipped, and the key prefixes of `DataParallel` and `torch.compile` are removed.
+`torch.load(weights_only=True)` and safetensors create nothing but tensors and plain containers. Two kinds of file that
+the former refuses, TorchScript archives and checkpoints of Lightning, are read as data by `export.archives`. The loaded
+value is searched for state dicts: wrappers such as `model`, `state_dict` or `net` are opened, optimizer states are
+skipped, and the key prefixes of `DataParallel` and `torch.compile` are removed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from export.archives.bundle import bundled_checkpoint, unpacked
+from export.archives.torch_zip import is_script, read_foreign_checkpoint, read_script
+from export.archives.zip_entries import ZipEntries, open_zip
 from export.errors import CheckpointRefused, LayoutMismatch
 from export.generators.family import State
 
@@ -95,14 +99,43 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _load_file(path: Path) -> object:
+def _load_file(path: Path, *, bundled: bool = False) -> object:
     if path.suffix == ".safetensors":
         return _load_safetensors(path)
-    _refuse_packed_zip(path)
+    if not zipfile.is_zipfile(path):
+        return _load_torch(path)
+    with open_zip(path) as entries:
+        if is_script(entries):
+            return read_script(entries)
+        if not bundled and (name := bundled_checkpoint(entries)) is not None:
+            return _load_bundled(entries, name)
+        _refuse_packed(entries)
+        try:
+            return _load_torch(path)
+        except _UnsafePickle:
+            return read_foreign_checkpoint(entries)
+
+
+def _load_bundled(entries: ZipEntries, name: str) -> object:
+    with unpacked(entries, name) as inner:
+        try:
+            return _load_file(inner, bundled=True)
+        except CheckpointRefused as error:
+            raise CheckpointRefused(str(error).replace(str(inner), f"{entries.path}, {name}")) from error
+
+
+class _UnsafePickle(CheckpointRefused):
+    """torch's safe loader met a name that it does not know."""
+
+
+def _load_torch(path: Path) -> object:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointRefused(_unsafe_pickle_message(path, str(error))) from error
+        if (found := re.search(r"(?:GLOBAL|global) ([\w.]+)", str(error))) is None:
+            raise CheckpointRefused(_unreadable_message(path)) from error
+        message = f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
+        raise _UnsafePickle(message) from error
     except Exception as error:  # a hostile file can fail anywhere inside the reader, with any error
         raise CheckpointRefused(_unreadable_message(path)) from error
 
@@ -114,27 +147,13 @@ def _load_safetensors(path: Path) -> object:
         raise CheckpointRefused(f"{path}: truncated or not a safetensors file; copy it again") from error
 
 
-def _refuse_packed_zip(path: Path) -> None:
+def _refuse_packed(entries: ZipEntries) -> None:
     """Refuse compressed zip entries, which could unpack to any size; torch stores its entries uncompressed."""
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except zipfile.BadZipFile as error:
-        raise CheckpointRefused(f"{path}: damaged zip ({error}); copy it again") from error
-    if any("/code/" in entry.filename for entry in entries):
-        raise CheckpointRefused(f"{path}: a TorchScript program; {_SAVE_WEIGHTS}")
-    packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
+    packed = [name for name, entry in entries.by_name.items() if entry.compress_type != zipfile.ZIP_STORED]
     if packed:
-        raise CheckpointRefused(f"{path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first")
-
-
-def _unsafe_pickle_message(path: Path, message: str) -> str:
-    found = re.search(r"(?:GLOBAL|global) ([\w.]+)", message)
-    if found is None:
-        return _unreadable_message(path)
-    return f"{path}: needs {found[1]} to be unpickled, which could run code; {_SAVE_WEIGHTS}"
+        raise CheckpointRefused(
+            f"{entries.path}: entry {packed[0]} is compressed; torch.save never does that, unpack it first"
+        )
 
 
 def _unreadable_message(path: Path) -> str:
@@ -237,3 +256,10 @@ def _list_keys(what: str, names: list[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN])
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return f"{what}: {shown}{more}" if names else ""
+
+
+def joint_digest(checkpoints: Sequence[Checkpoint]) -> str:
+    """Return the digest of a single file; for several, the digest of their digests in the order given."""
+    if len(checkpoints) == 1:
+        return checkpoints[0].sha256
+    return hashlib.sha256("".join(file.sha256 for file in checkpoints).encode()).hexdigest()

@@ -85,6 +85,16 @@ def _missed_bar(case: ParityCase, bars: Bars) -> str | None:
     return None
 
 
+def fp16_missed(cases: Iterable[ParityCase], bars: Bars) -> str | None:
+    """Return a note if the FP16 graph misses its bar, so that the FP32 graph is published in its place; None otherwise.
+
+    Some nets amplify the rounding of half-precision weights beyond any use.
+    """
+    found = missed_bars((case for case in cases if case.backend == FP16), bars)
+    more = f", and {len(found) - 1} more" if found[1:] else ""
+    return f"{found[0]}{more}: published in FP32 instead" if found else None
+
+
 def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> None:
     """Check that the FP32 graph and the one to be published meet their bars.
 
@@ -93,5 +103,4 @@ def require_parity(cases: Iterable[ParityCase], bars: Bars, published: str) -> N
     """
     found = missed_bars((case for case in cases if case.backend in (FP32, published)), bars)
     if found:
-        advice = "; --precision fp32 publishes the FP32 graph instead" if all(f.startswith(FP16) for f in found) else ""
-        raise ParityFailed(f"nothing was published: {'; '.join(found)}{advice}")
+        raise ParityFailed(f"nothing was published: {'; '.join(found)}")

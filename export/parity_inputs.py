@@ -6,21 +6,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from engines.manifest import TensorSpec
+from engines.manifest import SizeRule, TensorSpec
 from export.errors import SamplesMissing
-from export.generators.family import Interface
 
 Array = NDArray[Any]
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 _MOST_PICTURES = 3
 _SAMPLES_PER_ROW = 2
 MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
+
+
+class Contract(Protocol):
+    """What inputs are drawn for: the tensors and sizes of a graph, as `Interface` has them."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The tensors, in their order."""
+        ...
+
+    @property
+    def size(self) -> SizeRule:
+        """The sizes of tiles."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ def _read_picture(path: Path) -> Image.Image:
 
 
 def parity_inputs(
-    interface: Interface, pictures: Sequence[Image.Image], rng: np.random.Generator
+    interface: Contract, pictures: Sequence[Image.Image], rng: np.random.Generator
 ) -> Iterator[ParityInput]:
     """Yield every batch to compare: each picture, each kind of mask, a batch of three, and a second size."""
     sizes = list(dict.fromkeys(interface.size.tile_sizes()))
@@ -76,7 +89,7 @@ def parity_inputs(
 
 
 def _make_feed(
-    interface: Interface, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
+    interface: Contract, pictures: Sequence[Image.Image], size: tuple[int, int], kind: str, rng: np.random.Generator
 ) -> dict[str, Array]:
     return {
         spec.name: np.stack([_input_value(spec, picture, size, rng) for picture in pictures])

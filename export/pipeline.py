@@ -5,11 +5,9 @@ read ─▶ recognise ─▶ build, load strictly ─▶ lower ─▶ graph FP32
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +16,28 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity, ParityCase, Precision, Quantisation, read_manifest
-from export.checkpoint import Checkpoint, load_strictly, read_checkpoint, sha256_of
-from export.errors import CheckpointRefused, ExportError, OptionInvalid, ParityFailed
+from export.activations import FP16_LARGEST, fits_fp16, largest_activation
+from export.checkpoint import Checkpoint, joint_digest, load_strictly, read_checkpoint, sha256_of
+from export.errors import CheckpointRefused, OptionInvalid, ParityFailed
 from export.generators.family import Translation
 from export.int8.gate import WORST_DB
 from export.lowering import to_half
 from export.onnx_graph import OPSET, write_graph
-from export.parity import FP16, FP32, INT8, Backend, compare, missed_bars, onnx_backend, require_parity, torch_backend
+from export.parity import (
+    FP16,
+    FP32,
+    INT8,
+    Backend,
+    compare,
+    fp16_missed,
+    missed_bars,
+    onnx_backend,
+    require_parity,
+    torch_backend,
+)
 from export.parity_inputs import find_pictures, parity_inputs
 from export.program import PROGRAM_FILE, program_backend, write_program
-from export.publish import publish
+from export.publish import publish, report_write_errors
 from export.recognition import RecognisedNet, recognise
 
 Notify = Callable[[str], None]
@@ -71,20 +81,21 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
         ExportError: a step failed; the subclass says which. The repository is unchanged.
     """
     _check_request(request)
-    notify("reading the checkpoint")
-    checkpoints = [read_checkpoint(path) for path in request.checkpoints]
-    found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
-    _check_task(request, found)
+    checkpoints, found = _recognised(request, notify)
     notify(f"building {found.family.name}: {found.options}")
     translation = found.family.translate(found.state, found.options)
     net = _load_net(found, translation)
+    notify("looking at the net's own values")
+    request, measured = _examined(request, found, net)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=request.output) as staging:
-        with _report_write_errors(request.output):
+        with report_write_errors(request.output):
             graphs = _write_graphs(found, net, Path(staging), notify)
         notify("comparing the graphs with torch")
         bars = found.family.bars(found.options)
         backends = {name: onnx_backend(path) for name, path in graphs.items()}
         cases = _compare_with_torch(found, net, backends, request.images)
+        if request.precision == "fp16" and (missed := fp16_missed(cases, bars)):
+            request, measured = replace(request, precision="fp32"), [*measured, missed]
         require_parity(cases, bars, FP32 if request.quantiser else f"onnx-{request.precision}")
         manifest = _manifest(request, found, checkpoints, cases)
         if request.quantiser:
@@ -96,7 +107,15 @@ def export_model(request: ExportRequest, notify: Notify) -> ExportResult:
             manifest = _manifest(request, found, checkpoints, cases)
         notify("publishing")
         directory, manifest = _published(request.output, files, manifest)
-    return ExportResult(directory, manifest, (*found.notes, *_translation_notes(translation)))
+    return ExportResult(directory, manifest, (*found.notes, *measured, *translation.notes()))
+
+
+def _recognised(request: ExportRequest, notify: Notify) -> tuple[list[Checkpoint], RecognisedNet]:
+    notify("reading the checkpoint")
+    checkpoints = [read_checkpoint(path) for path in request.checkpoints]
+    found = recognise([part for file in checkpoints for part in file.parts], request.generator, request.options)
+    _check_task(request, found)
+    return checkpoints, found
 
 
 def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, notify: Notify) -> tuple[ParityCase, ...]:
@@ -120,7 +139,7 @@ def add_program(directory: Path, checkpoints: Sequence[Path], images: Path, noti
     files = [read_checkpoint(path) for path in checkpoints]
     if manifest.precision == "int8":
         raise OptionInvalid(f"{manifest.key} is INT8, which has no program; add it to an FP16 model")
-    if _joint_digest(files) != manifest.checkpoint_sha256:
+    if joint_digest(files) != manifest.checkpoint_sha256:
         raise CheckpointRefused(f"{manifest.key} was not exported from these files; give the same, in the same order")
     options = {name: str(value) for name, value in manifest.options.items()}
     found = recognise([part for file in files for part in file.parts], manifest.generator, options)
@@ -136,7 +155,7 @@ def _check_request(request: ExportRequest) -> None:
     """Check name, options and output first, because the rest takes minutes."""
     _check_name(request.name)
     _check_int8(request)
-    with _report_write_errors(request.output):
+    with report_write_errors(request.output):
         request.output.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryDirectory(prefix=".export-", dir=request.output).cleanup()
 
@@ -148,21 +167,33 @@ def _check_name(name: str) -> None:
         raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
 
 
-@contextmanager
-def _report_write_errors(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ExportError(
-            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
-        ) from error
-
-
 def _load_net(found: RecognisedNet, translation: Translation) -> nn.Module:
     with torch.device("meta"):
         net = found.family.build(found.options)
     load_strictly(net, translation.state)
     return net
+
+
+def _examined(request: ExportRequest, found: RecognisedNet, net: nn.Module) -> tuple[ExportRequest, list[str]]:
+    """Run the net on the pictures before any graph is written.
+
+    Returns:
+        The request, in FP32 if FP16 cannot hold the net's activations, and notes on what was seen.
+
+    Raises:
+        OptionInvalid: the pictures contradict an option that the file does not show; the message names the right one.
+    """
+    interface = found.family.interface(found.options)
+    samples = parity_inputs(interface, find_pictures(request.images), np.random.default_rng(_MASK_SEED))
+    feeds = [sample.feed for sample in samples if sample.name.startswith("ordinary")]
+    notes = list(found.family.examine(net, found.options, feeds))
+    if request.precision != "fp16":
+        return request, notes
+    largest = largest_activation(found.family.lower(net, found.options), feeds)
+    held = f"largest activation {largest:.4g} on these pictures; FP16 ends at {FP16_LARGEST:g}"
+    if fits_fp16(largest):
+        return request, [*notes, held]
+    return replace(request, precision="fp32"), [*notes, f"{held}, too near: published in FP32 instead"]
 
 
 def _write_graphs(found: RecognisedNet, net: nn.Module, staging: Path, notify: Notify) -> dict[str, Path]:
@@ -214,11 +245,11 @@ def _manifest(
         inputs=interface.inputs,
         output=interface.output,
         size=interface.size,
-        max_batch=request.max_batch,
+        max_batch=min(request.max_batch, interface.largest_batch or request.max_batch),
         precision="fp32" if request.quantiser else request.precision,
         opset=OPSET,
         onnx_sha256="0" * 64,
-        checkpoint_sha256=_joint_digest(checkpoints),
+        checkpoint_sha256=joint_digest(checkpoints),
         licence=request.licence,
         training_data=request.training_data,
         parity=Parity(bar_db=found.family.bars(found.options).fp16_psnr_db, cases=cases),
@@ -228,7 +259,7 @@ def _manifest(
 
 def _published(output: Path, files: Mapping[str, Path], manifest: Manifest) -> tuple[Path, Manifest]:
     digest = sha256_of(files[ONNX_FILE])
-    with _report_write_errors(output):
+    with report_write_errors(output):
         return publish(
             files, output, lambda version: manifest.model_copy(update={"version": version, "onnx_sha256": digest})
         )
@@ -258,17 +289,3 @@ def _quantised(quantiser: Quantiser, graph: Path, manifest: Manifest, notify: No
     quantisation = quantiser(graph, target, manifest, notify)
     parity = manifest.parity.model_copy(update={"bar_db": WORST_DB})
     return target, manifest.model_copy(update={"precision": "int8", "quantisation": quantisation, "parity": parity})
-
-
-def _joint_digest(checkpoints: list[Checkpoint]) -> str:
-    """Return the digest of a single file; for several, the digest of their digests in the order given."""
-    if len(checkpoints) == 1:
-        return checkpoints[0].sha256
-    return hashlib.sha256("".join(file.sha256 for file in checkpoints).encode()).hexdigest()
-
-
-def _translation_notes(translation: Translation) -> list[str]:
-    dropped = [f"dropped {key}: {reason}" for key, reason in translation.dropped.items()]
-    if translation.added:
-        dropped.append(f"{len(translation.added)} constant keys were not in the file and were added as ones")
-    return dropped

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from engines.manifest import CARD_FILE, MANIFEST_FILE, ONNX_FILE, Manifest
 from export.card import card_text
+from export.errors import ExportError
 
 
 def next_version(repository: Path, name: str) -> int:
@@ -50,3 +52,14 @@ def publish(
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             version += 1  # another export took that version
+
+
+@contextmanager
+def report_write_errors(output: Path) -> Iterator[None]:
+    """Turn errors of the file system in the repository's folder into an ExportError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(
+            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
+        ) from error

@@ -13,8 +13,9 @@ from retouch.commands.build import build
 from retouch.commands.doctor import doctor
 from retouch.commands.export import export
 from retouch.commands.fill import generate, inpaint, translate
+from retouch.commands.import_graph import import_graph
 from retouch.commands.keys import keys_app
-from retouch.commands.models import models
+from retouch.commands.models import models_app
 from retouch.commands.serve import make_serve_command
 from retouch.sweep.command import sweep
 
@@ -49,9 +50,10 @@ app.command()(inpaint)
 app.command()(translate)
 app.command()(generate)
 app.command()(export)
+app.command("import")(import_graph)
 app.command()(sweep)
 app.command()(build)
-app.command()(models)
 app.add_typer(bench_app, name="bench")
+app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.command()(doctor)

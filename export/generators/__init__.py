@@ -7,8 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from export.generators.dcgan import DCGAN
+from export.generators.deepfillv2.generator import DeepFillV2
 from export.generators.family import Family
 from export.generators.fillnet import FillNet
+from export.generators.lama.generator import LaMa
+from export.generators.migan.generator import MIGAN
 from export.generators.pconv.nvidia import PConvNvidia
 from export.generators.pconv.unet import PConv
 from export.generators.pdgan.generator import PDGAN
@@ -25,5 +28,8 @@ _TABLE: tuple[Family[Any], ...] = (
     PDGAN(),
     DCGAN(),
     FillNet(),
+    MIGAN(),
+    LaMa(),
+    DeepFillV2(),
 )
 FAMILIES: Mapping[str, Family[Any]] = MappingProxyType({family.name: family for family in _TABLE})

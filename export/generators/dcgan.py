@@ -2,8 +2,8 @@
 
 Radford et al., "Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks", 2015.
 
-Net:      z N×Z×1×1, standard normal, to N×C×64×64 in [-1, 1].
-Contract: latent N×Z to N×C×64×64 in [0, 1].
+Net:      z N×Z×1×1, standard normal, to N×C×S×S in [-1, 1]; S is 64, or 64·2ⁿ with n more layers in front.
+Contract: latent N×Z to N×C×S×S in [0, 1].
 """
 
 from __future__ import annotations
@@ -11,12 +11,20 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import cast
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from engines.manifest import FixedSize, TensorSpec
 from export.generators.family import Family, GeneratorOptions, Interface, State, image_tensor
 from export.lowering import compute_type, lower_norms
+
+_BITS_OF_FIRST = 3
+"""Bits of the number 4, the side of the first layer's output."""
+_FEWEST, _MOST = 4, 8
+"""Stages of 64×64 and of 1024×1024 pictures."""
+_SIDES = tuple(4 << stages for stages in range(_FEWEST, _MOST + 1))
+_INDICES_A_STAGE = 3
+"""A stage's places in `main`: transposed convolution, batch norm, ReLU."""
 
 
 class DCGANOptions(GeneratorOptions):
@@ -25,14 +33,27 @@ class DCGANOptions(GeneratorOptions):
     nz: int = Field(100, ge=1, le=4096, description="length of the latent vector")
     ngf: int = Field(64, ge=1, le=1024, description="channels before the last layer")
     nc: int = Field(3, ge=1, le=3, description="channels of the picture")
+    side: int = Field(64, description="side of the picture: 64, 128, 256, 512 or 1024; every doubling is a layer")
+
+    @field_validator("side")
+    @classmethod
+    def _check_side(cls, side: int) -> int:
+        if side not in _SIDES:
+            raise ValueError(f"should be one of {', '.join(map(str, _SIDES))}")
+        return side
+
+    @property
+    def stages(self) -> int:
+        """The number of transposed convolutions before the last: 4 of them make 64×64."""
+        return self.side.bit_length() - _BITS_OF_FIRST
 
 
 class DCGANNet(nn.Module):
-    """Five transposed convolutions, batch norm and ReLU between them, tanh at the end."""
+    """Transposed convolutions (five for 64×64), batch norm and ReLU between them, tanh at the end."""
 
     def __init__(self, options: DCGANOptions) -> None:
         super().__init__()
-        widths = [options.nz, *(options.ngf * factor for factor in (8, 4, 2, 1))]
+        widths = [options.nz, *(options.ngf << stage for stage in reversed(range(options.stages)))]
         layers: list[nn.Module] = []
         for index, (into, out) in enumerate(pairwise(widths)):
             geometry = (4, 2, 1) if index else (4, 1, 0)
@@ -41,7 +62,7 @@ class DCGANNet(nn.Module):
         self.main = nn.Sequential(*layers, last, nn.Tanh())
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map N×Z×1×1 to N×C×64×64 in [-1, 1]."""
+        """Map N×Z×1×1 to N×C×S×S in [-1, 1]."""
         return cast("Tensor", self.main(z))
 
 
@@ -55,19 +76,29 @@ class _FromLatent(nn.Module):
         return cast("Tensor", y.float() * 0.5 + 0.5)
 
 
+def _is_last(state: State, index: int) -> bool:
+    """Return whether `main.INDEX` is a convolution without a norm behind it."""
+    return f"main.{index}.weight" in state and f"main.{index + 1}.weight" not in state
+
+
 class DCGAN(Family[DCGANOptions]):
-    """DCGAN generators of 64×64 pictures."""
+    """DCGAN generators of pictures of 64, 128 … 1024 pixels a side."""
 
     name = "dcgan"
     summary = "DCGAN (Radford et al. 2015), layout of pytorch/examples"
     options = DCGANOptions
 
     def recognise(self, state: State) -> DCGANOptions | None:
-        """Recognise `main.0.weight` and `main.12.weight`, whose shapes give all options."""
-        first, last = state.get("main.0.weight"), state.get("main.12.weight")
-        if first is None or last is None or first.ndim != 4 or last.shape[1] > 3:
+        """Recognise `main.0.weight` and the last layer, `main.12.weight` for 64×64; shapes give all options."""
+        first = state.get("main.0.weight")
+        stages = next((n for n in range(_FEWEST, _MOST + 1) if _is_last(state, n * _INDICES_A_STAGE)), None)
+        if first is None or first.ndim != 4 or stages is None:
             return None
-        return DCGANOptions(nz=first.shape[0], ngf=last.shape[0], nc=last.shape[1])
+        last = state[f"main.{stages * _INDICES_A_STAGE}.weight"]
+        if last.ndim != 4 or last.shape[1] > 3:
+            return None
+        values = {"nz": first.shape[0], "ngf": last.shape[0], "nc": last.shape[1], "side": 4 << stages}
+        return DCGANOptions.model_validate(values)
 
     def build(self, options: DCGANOptions) -> nn.Module:
         return DCGANNet(options)
@@ -76,8 +107,8 @@ class DCGAN(Family[DCGANOptions]):
         return Interface(
             task="generate",
             inputs=(TensorSpec(name="latent", dtype="float32", shape=("batch", options.nz)),),
-            output=image_tensor("output", options.nc, side=(64, 64)),
-            size=FixedSize(height=64, width=64),
+            output=image_tensor("output", options.nc, side=(options.side, options.side)),
+            size=FixedSize(height=options.side, width=options.side),
         )
 
     def wrap(self, net: nn.Module, options: DCGANOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)

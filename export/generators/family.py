@@ -12,8 +12,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
@@ -39,6 +40,8 @@ class Interface:
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
     size: SizeRule
+    largest_batch: int | None = None
+    """The most pictures of one batch, for nets that take much memory for each."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,13 @@ class Translation:
     """Keys of the file that the net does not need, each with the reason."""
     added: Mapping[str, str] = field(default_factory=dict)
     """Constant keys that the file leaves out, each with the value it was given."""
+
+    def notes(self) -> list[str]:
+        """Return a sentence on each change."""
+        dropped = [f"dropped {key}: {reason}" for key, reason in self.dropped.items()]
+        if self.added:
+            dropped.append(f"{len(self.added)} constant keys were not in the file and were added as ones")
+        return dropped
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,19 @@ class Family(ABC, Generic[OptionsT]):
     def bars(self, options: OptionsT) -> Bars:  # noqa: ARG002 (as above)
         """Return the accepted deviation; families whose nets amplify rounding accept more, and document why."""
         return Bars()
+
+    def examine(
+        self,
+        net: nn.Module,  # noqa: ARG002 (families whose files leave an option open override)
+        options: OptionsT,  # noqa: ARG002
+        feeds: Sequence[Mapping[str, NDArray[Any]]],  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Check options that a file does not show on real inputs, and return notes for the report.
+
+        Raises:
+            OptionInvalid: the outputs contradict an option; the message names the value that fits.
+        """
+        return ()
 
     @abstractmethod
     def wrap(self, net: nn.Module, options: OptionsT) -> nn.Module:

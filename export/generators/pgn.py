@@ -86,12 +86,18 @@ class PGNNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map N×3×128×128 in [0, 1], hole painted over, to the last stage's picture."""
+        return self.pictures(x)[-1]
+
+    def pictures(self, x: Tensor) -> list[Tensor]:
+        """Map the same to the picture of every stage."""
         y, bottom = self.get_submodule("unet_1")(x, None)
         state: tuple[Tensor, Tensor] | None = None
+        pictures = [y]
         for stage in range(2, self.stages + 1):
             state = self.rnn(bottom, state)
             y, bottom = self.get_submodule(f"unet_{stage}")(torch.cat([x, y], 1), state[0])
-        return cast("Tensor", y)
+            pictures.append(y)
+        return pictures
 
 
 class LoweredCell(nn.Module):

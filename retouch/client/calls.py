@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from retouch.client.options import Task
 from retouch.client.sources import Source, file_bytes
@@ -88,6 +90,21 @@ def picture_call(
     if job:
         headers["Prefer"] = "respond-async"
     return Call("POST", f"/v1/{task}", headers, files, fields)
+
+
+def list_call(options: Mapping[str, Any], cursor: str | None) -> Call:
+    """Return the request of a page of stored results.
+
+    Args:
+        options: keyword arguments of the call, see `ResultFilter`; None counts as left out.
+        cursor: of the page; None for the first.
+    """
+    query = {name: _query_text(value) for name, value in {**options, "cursor": cursor}.items() if value is not None}
+    return Call("GET", f"/v1/results?{urlencode(query)}" if query else "/v1/results")
+
+
+def _query_text(value: object) -> str:
+    return value.astimezone().isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _idempotency_key(options: Mapping[str, Any], new_key: Callable[[], str]) -> str | None:

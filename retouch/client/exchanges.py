@@ -6,17 +6,27 @@ returns its result. It does no I/O itself, so the two clients differ only in how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
 from retouch.client.address import id_at_end
-from retouch.client.calls import Call
+from retouch.client.calls import Call, list_call
 from retouch.client.errors import JobUnfinished, NoReply
-from retouch.client.replies import job_error, joined, read_job, read_models, read_result, read_stored, refusal
-from retouch.client.results import JobState, Model, Result
+from retouch.client.replies import (
+    job_error,
+    joined,
+    read_job,
+    read_models,
+    read_page,
+    read_result,
+    read_stored,
+    read_thumbnail,
+    refusal,
+)
+from retouch.client.results import JobState, Model, Picture, Result, ResultPage
 from retouch.client.retrying import RetryPolicy
 
 T = TypeVar("T")
@@ -59,8 +69,12 @@ class Exchanges:
     draw: Callable[[], float]
     now: Callable[[], float]
 
-    def reply_to(self, call: Call) -> Exchange[httpx.Response]:
+    def reply_to(self, call: Call, *, done_before: int | None = None) -> Exchange[httpx.Response]:
         """Return the successful reply to a request, which is sent again as the policy says.
+
+        Args:
+            call: the request.
+            done_before: status that is a success, too, once the request was sent before.
 
         Raises:
             NoReply: no reply came, and it is not tried again.
@@ -70,9 +84,9 @@ class Exchanges:
         while True:
             tries += 1
             answer = yield call
-            if isinstance(answer, httpx.Response) and answer.is_success:
-                return answer
             if isinstance(answer, httpx.Response):
+                if answer.is_success or (tries > 1 and answer.status_code == done_before):
+                    return answer
                 call = call.returning(answer.headers.get("X-Request-ID", ""))
             pause_s = self._pause_s(call, answer, tries)
             if pause_s is None:
@@ -120,6 +134,21 @@ class Exchanges:
         image = yield from self.reply_to(Call("GET", path))
         sidecar = yield from self.reply_to(Call("GET", path, {"Accept": "application/json"}))
         return read_stored(image, sidecar)
+
+    def page(self, options: Mapping[str, Any], cursor: str | None) -> Exchange[ResultPage]:
+        """Return a page of the stored results; arguments as of `list_call`, raises as `result`."""
+        return read_page((yield from self.reply_to(list_call(options, cursor))))
+
+    def thumbnail(self, result_id: str) -> Exchange[Picture]:
+        """Return a stored result as a small picture; raises as `result`."""
+        return read_thumbnail((yield from self.reply_to(Call("GET", f"/v1/results/{result_id}/thumbnail"))))
+
+    def deletion(self, result_id: str) -> Exchange[None]:
+        """Delete a stored result; raises as `reply_to`.
+
+        The answer that it is gone is no error if the request was sent before: then that one has deleted it.
+        """
+        yield from self.reply_to(Call("DELETE", f"/v1/results/{result_id}"), done_before=httpx.codes.GONE)
 
     def models(self) -> Exchange[tuple[Model, ...]]:
         """Return the model versions of the server; raises as `result`."""

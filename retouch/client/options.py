@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, TypedDict
 
 from retouch.client.sources import Source
@@ -65,3 +66,18 @@ class GenerateOptions(PictureOptions, total=False):
     """1 … 16 pictures."""
     seed: int
     """0 … 2⁶³−1: the same gives the same pictures."""
+
+
+class ResultFilter(TypedDict, total=False):
+    """Options of `results`: which stored results are listed."""
+
+    model: str
+    """`name` or `name/version`."""
+    created_from: datetime
+    """Made then or later; a time without a zone is local time."""
+    created_before: datetime
+    """Made before then."""
+    status: Literal["saving", "saved"]
+    """Promised and on its way to its final place, or there. Both can be fetched."""
+    limit: int
+    """1 … 100 results of each request, 50 by default; all are listed in any case."""

@@ -11,7 +11,7 @@ import httpx
 
 from retouch.client.address import id_at_end
 from retouch.client.errors import REFUSED_BY_STATUS, JobCancelled, JobError, JobFailed, Refused, ReplyInvalid
-from retouch.client.results import JobState, Model, Picture, Result
+from retouch.client.results import JobState, Model, Picture, Result, ResultPage, StoredResult
 
 T = TypeVar("T")
 _TIMED = re.compile(r"([\w-]+);dur=([\d.]+)")
@@ -59,6 +59,24 @@ def read_models(response: httpx.Response) -> tuple[Model, ...]:
         ReplyInvalid: it is no list of models.
     """
     return _checked(response, lambda reply: tuple(_model(entry) for entry in reply.json()["models"]))
+
+
+def read_page(response: httpx.Response) -> ResultPage:
+    """Return a page of the list of stored results.
+
+    Raises:
+        ReplyInvalid: it is no such page.
+    """
+    return _checked(response, lambda reply: _page(reply.json()))
+
+
+def read_thumbnail(response: httpx.Response) -> Picture:
+    """Return the thumbnail of a stored result.
+
+    Raises:
+        ReplyInvalid: it is no picture.
+    """
+    return _checked(response, lambda reply: _picture(reply.content, reply.headers))
 
 
 def refusal(response: httpx.Response, tries: int = 1) -> Refused:
@@ -194,6 +212,12 @@ def _job(entry: Mapping[str, Any]) -> JobState:
         problem=entry["problem"],
         webhook=entry["webhook"],
     )
+
+
+def _page(entry: Mapping[str, Any]) -> ResultPage:
+    fields = StoredResult.__dataclass_fields__
+    found = tuple(StoredResult(**{name: one[name] for name in fields}) for one in entry["results"])
+    return ResultPage(found, entry["next_cursor"])
 
 
 def _model(entry: Mapping[str, Any]) -> Model:

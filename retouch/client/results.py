@@ -144,3 +144,31 @@ class Model:
     def task(self) -> str | None:
         """Its task: inpaint, translate or generate; None without a manifest."""
         return self.manifest["task"] if self.manifest else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """One entry of the list of stored results; `Retouch.result` fetches the picture."""
+
+    id: str
+    created: str
+    """Time of its creation, RFC 3339."""
+    status: Literal["saving", "saved"]
+    """On its way to its final place, or there; both can be fetched."""
+    model: str
+    """`name/version`."""
+    media_type: str | None
+    bytes: int | None
+    """Size of the file."""
+    width: int | None
+    height: int | None
+    url: str
+    """Path of the picture on the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPage:
+    """A page of the list of stored results; `next_cursor` leads to the next one and is None on the last."""
+
+    results: tuple[StoredResult, ...]
+    next_cursor: str | None

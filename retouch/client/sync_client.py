@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -13,8 +13,8 @@ from retouch.client.address import id_at_end
 from retouch.client.calls import Call, read_call
 from retouch.client.connection import DEFAULT_URL, Connection, exchanges_with, lost, new_key
 from retouch.client.exchanges import Answer, Exchange, Exchanges, Pause
-from retouch.client.options import GenerateOptions, InpaintOptions, Task, TranslateOptions
-from retouch.client.results import JobState, Model, Result
+from retouch.client.options import GenerateOptions, InpaintOptions, ResultFilter, Task, TranslateOptions
+from retouch.client.results import JobState, Model, Picture, Result, StoredResult
 from retouch.client.retrying import RetryPolicy
 from retouch.client.sources import Source
 
@@ -131,6 +131,40 @@ class Retouch:
     def result(self, result_id: str) -> Result:
         """Return a stored result by its id or its path (`url` of a picture); errors as of `inpaint`."""
         return self._runner.run(self._exchanges.stored(id_at_end(result_id)))
+
+    def results(self, **filters: Unpack[ResultFilter]) -> Iterator[StoredResult]:
+        """Yield the stored results of this key, newest first; each page is asked for when it is needed.
+
+        Args:
+            filters: see `ResultFilter`.
+
+        Raises:
+            ClientError: as of `inpaint`, while iterating. Forbidden: the key lacks the scope `results:read`. NotFound:
+                the server is public and has no keys, so that results have no owners.
+        """
+        cursor = None
+        while True:
+            page = self._runner.run(self._exchanges.page(filters, cursor))
+            yield from page.results
+            if (cursor := page.next_cursor) is None:
+                return
+
+    def thumbnail(self, result_id: str) -> Picture:
+        """Return a stored result as WebP of at most 320 pixels a side, by its id or path; errors as of `results`."""
+        return self._runner.run(self._exchanges.thumbnail(id_at_end(result_id)))
+
+    def delete_result(self, result_id: str) -> None:
+        """Delete a stored result: nobody can fetch it any more. Copies that the server cannot reach now go later.
+
+        Args:
+            result_id: id or path of a result of this key.
+
+        Raises:
+            NotFound: this key has no such result.
+            Gone: it was deleted before.
+            Forbidden: the key lacks the scope `results:delete`.
+        """
+        self._runner.run(self._exchanges.deletion(id_at_end(result_id)))
 
     def models(self) -> tuple[Model, ...]:
         """Return the model versions of the server; errors as of `inpaint`."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,14 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from engines.errors import EngineUnavailable
+from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file, print_cases, show_steps
 
 if TYPE_CHECKING:
-    from engines.manifest import ParityCase
     from export.pipeline import ExportRequest, ExportResult, Quantiser
-
-SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
-"""Sample pictures of a source checkout; an installed package needs --images."""
-_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors"))
 
 
 def export(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
@@ -131,22 +124,6 @@ def parse_options(pairs: Sequence[str]) -> Mapping[str, str]:
     return options
 
 
-def model_name_from_file(checkpoint: Path) -> str:
-    """Make a valid model name (lower-case letters, digits, `-`, `_`, at most 64) from a file's name.
-
-    Raises:
-        typer.BadParameter: the file's name has no usable letter or digit.
-    """
-    stem = checkpoint.name
-    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
-        stem = path.stem
-    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
-    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-_")
-    if not name:
-        raise typer.BadParameter(f"no model name can be made of {checkpoint.name}; give one with --name")
-    return name
-
-
 def _require_torch() -> None:
     missing = [module for module in ("torch", "onnx") if importlib.util.find_spec(module) is None]
     if missing:
@@ -172,7 +149,7 @@ def _quantiser(calibration: Path, lpips_features: Path | None, sheet: Path | Non
 def _run_export(request: ExportRequest) -> ExportResult:
     from export.pipeline import export_model  # noqa: PLC0415 (loads torch)
 
-    with _show_steps() as notify:
+    with show_steps() as notify:
         return export_model(request, notify)
 
 
@@ -185,7 +162,7 @@ def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: 
     from retouch.sweep import session  # noqa: PLC0415 (loads torch and the service)
 
     request = session.SweepRequest(exported.directory, pictures, lpips_features)
-    with _show_steps() as notify:
+    with show_steps() as notify:
         notify(f"sweep over {pictures}")
         swept = session.sweep(request, lambda rows, _: rows, perf_counter, datetime.now(timezone.utc).date())
     if swept.rules:
@@ -196,38 +173,10 @@ def _add_measured_rules(exported: ExportResult, pictures: Path, lpips_features: 
 def _add_program(directory: Path, checkpoints: Sequence[Path], images: Path) -> None:
     from export.pipeline import add_program  # noqa: PLC0415 (loads torch)
 
-    with _show_steps() as notify:
+    with show_steps() as notify:
         cases = add_program(directory, checkpoints, images, notify)
-    _print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
+    print_cases(cases, title=f"{directory}: parity with torch FP32", caption="")
     typer.echo(f"wrote {directory / 'program.pt2'}")
-
-
-@contextmanager
-def _show_steps() -> Iterator[Callable[[str], None]]:
-    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
-
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-
-        def notify(step: str) -> None:
-            status.update(step)
-            console.log(step)
-
-        yield notify
-
-
-def _print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
-    from rich.table import Table  # noqa: PLC0415 (as above)
-
-    from engines.terminal.tables import print_table  # noqa: PLC0415 (loads rich)
-
-    table = Table(title=title, caption=caption)
-    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
-        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
-    for case in cases:
-        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
-        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
-    print_table(table)
 
 
 def _print_report(exported: ExportResult) -> None:
@@ -235,7 +184,7 @@ def _print_report(exported: ExportResult) -> None:
 
     manifest = exported.manifest
     caption = f"bar {manifest.parity.bar_db:g} dB"
-    _print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
+    print_cases(manifest.parity.cases, f"{manifest.key}: parity with torch FP32", caption)
     console = Console()
     options = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
     console.print(f"{manifest.generator}: {options}", markup=False, soft_wrap=True)

@@ -1,22 +1,38 @@
-"""`retouch models`: lists the model repository."""
+"""`retouch models`: lists the model repository; `list` and `add`: published models and how they become served ones."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from retouch.commands.publishing import SAMPLE_PICTURES, show_steps
+
 if TYPE_CHECKING:
     from engines.manifest import Manifest
+    from retouch.zoo.rows import Row
 
 
+models_app = typer.Typer(help="List the models here; list published ones, and add one.")
+
+
+@models_app.callback(invoke_without_command=True)
 def models(
+    context: typer.Context,
     models_dir: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
 ) -> None:
-    """List the models: what they do, in which sizes, and how near their graphs are to the original."""
+    """List the models here: what they do, in which sizes, and how near their graphs are to the original.
+
+    `retouch models list` shows published models, `retouch models add NAME` makes one of them a model here.
+    """
+    if context.invoked_subcommand is not None:
+        return
     from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
 
     root = load_settings({"models_dir": models_dir} if models_dir else {}).models_dir
@@ -27,9 +43,75 @@ def models(
         typer.echo(json.dumps(rows, indent=1))
         return
     if not rows:
-        typer.echo(f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one")
+        typer.echo(
+            f"no models in {root.absolute()} ({why_empty(root)}); retouch export makes one, retouch models add gets one"
+        )
         return
     _print_models(rows)
+
+
+@models_app.command("list")
+def list_published(
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+) -> None:
+    """List the published models that `add` knows, with the licence of their weights; --json shows everything known."""
+    from retouch.zoo.table import published_models  # noqa: PLC0415 -- loads pydantic
+
+    rows = published_models()
+    if as_json:
+        typer.echo(json.dumps([row.model_dump(mode="json") for row in rows], indent=1))
+        return
+    _print_published(rows)
+
+
+@models_app.command("add")
+def add(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+    published: Annotated[str, typer.Argument(metavar="NAME", help="as `retouch models list` shows it")],
+    file: Annotated[Path | None, typer.Option(help="the published file, where it cannot be downloaded")] = None,
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; the published one without")] = None,
+    accept_licence: Annotated[
+        bool, typer.Option("--accept-licence", help="you read the licence and accept it")
+    ] = False,
+    sha256: Annotated[str | None, typer.Option(metavar="DIGEST", help="what the file must have")] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="take a file of which nobody states a SHA-256")] = False,
+    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    images: Annotated[Path, typer.Option(help="photographs to compare the graphs on")] = SAMPLE_PICTURES,
+    downloads: Annotated[Path | None, typer.Option(help="folder for the file; below ~/.cache without")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON")] = False,
+) -> None:
+    """Make a published model a model here: licence, download or --file, digest, export or import.
+
+    Only names of the table are taken, never addresses. Nothing is fetched before the licence is accepted.
+    """
+    from retouch.zoo.adding import AddRequest, add_model, downloads_folder, find_row, require_licence, terms_of  # noqa: PLC0415
+    from service.core.settings import load_settings  # noqa: PLC0415 -- loads pydantic
+
+    row = find_row(published)
+    for line in terms_of(row):
+        typer.echo(line, err=True)
+    asked = not accept_licence and sys.stdin.isatty() and not as_json
+    require_licence(row, accepted=accept_licence or (asked and typer.confirm("Do you accept that licence?", err=True)))
+    request = AddRequest(
+        row=row,
+        name=name or row.name,
+        output=output or load_settings().models_dir,
+        images=images,
+        downloads=downloads or downloads_folder(os.environ),
+        file=file,
+        sha256=sha256.lower() if sha256 else None,
+        trust=trust,
+    )
+    with show_steps() as notify:
+        added = add_model(request, notify)
+    if as_json:
+        facts = {
+            "directory": str(added.directory),
+            "sha256": added.sha256,
+            "manifest": added.manifest.model_dump(mode="json"),
+        }
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    typer.echo(f"published {added.directory}, made of the file with SHA-256 {added.sha256}")
 
 
 def list_models(root: Path) -> list[dict[str, Any]]:
@@ -103,3 +185,16 @@ def _describe_parity(parity: dict[str, Any]) -> str:
     if parity["worst_db"] is None:
         return "identical" if parity["cases"] else "not measured"
     return f"{parity['worst_db']:.1f} dB ({parity['worst_case']}); bar {parity['bar_db']:g} dB"
+
+
+def _print_published(rows: Sequence[Row]) -> None:
+    from rich.markup import escape  # noqa: PLC0415 -- `retouch serve` runs without it
+    from rich.table import Column, Table  # noqa: PLC0415 -- the same
+
+    from engines.terminal.tables import print_table  # noqa: PLC0415 -- loads rich
+
+    table = Table(Column("name", no_wrap=True), "what", "licence of the weights", "file", caption="addresses not tried")
+    for row in rows:
+        how = row.file if row.url is not None else f"{row.file}, by hand: --file"
+        table.add_row(*map(escape, (row.name, row.about, row.licence or "not stated", how)))
+    print_table(table)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_origin
 
 import structlog
 import typer
@@ -21,6 +23,8 @@ from service.core.settings import CONFIG_VARIABLE, Settings, load_settings
 _Config = Annotated[
     Path | None, typer.Option(help=f"TOML file with settings, as --print-config prints it (twin: {CONFIG_VARIABLE})")
 ]
+_PASSWORD = re.compile(r"(?<=://)[^@]*:.*@|(?<=[?&])(ssl)?password=[^&]*&?")
+"""User and password of an address, or its password as an option; also where characters in it are not quoted."""
 _PrintConfig = Annotated[bool, typer.Option("--print-config", help="print the resolved settings as TOML and exit")]
 
 
@@ -39,14 +43,16 @@ def make_serve_command() -> Callable[..., None]:
             typer.echo(to_toml(settings), nl=False)
             return
         _log_start(settings)
-        if settings.workers:
+        front_ends = _chosen_front_ends(settings)
+        settings = settings.model_copy(update={"workers": front_ends})
+        if front_ends:
             from service.processes.launcher.launcher import launch  # noqa: PLC0415 -- its processes load what they need
 
-            raise typer.Exit(launch(settings))
-        from service.compat.assembly import foreign_apis  # noqa: PLC0415 -- loads numpy, the engines and FastAPI
+            raise typer.Exit(launch(settings, front_ends))
+        from service.compat.assembly import foreign_apis, grpc_beside  # noqa: PLC0415 -- loads the engines and FastAPI
         from service.web.server import run  # noqa: PLC0415 -- as above
 
-        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names)))
+        raise typer.Exit(run(settings, apis=foreign_apis(settings.api_names), beside=grpc_beside(settings)))
 
     parameters = [
         _make_parameter("config", _Config, None),
@@ -72,9 +78,20 @@ def _log_start(settings: Settings) -> None:
     log.info("starting", version=version("retouch"), models_dir=str(settings.models_dir.absolute()))
 
 
+def _chosen_front_ends(settings: Settings) -> int:
+    """Return the number of front ends, 0 for one process, after logging why."""
+    from service.processes.launcher.process_plan import choose_processes, facts_of_this_host  # noqa: PLC0415 -- as above
+
+    chosen = choose_processes(settings, facts_of_this_host(settings))
+    log = structlog.get_logger(__name__)
+    log.info("processes", front_ends=chosen.front_ends or "none: one process", why=chosen.why)
+    return chosen.front_ends
+
+
 def to_toml(settings: Settings) -> str:
-    """Format the settings as TOML, usable as a `--config` file."""
+    """Format the settings as TOML, usable as a `--config` file, without the password of the database."""
     values = settings.model_dump(mode="json")
+    values["ledger_url"] = _PASSWORD.sub("", values["ledger_url"])
     return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
 
 
@@ -94,7 +111,7 @@ def _option_annotation(name: str, group: str) -> Any:
     option = typer.Option(
         flag_for(name, field), help=f"{field.description} (default {default_of(field)})", rich_help_panel=group
     )
-    kind: Any = field.annotation
+    kind: Any = str if get_origin(field.annotation) in (Union, UnionType) else field.annotation
     return Annotated[kind | None, option]
 
 

@@ -26,7 +26,7 @@ from engines.parity.probes import probe_feeds
 from engines.repository.listing import VersionKey, list_versions, read_manifest_of
 from retouch.doctor.gpu_checks import GpuSources, gpu_facts
 from service.core.settings import Settings
-from service.processes.launcher.process_plan import assign_gpus
+from service.processes.launcher.process_plan import choose_processes, facts_of_this_host
 
 Level = Literal["ok", "warning", "failed"]
 ChooseEngine = Callable[[Path, Manifest, EngineOptions], ChosenEngine]
@@ -137,13 +137,14 @@ def _check_gpu(host: GpuSources) -> list[Check]:
 
 
 def _check_processes(settings: Settings) -> Check:
-    """Describe the processes that `retouch serve --workers` would start."""
-    if not sys.platform.startswith("linux"):
-        return Check(name="processes", level="ok", detail="one; --workers needs Linux")
-    gpus = assign_gpus(settings, os.environ)
-    engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in gpus)
-    front_ends = f"{settings.workers} front ends" if settings.workers else "one in all; with --workers N, N front ends"
-    return Check(name="processes", level="ok", detail=f"{front_ends} and {len(gpus)} that compute ({engines})")
+    """Describe the processes that `retouch serve` would start."""
+    host = facts_of_this_host(settings)
+    chosen = choose_processes(settings, host)
+    engines = ", ".join(f"GPU {gpu}" if gpu else "CPU" for gpu in host.gpus)
+    front_ends = "front end" if chosen.front_ends == 1 else "front ends"
+    many = f"{chosen.front_ends} {front_ends} and {len(host.gpus)} that compute ({engines})"
+    shown = many if chosen.front_ends else "one"
+    return Check(name="processes", level="ok", detail=f"{shown}: {chosen.why}")
 
 
 def _check_folder(title: str, path: Path, *, needed: bool) -> Check:

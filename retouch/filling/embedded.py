@@ -77,12 +77,7 @@ async def open_embedded_filler(
     with TemporaryDirectory(prefix="retouch-") as unused:
         settings = load_settings({"log_level": "warning", **flags, "save": False, "results_dir": Path(unused)})
         configure_logs(settings)
-        defaults = {
-            "inpaint": settings.inpaint_model,
-            "translate": settings.translate_model,
-            "generate": settings.generate_model,
-        }
-        name, _, _ = (model or defaults[task]).partition("/")
+        name, _, _ = (model or settings.default_models[task]).partition("/")
         open_backend = partial(open_local_backend, only={name}, warm_up=False)  # a warm-up costs more than one picture
         async with open_pipeline(settings, open_backend) as pipeline:
             yield EmbeddedFiller(pipeline, timeout_s, lambda: uuid4().hex)

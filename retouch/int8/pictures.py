@@ -11,21 +11,19 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from engines.manifest import SizeRule
 from export.errors import CalibrationInvalid
 from export.int8.gate import LEAST_PICTURES
 from retouch.sweep.cases import BANDS, Case, Pixels, crop_or_scale
-from training.data.rgb import to_rgb
+from training.data.picture_files import picture_paths, read_picture
+from training.errors import DataMissing
 from training.evaluate.shapes import KINDS, draw
 
 LEAST_CALIBRATED, MOST_CALIBRATED = 32, 64
 _LARGEST_SIDE = 512
 """Largest side of the pictures in pixels: larger tiles take minutes more and show the same values."""
 _LEAST_SIDE = 64
-_MOST_PIXELS = 100_000_000
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
 class Photograph(NamedTuple):
@@ -60,7 +58,7 @@ def divide(folder: Path, seed: int, judging: int = LEAST_PICTURES) -> Division:
     """
     if not folder.is_dir():
         raise CalibrationInvalid(f"{folder}: no such folder; --calibration names one with photographs")
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+    paths = picture_paths(folder)
     Random(seed).shuffle(paths)  # noqa: S311 -- no secret
     taken: dict[str, Photograph] = {}
     for path in paths:
@@ -107,12 +105,9 @@ def read(path: Path) -> Pixels:
         CalibrationInvalid: it cannot be decoded.
     """
     try:
-        with Image.open(path) as image:
-            if image.width * image.height > _MOST_PIXELS:
-                raise CalibrationInvalid(f"{path}: {image.width}×{image.height} is too large; scale it down")
-            return to_rgb(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise CalibrationInvalid(f"{path}: not a picture that can be decoded ({error}); remove it") from error
+        return read_picture(path)
+    except DataMissing as error:
+        raise CalibrationInvalid(str(error)) from error
 
 
 def _checked(path: Path) -> Photograph | None:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from training.data.rgb import to_rgb
+from training.data.picture_files import picture_paths, read_picture
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask
 from training.evaluate.shapes import KINDS, Kind, draw
@@ -21,7 +20,6 @@ from training.evaluate.shapes import KINDS, Kind, draw
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 BANDS = (Band(0.05, 0.2), Band(0.2, 0.4), Band(0.4, 0.6), Band(0.6, 0.75))
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 
 
 class Case(NamedTuple):
@@ -41,7 +39,7 @@ def find_pictures(folder: Path, seed: int) -> list[Path]:
     Raises:
         DataMissing: the folder has no pictures.
     """
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    found = picture_paths(folder)
     if not found:
         raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")
     Random(seed).shuffle(found)  # noqa: S311 -- no secret
@@ -71,7 +69,7 @@ def draw_cases(paths: Sequence[Path], size: int, square: bool, per_cell: int, se
 def _cropped_pictures(paths: Sequence[Path], size: int, *, square: bool) -> Iterator[tuple[str, Pixels]]:
     too_small: set[Path] = set()
     for path in cycle(paths):
-        framed = crop_or_scale(_read_picture(path), size, square=square)
+        framed = crop_or_scale(read_picture(path), size, square=square)
         if framed is not None:
             yield path.stem, framed
             continue
@@ -98,11 +96,3 @@ def crop_or_scale(pixels: Pixels, size: int, *, square: bool) -> Pixels | None:
         return np.ascontiguousarray(small)
     top, left = (small.shape[0] - size) // 2, (small.shape[1] - size) // 2
     return np.ascontiguousarray(small[top : top + size, left : left + size])
-
-
-def _read_picture(path: Path) -> Pixels:
-    try:
-        with Image.open(path) as image:
-            return to_rgb(image)
-    except (OSError, Image.DecompressionBombError) as error:
-        raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error

@@ -24,9 +24,10 @@ LEAST_ROWS = 8
 
 
 def choose_rules(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> tuple[FillRule, ...]:
-    """Choose the way for each size of picture and thickness of hole, thin first; equal neighbours become one rule.
+    """Choose the way for each size of picture and thickness of hole, thin first.
 
-    Sizes are upper bounds of the picture's longer side. There is no rule for pictures above the largest size.
+    Neighbouring thicknesses and neighbouring sizes of which the same was chosen become one rule. Sizes are upper bounds
+    of the picture's longer side. There is no rule for pictures above the largest size.
 
     Args:
         rows: rows with figures for every way.
@@ -35,16 +36,26 @@ def choose_rules(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule])
     by_size: defaultdict[int, list[CaseMeasurements]] = defaultdict(list)
     for row in rows:
         by_size[row.longest_side].append(row)
-    rules: list[FillRule] = []
-    for size, own in sorted(by_size.items()):
-        classes = [(bound, best_way(members, ways)) for bound, members in _group_by_radius(own)]
-        following = [name for _, name in classes[1:]] + [None]
-        rules += [
-            ways[name].model_copy(update={"longest_side": size, "radius": None if math.isinf(bound) else round(bound)})
-            for (bound, name), after in zip(classes, following, strict=True)
-            if name != after
-        ]
-    return tuple(rules)
+    sizes = sorted(by_size)
+    by_thickness = [_choose_by_thickness(by_size[size], ways) for size in sizes]
+    following = [*by_thickness[1:], None]
+    return tuple(
+        rule.model_copy(update={"longest_side": size})
+        for size, rules, after in zip(sizes, by_thickness, following, strict=True)
+        if rules != after
+        for rule in rules
+    )
+
+
+def _choose_by_thickness(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule]) -> list[FillRule]:
+    """Choose the way for each thickness of hole in pictures of one size, thin first."""
+    classes = [(bound, best_way(members, ways)) for bound, members in _group_by_radius(rows)]
+    following = [name for _, name in classes[1:]] + [None]
+    return [
+        ways[name].model_copy(update={"radius": None if math.isinf(bound) else round(bound)})
+        for (bound, name), after in zip(classes, following, strict=True)
+        if name != after
+    ]
 
 
 def best_way(rows: Sequence[CaseMeasurements], ways: Mapping[str, FillRule], default: str = DEFAULT) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from retouch.sweep.measuring import CaseMeasurements
     from retouch.sweep.session import SweepResult
 
+_TABLE_WIDTH = 120
+"""Characters, where the output is no terminal."""
+
 
 def sweep(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
     model: Annotated[Path, typer.Argument(help="models/NAME/VERSION")],
@@ -106,6 +109,8 @@ def _print_figures(swept: SweepResult) -> None:
     from rich.table import Table  # noqa: PLC0415
 
     console = Console()
+    if not console.is_terminal:
+        console.width = _TABLE_WIDTH  # a file has no width of its own, and 80 columns cut the figures
     ways = list(swept.rows[0].tried)
     table = Table(title=f"{swept.manifest.key}: mean LPIPS ({swept.report['engine']})")
     for column in ("size", "kind", "coverage", "pictures", *ways):

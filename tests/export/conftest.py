@@ -76,6 +76,8 @@ def randomised(net: nn.Module, seed: int) -> nn.Module:
     for name, tensor in net.state_dict().items():
         if name.endswith("mask_conv.weight"):
             tensor.fill_(1)
+        elif name.endswith("filter_const"):
+            continue  # MI-GAN's grid of kept pixels
         elif name.endswith(("running_var",)):
             tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
         elif tensor.ndim == 1 and name.endswith("weight"):

@@ -128,7 +128,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "nested": (lambda: _with(FIRST, torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)])), "nested"),
     "weights of integers": (lambda: _with(FIRST, torch.zeros(1, 3, 4, 4).int()), f"of integers: {FIRST}"),
     "weights of truth values": (lambda: _with(FIRST, torch.zeros(1, 3, 4, 4).bool()), f"of integers: {FIRST}"),
-    "TorchScript": (_script, "a TorchScript program; save the generator's state_dict"),
+    "TorchScript of a foreign net": (_script, "no known generator has keys such as weight"),
     "safetensors under another name": (lambda: save(_good()), r"rename it to net\.safetensors"),
     "missing key": (lambda: _without(LAST), f"missing: {LAST}"),
     "foreign key": (lambda: _with("model.model.9.weight", torch.zeros(1)), r"unexpected: model\.model\.9\.weight"),

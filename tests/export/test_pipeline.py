@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from engines.errors import ManifestInvalid
 from engines.manifest import read_manifest
 from export.checkpoint import sha256_of
 from export.errors import CheckpointRefused, ExportError, LayoutMismatch, OptionInvalid, ParityFailed
+from export.generators.family import Bars
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
 from export.parity import onnx_backend
@@ -101,16 +103,33 @@ def test_a_second_export_is_the_next_version(request_):
     assert [export_model(small, _ignore).directory.name for _ in range(2)] == ["1", "2"]
 
 
-def test_a_half_graph_that_overflows_is_not_published(tmp_path, make_net, pictures_dir):
+def test_a_net_that_half_cannot_hold_is_published_in_full_precision_and_it_is_said(tmp_path, make_net, pictures_dir):
     options = Pix2PixOptions(net="unet_128", norm="none", ngf=1)
     net = make_net(Pix2Pix(), options)
     net.model.model[0].weight.mul_(1e6)
     net.model.model[3].weight.mul_(1e-6)
     torch.save(net.state_dict(), tmp_path / "loud.pth")
     loud = ExportRequest((tmp_path / "loud.pth",), "loud", pictures_dir, output=tmp_path / "models")
-    with pytest.raises(ParityFailed, match=r"onnx-fp16 on ordinary 1: .*--precision fp32 publishes"):
-        export_model(loud, _ignore)
-    assert _files(tmp_path / "models") == []
+    exported = export_model(loud, _ignore)
+    assert read_manifest(exported.directory).precision == "fp32"
+    assert any("FP16 ends at 65504, too near: published in FP32 instead" in note for note in exported.notes)
+    weights = onnx.load(exported.directory / "model.onnx").graph.initializer
+    assert onnx.TensorProto.FLOAT16 not in {tensor.data_type for tensor in weights}
+
+
+def test_a_half_graph_that_misses_its_bar_gives_place_to_the_full_one_and_it_is_said(request_, monkeypatch):
+    monkeypatch.setattr(PConv, "bars", lambda _family, _options: Bars(fp16_psnr_db=200))
+    exported = export_model(request_, _ignore)
+    assert read_manifest(exported.directory).precision == "fp32"
+    assert any(
+        re.search(r"onnx-fp16 on .* dB, wanted are 200 dB.*: published in FP32", note) for note in exported.notes
+    )
+    weights = onnx.load(exported.directory / "model.onnx").graph.initializer
+    assert onnx.TensorProto.FLOAT16 not in {tensor.data_type for tensor in weights}
+
+
+def test_largest_activation_is_told(whole_export):
+    assert any("largest activation" in note for note in whole_export[0].notes)
 
 
 @pytest.mark.parametrize("name", ["Tiny", "../up", "", "a" * 65])
@@ -154,7 +173,7 @@ def test_constants_that_were_added_are_reported(tmp_path, request_, make_net):
     state = {k: v for k, v in make_net(PConv(), OPTIONS).state_dict().items() if "mask_conv" not in k}
     torch.save(state, tmp_path / "bare.pth")
     exported = export_model(replace(request_, checkpoints=(tmp_path / "bare.pth",)), _ignore)
-    assert exported.notes == ("4 constant keys were not in the file and were added as ones",)
+    assert exported.notes[-1] == "4 constant keys were not in the file and were added as ones"
 
 
 def test_keys_that_were_dropped_are_reported(tmp_path, request_, make_net):

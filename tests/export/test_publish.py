@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from engines.manifest import Manifest, MultipleSize, Parity, ParityCase, read_manifest
+from engines.manifest import Manifest, MultipleSize, Parity, ParityCase, TensorSpec, read_manifest
 from export.card import card_text
 from export.checkpoint import sha256_of
-from export.generators.family import image_tensor
+from export.generators.family import image_tensor, instance_map, label_map
 from export.publish import next_version, publish
 
 CASES = (
@@ -107,7 +107,21 @@ def test_other_failures_of_the_rename_are_not_hidden(tmp_path, graph, occupy):
         ({}, "| size | multiples of 8; served with sides 8; other pictures: pad |"),
         ({}, "| inputs | `image` float32 batch×3×height×width; `mask` float32 batch×1×height×width |"),
         ({"size": {"kind": "fixed", "height": 8, "width": 9}}, "| size | 8×9 only; other pictures: resize |"),
-        ({"task": "generate"}, "curl -F model=photos -F seed=1 http://127.0.0.1:8000/v1/generate -o generated.png"),
+        (
+            {},
+            "curl -F model=photos -F image=@photo.jpg -F mask=@mask.png http://127.0.0.1:8000/v1/inpaint -o filled.png",
+        ),
+        (
+            {"task": "generate", "inputs": (TensorSpec(name="latent", dtype="float32", shape=("batch", 8)),)},
+            "curl -F model=photos -F seed=1 http://127.0.0.1:8000/v1/generate -o generated.png",
+        ),
+        (
+            {"task": "translate", "inputs": (label_map(13), instance_map())},
+            (
+                "curl -F model=photos -F image=@labels.png -F instance=@instances.png "
+                "http://127.0.0.1:8000/v1/translate -o translated.png"
+            ),
+        ),
     ],
 )
 def test_card_states_what_the_manifest_holds(changes, line):

@@ -100,6 +100,13 @@ def test_without_a_server_samples_and_pictures_from_nothing_are_made_too(tmp_pat
     assert pixels(tmp_path / "face.png").shape == (256, 256, 3)
 
 
+def test_the_shipped_models_draw_a_picture_from_nothing_without_being_named(tmp_path: Path) -> None:
+    drawn = run_apart(tmp_path, "generate", "-o", "front.png", *HERE)
+    assert drawn.returncode == 0, drawn.stderr
+    assert drawn.stdout.startswith("front.png (housefronts/1 on fake/")
+    assert pixels(tmp_path / "front.png").shape == (128, 128, 3)
+
+
 def test_without_a_server_a_wrong_option_is_named(tmp_path: Path) -> None:
     done = run_apart(tmp_path, "translate", DATA / "skirt.jpg", "-o", "o.png", "--model", "../secret", *HERE)
     assert done.returncode == 1

@@ -21,6 +21,7 @@ COMMANDS = [
     "translate",
     "generate",
     "export",
+    "import",
     "sweep",
     "models",
     "bench",

@@ -70,6 +70,7 @@ class Pix2PixHDOptions(GeneratorOptions):
     features_of: Literal["instance", "label"] = Field("instance", description="label: nets trained with --label_feat")
     encoder_width: int = Field(16, ge=1, le=256, description="channels of the encoder's first layer (nef)")
     encoder_downsamplings: int = Field(4, ge=1, le=6)
+    side: int = Field(0, ge=0, le=2048, description="served at this side alone; 0: 512 and 1024. Not visible in a file")
 
     @property
     def in_channels(self) -> int:
@@ -262,12 +263,14 @@ class Pix2PixHD(Family[Pix2PixHDOptions]):
         source = label_map(options.label_nc) if options.label_nc else picture
         instance = (instance_map(),) if options.takes_instances else ()
         reference = (image_tensor("reference", options.out_channels),) if options.features else ()
-        side = options.multiple_of * math.ceil(512 / options.multiple_of)
+        side = options.multiple_of * math.ceil((options.side or 512) / options.multiple_of)
         return Interface(
             task="translate",
             inputs=(source, *instance, *reference),
             output=image_tensor("output", options.out_channels),
-            size=MultipleSize(multiple_of=options.multiple_of, sides=(side, 2 * side), fit="resize"),
+            size=MultipleSize(
+                multiple_of=options.multiple_of, sides=(side,) if options.side else (side, 2 * side), fit="resize"
+            ),
         )
 
     def bars(self, options: Pix2PixHDOptions) -> Bars:  # noqa: ARG002 (label maps are flat in all of them)

@@ -17,7 +17,8 @@ from export.errors import OptionInvalid
 from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
-from retouch.commands.export import SAMPLE_PICTURES, export, model_name_from_file, parse_options
+from retouch.commands.export import export, parse_options
+from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file
 from training.errors import DataMissing
 from training.losses.lpips_distance import Lpips
 

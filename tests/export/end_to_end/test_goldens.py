@@ -16,9 +16,12 @@ from export.pipeline import ExportRequest, export_model
 pytestmark = pytest.mark.slow
 
 GOLDENS = [
-    ("dcgan_64_tiny", "dcgan", "generate"),
-    ("pix2pix_unet_256_batch_tiny", "pix2pix", "translate"),
-    ("pgn_four_tiny", "pgn", "inpaint"),
+    ("dcgan_64_tiny.pth", "dcgan", "generate"),
+    ("pix2pix_unet_256_batch_tiny.pth", "pix2pix", "translate"),
+    ("pgn_four_tiny.pth", "pgn", "inpaint"),
+    ("migan_64_tiny.pth", "migan", "inpaint"),
+    ("migan_64_tiny_torchscript.pt", "migan", "inpaint"),
+    ("lama_tiny.pth", "lama", "inpaint"),
 ]
 """The quick ones; each family's own test holds the graphs of all of them to the goldens."""
 
@@ -32,7 +35,7 @@ def one_picture(tmp_path, pictures_dir) -> Path:
 
 @pytest.mark.parametrize(("name", "generator", "task"), GOLDENS)
 def test_file_alone_becomes_a_model_that_openvino_runs_alike(name, generator, task, shared_file, one_picture, tmp_path):
-    request = ExportRequest((shared_file(f"golden/{name}.pth"),), "golden", one_picture, output=tmp_path / "models")
+    request = ExportRequest((shared_file(f"golden/{name}"),), "golden", one_picture, output=tmp_path / "models")
     exported = export_model(request, lambda _step: None)
     manifest = read_manifest(exported.directory)
     assert (manifest.generator, manifest.task, manifest.precision) == (generator, task, "fp16")

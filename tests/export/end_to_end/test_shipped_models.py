@@ -21,8 +21,12 @@ MODELS = Path(__file__).resolve().parents[3] / "models"
 DIRECTORIES = sorted(path.parent for path in MODELS.glob("*/*/manifest.json"))
 
 
-def test_there_is_a_model_for_either_task():
-    assert {read_manifest(directory).task for directory in DIRECTORIES} >= {"inpaint", "translate"}
+def test_there_is_a_model_for_every_task():
+    assert {read_manifest(directory).task for directory in DIRECTORIES} == {"inpaint", "translate", "generate"}
+
+
+def test_all_models_of_a_checkout_together_stay_small():
+    assert sum((directory / "model.onnx").stat().st_size for directory in DIRECTORIES) <= 160_000_000
 
 
 @pytest.fixture(params=DIRECTORIES, ids=lambda directory: "/".join(directory.parts[-2:]))

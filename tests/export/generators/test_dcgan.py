@@ -20,7 +20,11 @@ def test_golden_comes_out_of_torch_and_both_graphs(load_golden, run_graph, psnr)
     assert psnr(run_graph(FAMILY, options, net, feed, half=True), wanted) >= 45
 
 
-@pytest.mark.parametrize("options", [DCGANOptions(nz=5, ngf=3, nc=3), DCGANOptions(nz=100, ngf=4, nc=2)], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [DCGANOptions(nz=5, ngf=3, nc=3), DCGANOptions(nz=100, ngf=4, nc=2), DCGANOptions(nz=5, ngf=1, side=256)],
+    ids=str,
+)
 def test_graphs_agree_with_torch_and_options_come_back(options, make_net, check_parity, round_trip):
     net = make_net(FAMILY, options)
     check_parity(FAMILY, options, net)
@@ -35,7 +39,13 @@ def test_full_width_net_has_the_public_codes_parameters_and_keys():
 
 def test_every_random_configuration_is_recognised(check_recognition):
     check_recognition(
-        FAMILY, lambda rng: {"nz": rng.integers(1, 300), "ngf": rng.integers(1, 100), "nc": rng.integers(1, 4)}
+        FAMILY,
+        lambda rng: {
+            "nz": rng.integers(1, 300),
+            "ngf": rng.integers(1, 20),
+            "nc": rng.integers(1, 4),
+            "side": 64 << int(rng.integers(0, 3)),
+        },
     )
 
 

@@ -69,6 +69,12 @@ def test_full_width_nets_have_the_public_codes_parameters_and_keys(options, para
     assert (sum(p.numel() for p in net.parameters()), len(net.state_dict())) == (parameters, keys)
 
 
+@pytest.mark.parametrize(("side", "served"), [(0, (512, 1024)), (256, (256,)), (250, (256,))])
+def test_a_net_is_served_at_the_side_it_was_trained_at(side, served):
+    options = Pix2PixHDOptions(side=side)
+    assert FAMILY.interface(options).size.sides == served
+
+
 def _draw(rng):
     local, kind = bool(rng.integers(2)), rng.integers(3)
     drawn = {

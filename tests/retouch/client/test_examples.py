@@ -18,6 +18,8 @@ PRINTED = (
     r"\['diverse/1', 'facades/1', 'faces/1', 'photos/1'\]\n",
     r"\[0, 1, 2, 3\]\n",
     r"/v1/results/[0-9a-f]{32}\n",
+    r"photos/1 256 341 image/png\n",
+    r"\[True\]\n",
     r"invalid_option False\n",
 )
 

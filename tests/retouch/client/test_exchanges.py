@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from retouch.client.calls import Call
-from retouch.client.errors import DeadlineExceeded, JobUnfinished, NoReply
+from retouch.client.errors import DeadlineExceeded, Gone, JobUnfinished, NoReply
 from retouch.client.exchanges import Answer, Exchange, Exchanges, Lost, Pause
 from retouch.client.retrying import RetryPolicy
 
@@ -122,3 +122,23 @@ def test_a_wait_ends_in_time_and_polls_once_more_at_its_end() -> None:
     with pytest.raises(JobUnfinished, match=r"still running after 0\.1 s") as unfinished:
         driven(exchange, job("running"), job("running"))
     assert (unfinished.value.job_id, unfinished.value.retryable) == (JOB, True)
+
+
+def gone() -> httpx.Response:
+    return json({"code": "result_deleted", "detail": "it was deleted", "retryable": False}, 410)
+
+
+def test_a_deletion_whose_reply_was_lost_has_done_its_work() -> None:
+    result, steps = driven(exchanges().deletion(RESULT), lost(), gone())
+    assert result is None
+    assert [step for step in steps if isinstance(step, Call)] == [Call("DELETE", f"/v1/results/{RESULT}")] * 2
+    with pytest.raises(Gone):
+        driven(exchanges().deletion(RESULT), gone())
+
+
+def test_each_page_is_asked_for_with_the_filter_and_the_cursor_of_the_one_before() -> None:
+    page, (call,) = driven(
+        exchanges().page({"model": "a/1", "limit": 2}, "c="), json({"results": [], "next_cursor": None})
+    )
+    assert page.results == ()
+    assert call == Call("GET", "/v1/results?model=a%2F1&limit=2&cursor=c%3D")

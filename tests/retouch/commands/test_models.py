@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from retouch.commands.models import models
+from retouch.commands.models import models_app
 from tests.retouch.commands.test_doctor import write_model
 
 
 def run(*arguments: str) -> Any:
-    app = typer.Typer()
-    app.command()(models)
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(models_app, list(arguments))
 
 
 def case(backend: str, inputs: str, psnr_db: float | None) -> dict[str, Any]:
@@ -53,7 +50,7 @@ def test_every_version_is_listed_by_name_and_newest_first(root):
 def test_json_has_the_facts_and_the_worst_parity_case(root):
     row = json.loads(run(f"--models-dir={root}", "--json").stdout)[2]
     assert (row["task"], row["precision"], row["max_batch"]) == ("inpaint", "fp32", 8)
-    assert row["size"] == {"kind": "multiple", "multiple_of": 8, "sides": [16, 32], "fit": "pad"}
+    assert row["size"] == {"kind": "multiple", "multiple_of": 8, "sides": [16, 32], "fit": "pad", "padding": "reflect"}
     assert row["parity"] == {"bar_db": 45.0, "cases": 3, "worst_db": 47.25, "worst_case": "onnx-fp16, full"}
 
 

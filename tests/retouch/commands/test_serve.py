@@ -38,13 +38,15 @@ def other_value(name: str) -> tuple[str, object]:
     """Return a valid value other than the default: as text, and as it is printed."""
     field = Settings.model_fields[name]
     kind: Any = field.annotation
-    if kind in (int, float):
+    if name == "workers":  # a number or a word
+        value: object = 3
+    elif kind in (int, float):
         most = next((limit.le for limit in field.metadata if isinstance(limit, Le)), field.default + 1)
         value = kind(min(field.default + 1, most))
     elif choices := get_args(kind):
         value = next(choice for choice in choices if choice != field.default)
     else:
-        value = "openai" if name == "apis" else "other"
+        value = {"apis": "openai", "public_url": "https://other.example"}.get(name, "other")
     return str(value), value
 
 

@@ -20,7 +20,8 @@ from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.fillnet import FillNet, FillNetOptions
 from export.int8.calibrating import calibrate
 from export.pipeline import ExportRequest, add_program, export_model
-from retouch.commands.export import SAMPLE_PICTURES, export
+from retouch.commands.export import export
+from retouch.commands.publishing import SAMPLE_PICTURES
 from retouch.int8.session import prepare
 from tests.export.conftest import randomised
 from tests.serving.served_process import ServedProcess

@@ -67,3 +67,11 @@ def test_each_size_has_rules_by_thickness_and_the_last_has_no_bound():
 def test_a_class_of_few_cases_joins_its_neighbour():
     rows = [row(10, **THIN)] * 8 + [row(300, **THICK)] * 7
     assert choose_rules(rows, WAYS) == (FillRule(longest_side=512, strategy="crop", max_hole_radius=32),)
+
+
+def test_sizes_of_which_the_same_was_chosen_are_one_rule():
+    rows = [row(50, size, **THIN) for size in (256, 512) for _ in range(8)] + [row(50, 1024, **THICK)] * 8
+    assert choose_rules(rows, WAYS) == (
+        FillRule(longest_side=512, strategy="crop"),
+        FillRule(longest_side=1024, strategy="crop", max_hole_radius=32),
+    )

@@ -1,0 +1,53 @@
+"""Opens a zip file that holds one checkpoint beside other files, as `big-lama.zip` does with its configuration."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from export.archives.zip_entries import DAMAGED, ZipEntries
+from export.errors import CheckpointRefused
+
+_SUFFIXES = (".ckpt", ".pth", ".pt", ".safetensors")
+_MOST_RATIO = 4
+"""How many times smaller a checkpoint may be in a zip: weights shrink by a tenth, zeros by a thousand."""
+
+
+def bundled_checkpoint(entries: ZipEntries) -> str | None:
+    """Return the entry that is the checkpoint of a zip which is none itself; None if there is none.
+
+    Raises:
+        CheckpointRefused: there are several.
+    """
+    if any(name.endswith("/data.pkl") for name in entries.by_name):
+        return None
+    found = [name for name in entries.by_name if name.endswith(_SUFFIXES) and not name.startswith("__MACOSX/")]
+    if len(found) > 1:
+        raise CheckpointRefused(f"{entries.path}: holds {', '.join(found[:4])}; unpack it and give the right one")
+    return found[0] if found else None
+
+
+@contextmanager
+def unpacked(entries: ZipEntries, name: str) -> Iterator[Path]:
+    """Unpack one entry into a temporary file, and remove it afterwards.
+
+    Raises:
+        CheckpointRefused: it is damaged, or would unpack to much more than the zip has for it.
+    """
+    entry = entries.by_name[name]
+    if entry.file_size > _MOST_RATIO * entry.compress_size:
+        raise CheckpointRefused(
+            f"{entries.path}: {name} would unpack to {entry.file_size} bytes from {entry.compress_size}; weights do not"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "net").with_suffix(Path(name).suffix)
+        try:
+            with zipfile.ZipFile(entries.path) as archive, archive.open(entry) as packed, path.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+        except DAMAGED as error:
+            raise CheckpointRefused(f"{entries.path}: {name} cannot be unpacked ({error}); copy it again") from error
+        yield path

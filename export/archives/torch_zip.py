@@ -1,0 +1,191 @@
+"""Reads the tensors of torch's zip files: TorchScript archives, and checkpoints that name foreign classes.
+
+Both are one folder with `data.pkl`, a pickle, and `data/N`, the storages as raw little-endian bytes. TorchScript adds
+`code/`, which is not opened, and `constants/`, where a frozen program has its weights without names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from export.archives.inert_pickle import Made, Name, NotReadable, Stored, read_pickle
+from export.archives.zip_entries import ZipEntries
+from export.errors import CheckpointRefused
+
+_MOST_PICKLE_BYTES = 4 * 2**20
+"""Of `data.pkl`; that of a net of a thousand tensors has 150 kB."""
+_MOST_SHARING = 4
+"""How many times the bytes of the file its tensors may have; tied weights share storages, hostile ones a single one."""
+_DEEPEST, _MOST_STEPS, _MOST_AXES = 64, 200_000, 8
+_TYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {
+        "FloatStorage": torch.float32,
+        "DoubleStorage": torch.float64,
+        "HalfStorage": torch.float16,
+        "BFloat16Storage": torch.bfloat16,
+        "LongStorage": torch.int64,
+        "IntStorage": torch.int32,
+        "ShortStorage": torch.int16,
+        "CharStorage": torch.int8,
+        "ByteStorage": torch.uint8,
+        "BoolStorage": torch.bool,
+    }
+)
+_TENSOR, _PARAMETER = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
+_OF_BOTH = rf"{re.escape(_TENSOR)}|collections\.OrderedDict|torch\.({'|'.join(_TYPES)})"
+_OF_SCRIPT = re.compile(rf"{_OF_BOTH}|__torch__(\.\w+)+|torch\.jit\._pickle\.(build_\w+list|restore_type_tag)")
+_OF_CHECKPOINT = re.compile(
+    rf"{_OF_BOTH}|{re.escape(_PARAMETER)}|collections\.defaultdict|typing\.\w+|argparse\.Namespace|torch\.(Size|device)"
+    r"|(__builtin__|builtins)\.(dict|list|set|tuple|int|float|str|bool)"
+    r"|(pytorch_lightning|lightning|lightning_fabric|omegaconf)(\.\w+)+"
+)
+
+
+def is_script(entries: ZipEntries) -> bool:
+    """Return whether the file is a TorchScript archive: it has code."""
+    return any("/code/" in name for name in entries.by_name)
+
+
+def read_script(entries: ZipEntries) -> Mapping[str, Tensor]:
+    """Read the tensors of a TorchScript archive by their dotted attribute path, as `state_dict` would name them.
+
+    Raises:
+        CheckpointRefused: the archive is frozen, damaged, of another byte order, or needs more than tensors.
+    """
+    reader = _Reader(entries)
+    if not any(name.startswith(f"{reader.root}/data/") for name in entries.by_name):
+        raise CheckpointRefused(
+            f"{entries.path}: a frozen TorchScript program (torch.jit.freeze), whose weights are folded and have no "
+            "names; export the archive from before it was frozen, or the state_dict"
+        )
+    found = dict(_attributes(reader, reader.unpickled(_OF_SCRIPT)))
+    return {path: reader.tensor(made, path) for path, made in found.items()}
+
+
+def read_foreign_checkpoint(entries: ZipEntries) -> object:
+    """Read a checkpoint whose pickle names classes of Lightning and OmegaConf, as dictionaries with tensors alone.
+
+    Raises:
+        CheckpointRefused: the file is damaged, of another byte order, or names anything else.
+    """
+    reader = _Reader(entries)
+    return _plain(reader, reader.unpickled(_OF_CHECKPOINT), "", {})
+
+
+class _Reader:
+    """The storages and tensors of one file."""
+
+    def __init__(self, entries: ZipEntries) -> None:
+        self.entries = entries
+        roots = [name.removesuffix("/data.pkl") for name in entries.by_name if re.fullmatch(r"[^/]+/data\.pkl", name)]
+        if len(roots) != 1:
+            raise CheckpointRefused(
+                f"{entries.path}: truncated or not a torch checkpoint: a zip with {len(roots)} nets"
+            )
+        self.root = roots[0]
+        order = f"{self.root}/byteorder"
+        if order in entries.by_name and entries.read(order, 16) != b"little":
+            raise CheckpointRefused(
+                f"{entries.path}: its numbers are not little-endian; save it again on an ordinary machine"
+            )
+        self.storages: dict[str, bytearray] = {}
+        self.handed_out = 0
+
+    def unpickled(self, allowed: re.Pattern[str]) -> object:
+        """Return what `data.pkl` describes."""
+        data = self.entries.read(f"{self.root}/data.pkl", _MOST_PICKLE_BYTES)
+        try:
+            return read_pickle(data, lambda name: bool(allowed.fullmatch(name)))
+        except NotReadable as error:
+            if error.name is None:
+                raise CheckpointRefused(f"{self.entries.path}: {error}; copy it again") from error
+            name = error.name.removeprefix("__builtin__.")
+            raise CheckpointRefused(
+                f"{self.entries.path}: needs {name} to be unpickled, which could run code; "
+                "save the generator's state_dict() alone with torch.save and export that"
+            ) from error
+
+    def tensor(self, made: Made, name: str) -> Tensor:
+        """Return the tensor that a call of torch describes: a view of a storage, inside its bounds.
+
+        Raises:
+            CheckpointRefused: it lies outside its storage, or is not described as torch does.
+        """
+        if isinstance(made.of, Name) and made.of.path == _PARAMETER and isinstance(made.arguments[0], Made):
+            made = made.arguments[0]
+        storage, *view = (*made.arguments[:4], None, None, None, None)[:4]
+        offset, shape, strides = view
+        if not (_is_tensor(made) and _is_size(offset) and _are_sizes(shape) and _are_sizes(strides)):
+            raise CheckpointRefused(f"{self.entries.path}: {name} is not described as torch describes a tensor")
+        if len(shape) != len(strides):
+            raise CheckpointRefused(f"{self.entries.path}: {name} has {len(shape)} sizes and {len(strides)} strides")
+        flat = self._storage(storage, name)
+        values = math.prod(shape)
+        last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if values > flat.numel() or (values and last >= flat.numel()):
+            raise CheckpointRefused(f"{self.entries.path}: {name} claims shape {shape} but holds fewer values")
+        self.handed_out += values * flat.element_size()
+        if self.handed_out > _MOST_SHARING * self.entries.size:
+            raise CheckpointRefused(f"{self.entries.path}: its tensors share their values too often to be a net's")
+        return torch.as_strided(flat, shape, strides, offset) if values else torch.empty(shape, dtype=flat.dtype)
+
+    def _storage(self, stored: object, name: str) -> Tensor:
+        reference = stored.reference if isinstance(stored, Stored) else None
+        if not isinstance(reference, tuple) or len(reference) != 5 or not isinstance(reference[1], Name):
+            raise CheckpointRefused(f"{self.entries.path}: {name} has no storage as torch describes it")
+        kind, key, count = _TYPES.get(reference[1].path.removeprefix("torch.")), reference[2], reference[4]
+        if kind is None or not (isinstance(key, str) and re.fullmatch(r"[0-9]+", key) and _is_size(count)):
+            raise CheckpointRefused(f"{self.entries.path}: {name} has no storage as torch describes it")
+        if key not in self.storages:
+            self.storages[key] = bytearray(self.entries.read(f"{self.root}/data/{key}", self.entries.size))
+        if count * kind.itemsize > len(self.storages[key]):
+            raise CheckpointRefused(f"{self.entries.path}: {name} claims {count} values but holds fewer values")
+        return torch.frombuffer(self.storages[key], dtype=kind, count=count) if count else torch.empty(0, dtype=kind)
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Made) and isinstance(value.of, Name) and value.of.path in (_TENSOR, _PARAMETER)
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**48
+
+
+def _are_sizes(value: object) -> TypeGuard[tuple[int, ...]]:
+    return isinstance(value, tuple) and len(value) <= _MOST_AXES and all(map(_is_size, value))
+
+
+def _attributes(reader: _Reader, value: object) -> Iterator[tuple[str, Made]]:
+    """Yield the tensors of a program's modules with their dotted paths."""
+    steps = 0
+    waiting: list[tuple[tuple[str, ...], object]] = [((), value)]
+    while waiting:
+        path, found = waiting.pop()
+        steps += 1
+        if len(path) > _DEEPEST or steps > _MOST_STEPS:
+            raise CheckpointRefused(f"{reader.entries.path}: its modules hold each other too deeply to be a net's")
+        if isinstance(found, Made) and _is_tensor(found):
+            yield ".".join(path), found
+        elif isinstance(found, Made) and isinstance(found.state, dict):
+            waiting += [((*path, name), inner) for name, inner in reversed(found.state.items())]
+
+
+def _plain(reader: _Reader, value: object, path: str, seen: dict[int, object]) -> object:
+    """Return dictionaries of tensors; `seen` keeps one that occurs twice, or in itself, from being read twice."""
+    if isinstance(value, Made) and _is_tensor(value):
+        return reader.tensor(value, path)
+    entries = value.items if isinstance(value, Made) else value
+    if not isinstance(entries, dict) or path.count("/") > _DEEPEST:
+        return None
+    if id(entries) not in seen:
+        plain: dict[str, object] = {}
+        seen[id(entries)] = plain
+        plain.update((name, _plain(reader, inner, f"{path}/{name}", seen)) for name, inner in entries.items())
+    return seen[id(entries)]

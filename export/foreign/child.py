@@ -1,0 +1,42 @@
+"""The child process: takes a job from its input, gives up its rights, reads the foreign file, writes a report."""
+
+from __future__ import annotations
+
+import sys
+
+from export.errors import ExportError
+from export.foreign.isolation import isolate
+from export.foreign.messages import REPORT_FILE, Imported, Job, Report
+
+STEP = "step "
+_LARGEST_JOB = 2**20
+
+
+def main() -> None:
+    """Answer one job. The libraries that read the file are imported after the rights are gone."""
+    job = Job.model_validate_json(sys.stdin.buffer.read(_LARGEST_JOB))
+    enforced = isolate(job.limits, job.scratch, [job.graph.parent, job.pictures])
+    outcome = _outcome(job)
+    report = (
+        Report(refused=outcome, enforced=enforced)
+        if isinstance(outcome, str)
+        else Report(imported=outcome, enforced=enforced)
+    )
+    (job.scratch / REPORT_FILE).write_text(report.model_dump_json(), "utf-8")
+
+
+def _outcome(job: Job) -> Imported | str:
+    try:
+        from export.foreign.preparing import import_graph  # noqa: PLC0415 -- onnx and its runtime start threads
+
+        return import_graph(job, lambda step: print(STEP + step, flush=True))  # noqa: T201 -- to the parent
+    except ExportError as error:
+        return str(error)
+    except MemoryError:
+        return (
+            f"reading or trying the graph takes more than {job.limits.memory_bytes / 2**30:g} GiB of address space; if "
+            "you trust the file, allow more with --memory-gib"
+        )
+    except Exception as error:  # a hostile file can fail anywhere inside the libraries, with any error
+        line = " ".join(str(error).split())[:200]
+        return f"{job.graph.name}: cannot be read as an inpainting graph ({type(error).__name__}: {line})"

@@ -1,0 +1,71 @@
+"""What a user says about a foreign inpainting graph; whatever is left out is guessed or measured, or asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+ImageRange = Literal["0..1", "-1..1", "0..255"]
+MaskRange = Literal["0..1", "-0.5..0.5", "-1..1", "0..255"]
+MaskMeans = Literal["hole", "known"]
+Layout = Literal["nchw", "nhwc"]
+Composite = Literal["inside", "outside"]
+_PLACE = re.compile(r"(?P<name>.+?)(?:\[(?P<first>\d{1,3})(?::(?P<last>\d{1,3}))?\])?")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Place(_Frozen):
+    """An input of the graph, or some of its channels: `mask`, `input[0:3]` (the first three), `input[3]`."""
+
+    name: str = Field(min_length=1, max_length=300)
+    channels: tuple[int, int] | None = None
+    """First channel and the one after the last; None for all."""
+
+    @field_validator("channels")
+    @classmethod
+    def _is_a_range(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
+        if value is not None and value[0] >= value[1]:
+            raise ValueError(f"[{value[0]}:{value[1]}] holds no channel: the first stands before the last, as in [0:3]")
+        return value
+
+    def __str__(self) -> str:
+        return self.name if self.channels is None else f"{self.name}[{self.channels[0]}:{self.channels[1]}]"
+
+
+def parse_place(text: str) -> Place:
+    """Parse `NAME`, `NAME[CHANNEL]` or `NAME[FIRST:AFTER_LAST]`.
+
+    Raises:
+        ValueError: the channels are no range.
+    """
+    found = _PLACE.fullmatch(text)
+    if found is None or found["first"] is None:
+        return Place(name=text)
+    first = int(found["first"])
+    return Place(name=found["name"], channels=(first, int(found["last"]) if found["last"] else first + 1))
+
+
+class Declaration(_Frozen):
+    """The flags of `retouch import` that describe the graph; None where the user said nothing."""
+
+    image: Place | None = None
+    mask: Place | None = None
+    output: str | None = Field(default=None, max_length=300)
+    layout: Layout | None = None
+    image_range: ImageRange | None = None
+    mask_range: MaskRange | None = None
+    mask_means: MaskMeans | None = None
+    """What the larger of the mask's two values marks."""
+    hole_value: float | None = None
+    """The value under the mask, in the net's own range; None: as the picture has it, or 0 if that leaks."""
+    output_range: ImageRange | None = None
+    composite: Composite | None = None
+    channels: Literal["rgb", "bgr"] = "rgb"
+    sides: tuple[int, ...] = ()
+    """Of a graph with free sizes: side lengths of the tiles to serve, ascending."""
+    multiple_of: int = Field(default=8, ge=1, le=512)

@@ -1,0 +1,1 @@
+"""What a foreign file is held to before a runtime sees it."""

@@ -1,0 +1,140 @@
+"""Imports a foreign graph: a child reads and wraps it without rights, this process publishes what it hands back.
+
+Nothing of the file is parsed here. Words that come from it are shown without control characters (messages.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity
+from export.card import card_text
+from export.errors import ExportError, GraphRefused, OptionInvalid
+from export.foreign.declaration import Declaration
+from export.foreign.messages import GRAPH_FILE, Enforced, Imported, Job, Limits
+from export.foreign.running import read_in_child
+from export.publish import publish
+
+GENERATOR = "onnx"
+"""The value of `generator` in the manifests of imported graphs."""
+_BAR_DB = 45.0
+_LARGEST_GRAPH = 2**31
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """The arguments of an import."""
+
+    graph: Path
+    name: str
+    images: Path
+    declaration: Declaration = field(default_factory=Declaration)
+    output: Path = Path("models")
+    max_batch: int = 32
+    licence: str = "not stated"
+    training_data: str = "not stated"
+    limits: Limits = field(default_factory=lambda: Limits(memory_bytes=8 * 2**30, seconds=600))
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """A published graph, what is known of it, and what was enforced while it was read."""
+
+    directory: Path
+    manifest: Manifest
+    imported: Imported
+    enforced: Enforced
+
+
+def import_model(request: ImportRequest, notify: Callable[[str], None]) -> ImportResult:
+    """Import one graph; `notify` is called with the name of each step as it begins.
+
+    Raises:
+        ExportError: the graph is refused, or cannot be published; the repository is unchanged.
+    """
+    _check_name(request.name)
+    with _write_errors(request.output):
+        request.output.mkdir(parents=True, exist_ok=True)
+        staging = tempfile.TemporaryDirectory(prefix=".import-", dir=request.output)
+    with staging, tempfile.TemporaryDirectory(prefix="retouch-import-") as scratch:
+        job = Job(
+            graph=request.graph.absolute(),
+            pictures=request.images.absolute(),
+            scratch=Path(scratch).resolve(),
+            limits=request.limits,
+            declaration=request.declaration,
+        )
+        report = read_in_child(job, notify)
+        if report.imported is None:
+            raise GraphRefused(report.refused or "the graph is refused without a reason")
+        notify("publishing")
+        with _write_errors(request.output):
+            graph = Path(staging.name) / GRAPH_FILE
+            digest = _taken_over(Path(scratch) / GRAPH_FILE, graph)
+            manifest = _manifest(request, report.imported, digest)
+            directory, manifest = publish(
+                {ONNX_FILE: graph},
+                request.output,
+                lambda version: manifest.model_copy(update={"version": version}),
+                lambda made: card_text(made, reference="the file's own graph, driven by NumPy"),
+            )
+    return ImportResult(directory, manifest, report.imported, report.enforced)
+
+
+def _taken_over(source: Path, target: Path) -> str:
+    """Copy the graph that the child wrote and return its digest; links are not followed, and the size is bounded."""
+    digest = hashlib.sha256()
+    with os.fdopen(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST_GRAPH:
+            raise GraphRefused("the wrapped graph is larger than 2 GiB")
+        with target.open("wb") as copy:
+            while block := file.read(2**20):
+                digest.update(block)
+                copy.write(block)
+    return digest.hexdigest()
+
+
+def _manifest(request: ImportRequest, imported: Imported, digest: str) -> Manifest:
+    return Manifest(
+        name=request.name,
+        version=1,
+        task="inpaint",
+        generator=GENERATOR,
+        options=dict(imported.flags),
+        inputs=imported.inputs,
+        output=imported.output,
+        size=imported.size,
+        max_batch=min(request.max_batch, imported.most_rows or request.max_batch),
+        precision=imported.precision,
+        opset=imported.opset,
+        onnx_sha256=digest,
+        checkpoint_sha256=imported.source_sha256,
+        licence=request.licence,
+        training_data=request.training_data,
+        parity=Parity(bar_db=_BAR_DB, cases=imported.cases),
+    )
+
+
+def _check_name(name: str) -> None:
+    try:
+        TypeAdapter(ModelName).validate_python(name)
+    except ValidationError as error:
+        raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
+
+
+@contextmanager
+def _write_errors(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ExportError(
+            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
+        ) from error

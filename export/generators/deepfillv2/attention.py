@@ -1,0 +1,118 @@
+"""Contextual attention as matrix products, with the mask of each picture.
+
+Yu et al., "Generative Image Inpainting with Contextual Attention", CVPR 2018. Every 3×3 patch of the halved features
+is compared with every known one, the scores are smoothed along diagonals, and 4×4 patches of the full features are
+pasted by their softmax. Everything here is FP32: a score is multiplied by 10 and sums hundreds of products.
+
+Memory: L = H/2 · W/2 patches make L² scores of 4 bytes: 67 MB for a picture of 512², whose features are 128².
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch import Tensor, nn
+
+Sampling = Literal["plain", "aligned"]
+"""How pixels are chosen: every second one, or evenly from the first to the last, as TensorFlow's align_corners."""
+_SHARPNESS = 10.0
+_LEAST_NORM = 1e-4
+
+
+def halve(x: Tensor, sampling: Sampling, times: int = 2) -> Tensor:
+    """Choose one of `times` rows and columns of N×C×H×W."""
+    if sampling == "plain":
+        return x[:, :, ::times, ::times]
+    return _aligned(_aligned(x, 2, times), 3, times)
+
+
+def _aligned(x: Tensor, axis: int, times: int) -> Tensor:
+    """Choose the rows nearest to evenly spaced ones; in integers, so that every engine rounds alike."""
+    have = x.shape[axis]
+    steps = torch.arange(have // times, device=x.device)
+    gaps = steps[-1:].clamp(min=1)  # taken from a tensor: programs would keep a number made of sizes as a constant
+    return x.index_select(axis, torch.div(2 * steps * (have - 1) + gaps, 2 * gaps, rounding_mode="floor"))
+
+
+class Patches(nn.Module):
+    """The patches round each place as channels: a convolution with one constant kernel for each of their pixels."""
+
+    kernel: Tensor
+
+    def __init__(self, channels: int, side: int, stride: int) -> None:
+        super().__init__()
+        self.channels, self.stride = channels, stride
+        pixels = torch.eye(side * side, device="cpu").view(side * side, 1, side, side)
+        self.register_buffer("kernel", pixels.repeat(channels, 1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map N×C×H×W to N×(C·side²)×H'×W', with zeros outside."""
+        return F.conv2d(x, self.kernel, stride=self.stride, padding=1, groups=self.channels)
+
+
+class Paste(nn.Module):
+    """The sum of overlapping 4×4 patches at every second place, as one convolution to 2×2 pixels of each place.
+
+    It is the transposed convolution of the public code; TensorRT cannot build that one with free sizes.
+    """
+
+    kernel: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        taps = torch.zeros(2, 4, 3, device="cpu")  # row of a place's two, row of the patch, place before, itself, after
+        for row, patch_row, place in ((0, 1, 1), (0, 3, 0), (1, 2, 1), (1, 0, 2)):
+            taps[row, patch_row, place] = 1
+        kernel = torch.einsum("aip,bjq->abijpq", taps, taps).reshape(4, 16, 3, 3)
+        self.register_buffer("kernel", kernel.repeat(channels, 1, 1, 1), persistent=False)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        """Map N×(C·16)×H×W to N×C×2H×2W."""
+        return F.pixel_shuffle(F.conv2d(patches, self.kernel, padding=1, groups=self.channels), 2)
+
+
+class ContextualAttention(nn.Module):
+    """Replaces the features of a hole by those of similar known places; it has no weights but the public constant."""
+
+    def __init__(self, channels: int, *, fuse: bool, sampling: Sampling, soft_norm: bool = False) -> None:
+        """Make the layer; with `soft_norm` 1e-4 is added to every square of a patch's norm, and fusing has no key."""
+        super().__init__()
+        self.fuse, self.sampling = fuse, sampling
+        self.added = 9 * channels * _LEAST_NORM if soft_norm else 0.0
+        if fuse and not soft_norm:
+            self.fuse_weight = nn.Parameter(torch.eye(3)[None, None], requires_grad=False)
+        self.compared, self.taken, self.paste = Patches(channels, 3, 1), Patches(channels, 4, 2), Paste(channels)
+
+    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+        """Map N×C×H×W and the mask N×1×(H/2)×(W/2), 1 = fill, to N×C×H×W in FP32."""
+        wide = features.float()
+        patches = self.compared(halve(wide, self.sampling))
+        number, _, height, width = patches.shape
+        channels = self.compared.channels
+        count = height * width  # engines see by the reshapes that mask, scores and result have the features' sizes
+        seen = patches.reshape(number, 9 * channels, count)
+        norm = torch.sqrt((seen * seen).sum(1, keepdim=True) + self.added).clamp(min=_LEAST_NORM)
+        scores = seen.transpose(1, 2) @ (seen / norm)  # places to fill × places to take from
+        if self.fuse:
+            scores = _fused(scores, height, width)
+        known = (F.max_pool2d(mask, 3, stride=1, padding=1) <= 0).float().reshape(number, 1, count)
+        weights = torch.softmax(scores * (known * _SHARPNESS), -1) * known
+        taken = weights @ self.taken(wide).reshape(number, 16 * channels, count).transpose(1, 2)
+        taken = taken.transpose(1, 2).reshape(number, 16 * channels, height, width)
+        return cast("Tensor", self.paste(taken) / 4).reshape(features.shape)
+
+
+def _fused(scores: Tensor, height: int, width: int) -> Tensor:
+    """Sum the scores of neighbours that lie alike, along the rows and then along the columns; N×L×L."""
+    rows = _sum_diagonally(scores).reshape(-1, height, width, height, width)
+    turned = rows.permute(0, 2, 1, 4, 3).reshape(-1, height * width, height * width)
+    columns = _sum_diagonally(turned).reshape(-1, width, height, width, height)
+    return columns.permute(0, 2, 1, 4, 3).reshape(-1, height * width, height * width)
+
+
+def _sum_diagonally(scores: Tensor) -> Tensor:
+    padded = F.pad(scores, (1, 1, 1, 1))
+    return padded[:, :-2, :-2] + scores + padded[:, 2:, 2:]

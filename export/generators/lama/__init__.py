@@ -1,0 +1,1 @@
+"""LaMa: large-mask inpainting with Fourier convolutions."""

@@ -1,0 +1,172 @@
+"""LaMa generators with Fourier convolutions, layout of advimman/lama (`model.1.ffc.convl2l.weight`).
+
+Net:      image N×3×H×W in [0, 1], mask N×1×H×W with 1 = hole; the hole is blackened, and image and mask go in as four
+          channels. Output N×3×H×W on [0, 1]; height and width multiples of 8.
+Contract: the same. Upstream's composite, mask·output + (1 - mask)·image, is the service's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from engines.manifest import MultipleSize
+from export.errors import LayoutMismatch, OptionInvalid
+from export.generators.family import Family, Interface, State, Translation, image_tensor
+from export.generators.lama.lowered import LoweredLaMa
+from export.generators.lama.net import LaMaNet, LaMaOptions, output_activation
+
+_FIRST = re.compile(r"(?:^|.*\.)1\.ffc\.convl2l\.weight")
+_INPUT_CHANNELS = 4
+_REFUSED = {
+    r"(^|\.)(rel_pos_emb|direct_emb|alpha[56])\b": "position embeddings (MPE), which change the function",
+    r"\.se\.": "squeeze-and-excitation in its Fourier units",
+    r"ffc\.gate\b": "gated Fourier convolutions",
+}
+_ACTIVATIONS = ("sigmoid", "tanh", "none")
+_CONFIRMED_DB = 15.0
+"""Trained nets give known pixels back better than this; with a wrong activation they do not."""
+_CLEARLY_DB = 3.0
+
+
+def _generator_keys(state: State) -> tuple[str, State] | None:
+    """Return the prefix of the generator's keys and its tensors by the public names; None if there is none."""
+    firsts = [key for key in state if _FIRST.fullmatch(key)]
+    if not firsts:
+        return None
+    prefix = min(firsts, key=len).removesuffix("1.ffc.convl2l.weight")
+    return prefix, {
+        f"model.{key.removeprefix(prefix)}": tensor for key, tensor in state.items() if key.startswith(prefix)
+    }
+
+
+class LaMa(Family[LaMaOptions]):
+    """LaMa inpainting nets of Fourier convolutions."""
+
+    name = "lama"
+    summary = "LaMa (Suvorov et al. 2022), FFC generators of advimman/lama"
+    options = LaMaOptions
+
+    def recognise(self, state: State) -> LaMaOptions | None:
+        """Recognise `model.1.ffc.convl2l.weight` under any prefix; all but the output's activation is in the shapes."""
+        found = _generator_keys(state)
+        if found is None or found[1]["model.1.ffc.convl2l.weight"].shape[1:2] != (_INPUT_CHANNELS,):
+            return None
+        keys = found[1]
+        downs = sum(re.fullmatch(r"model\.\d+\.ffc\.convl2l\.weight", key) is not None for key in keys) - 1
+        blocks = [
+            int(match[1]) for key in keys if (match := re.fullmatch(r"model\.(\d+)\.conv2\.ffc\.convl2l\.weight", key))
+        ]
+        inner = [number for number in blocks if number <= downs + 1 + len(blocks)]
+        outer = [number for number in blocks if number not in inner]
+        split = keys.get(f"model.{1 + downs}.ffc.convl2g.weight")
+        if split is None or not inner or len(outer) > 1:
+            return None
+        rest = keys[f"model.{1 + downs}.ffc.convl2l.weight"].shape[0]
+        return LaMaOptions(
+            ngf=keys["model.1.ffc.convl2l.weight"].shape[0],
+            downsamplings=downs,
+            blocks=len(inner),
+            ratio=split.shape[0] / (split.shape[0] + rest),
+            lfu=_has_tiles(keys, inner[0]),
+            out_ratio=_ratio(keys, outer[0]) if outer else 0,
+            out_lfu=_has_tiles(keys, outer[0]) if outer else False,
+        )
+
+    def join(self, states: Sequence[State]) -> State | None:
+        """Join nothing, and refuse a generator that lies beside the position embeddings it was trained with.
+
+        Raises:
+            LayoutMismatch: one of the states belongs to a generator that is not plain.
+        """
+        if any(_generator_keys(state) for state in states):
+            for state in states:
+                _refuse_other_functions(state)
+        return None
+
+    def build(self, options: LaMaOptions) -> nn.Module:
+        return LaMaNet(options)
+
+    def translate(self, state: State, options: LaMaOptions) -> Translation:  # noqa: ARG002 (the keys say all)
+        """Take the generator's keys out of a whole training state, and refuse functions that only look alike.
+
+        Raises:
+            LayoutMismatch: the file has parts that change what the generator computes.
+        """
+        _refuse_other_functions(state)
+        found = _generator_keys(state)
+        if found is None:
+            return Translation(state)
+        prefix, keys = found
+        others = [key for key in state if not key.startswith(prefix)]
+        return Translation(keys, dropped=dict.fromkeys(others, "not of the generator"))
+
+    def interface(self, options: LaMaOptions) -> Interface:
+        multiple = options.multiple
+        sides = tuple(sorted({-(-side // multiple) * multiple for side in (256, 512)}))
+        return Interface(
+            task="inpaint",
+            inputs=(image_tensor("image", 3), image_tensor("mask", 1)),
+            output=image_tensor("output", 3),
+            size=MultipleSize(multiple_of=multiple, sides=sides, fit="pad", padding="symmetric"),
+        )
+
+    def examine(
+        self, net: nn.Module, options: LaMaOptions, feeds: Sequence[Mapping[str, NDArray[Any]]]
+    ) -> Sequence[str]:
+        """Check the output's activation: these nets were trained to give the known pixels back.
+
+        Raises:
+            OptionInvalid: with another activation the known pixels come back clearly better.
+        """
+        decibels = {name: _known_pixels_db(cast("LaMaNet", net), name, feeds) for name in _ACTIVATIONS}
+        own, best = decibels[options.output], max(_ACTIVATIONS, key=lambda name: decibels[name])
+        if decibels[best] >= max(_CONFIRMED_DB, own + _CLEARLY_DB):
+            raise OptionInvalid(
+                f"lama: with output={options.output} known pixels come back at {own:.1f} dB, with {best} at "
+                f"{decibels[best]:.1f} dB: add --option output={best}"
+            )
+        if own >= _CONFIRMED_DB:
+            return (f"known pixels come back at {own:.1f} dB with output={options.output}",)
+        doubt = f"known pixels come back at {own:.1f} dB only, so output={options.output} could not be confirmed: "
+        return (f"{doubt}compare it with add_out_act of the training's configuration, and look at a fill",)
+
+    def wrap(self, net: nn.Module, options: LaMaOptions) -> nn.Module:
+        cast("LaMaNet", net).output = options.output
+        return net
+
+    def lower(self, net: nn.Module, options: LaMaOptions) -> nn.Module:  # noqa: ARG002 (the net knows them)
+        return LoweredLaMa(cast("LaMaNet", net)).requires_grad_(requires_grad=False).eval()
+
+
+def _refuse_other_functions(state: State) -> None:
+    for pattern, what in _REFUSED.items():
+        if (key := next((key for key in state if re.search(pattern, key)), None)) is not None:
+            raise LayoutMismatch(f"this net has {what} ({key}); only plain LaMa generators are supported")
+
+
+def _known_pixels_db(net: LaMaNet, output: str, feeds: Sequence[Mapping[str, NDArray[Any]]]) -> float:
+    """Return the PSNR of known pixels with another last activation, mean of the pictures' errors."""
+    errors = []
+    for feed in feeds:
+        image, mask = torch.from_numpy(feed["image"]), torch.from_numpy(feed["mask"])
+        with torch.inference_mode():
+            painted = output_activation(net.features_of(image, mask), output).clamp(0, 1)
+        known = (1 - mask).sum().clamp(min=1) * image.shape[1]
+        errors.append(float((((painted - image) * (1 - mask)) ** 2).sum() / known))
+    return -10 * math.log10(max(sum(errors) / max(len(errors), 1), 1e-10))
+
+
+def _ratio(keys: dict[str, Tensor], number: int) -> float:
+    local, overall = (keys[f"model.{number}.conv1.ffc.conv{part}.weight"].shape[0] for part in ("l2l", "l2g"))
+    return overall / (local + overall)
+
+
+def _has_tiles(keys: dict[str, Tensor], number: int) -> bool:
+    return f"model.{number}.conv1.ffc.convg2g.lfu.conv_layer.weight" in keys

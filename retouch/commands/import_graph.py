@@ -1,0 +1,157 @@
+"""`retouch import`: turns an ONNX graph of others into a model that the service can load."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from engines.errors import EngineUnavailable
+from retouch.commands.publishing import SAMPLE_PICTURES, model_name_from_file, print_cases, show_steps
+
+if TYPE_CHECKING:
+    from export.foreign.importing import ImportResult
+
+
+def import_graph(  # noqa: PLR0913, PLR0917 (each parameter is a flag of the command)
+    graph: Annotated[Path, typer.Argument(help="the .onnx file; its external data lies beside it")],
+    name: Annotated[str | None, typer.Option(help="model name, as in models/NAME; after the file without")] = None,
+    task: Annotated[Literal["inpaint"], typer.Option(help="what the graph does")] = "inpaint",
+    image: Annotated[
+        str | None, typer.Option(help="the input for the picture: NAME, or its channels: NAME[0:3]")
+    ] = None,
+    mask: Annotated[str | None, typer.Option(help="the input for the mask: NAME or NAME[3]")] = None,
+    output_tensor: Annotated[str | None, typer.Option(help="the output with the picture, if there are several")] = None,
+    layout: Annotated[Literal["nchw", "nhwc"] | None, typer.Option(help="the order of dimensions")] = None,
+    image_range: Annotated[
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="what black and white are in the picture")
+    ] = None,
+    mask_range: Annotated[
+        Literal["0..1", "-0.5..0.5", "-1..1", "0..255"] | None, typer.Option(help="the two values of the mask")
+    ] = None,
+    mask_means: Annotated[
+        Literal["hole", "known"] | None, typer.Option(help="what the larger value of the mask marks")
+    ] = None,
+    hole_value: Annotated[
+        float | None, typer.Option(help="what the net is to see under the mask, in its own range")
+    ] = None,
+    output_range: Annotated[
+        Literal["0..1", "-1..1", "0..255"] | None, typer.Option(help="what black and white are in the result")
+    ] = None,
+    composite: Annotated[
+        Literal["inside", "outside"] | None,
+        typer.Option(help="inside: the graph returns known pixels unchanged; it is checked"),
+    ] = None,
+    channels: Annotated[Literal["rgb", "bgr"], typer.Option(help="the order of colours, in and out")] = "rgb",
+    sides: Annotated[
+        str | None, typer.Option(help="of a graph of free size: the tiles to serve, as in 256,512 (the default)")
+    ] = None,
+    multiple_of: Annotated[int, typer.Option(min=1, max=512, help="what its sides must be multiples of")] = 8,
+    images: Annotated[Path, typer.Option(help="photographs to try the graph on")] = SAMPLE_PICTURES,
+    max_batch: Annotated[int, typer.Option(min=1, max=1024, help="largest batch an engine is built for")] = 32,
+    output: Annotated[Path | None, typer.Option(help="model repository (RETOUCH_MODELS_DIR)")] = None,
+    licence: Annotated[str, typer.Option(help="licence of the weights, for the card")] = "not stated",
+    training_data: Annotated[str, typer.Option(help="what they were trained on, for the card")] = "not stated",
+    memory_gib: Annotated[float, typer.Option(min=0.5, help="address space of the process that reads the file")] = 8,
+    timeout_s: Annotated[float, typer.Option(min=1, help="after so long that process is killed")] = 600,
+    as_json: Annotated[bool, typer.Option("--json", help="print everything as JSON instead of a table")] = False,
+) -> None:
+    """Turn an ONNX graph of others into models/NAME/VERSION: wrapped, tried on photographs, with manifest and card.
+
+    What is not given is guessed from the graph or measured on photographs, and said. The file is read by a process of
+    its own without network, with limits of memory and time (docs/importing.md).
+    """
+    del task  # there is one
+    if importlib.util.find_spec("onnx") is None:
+        raise EngineUnavailable("import needs onnx: make install-export")
+    from export.foreign.declaration import Declaration  # noqa: PLC0415 (loads pydantic)
+    from export.foreign.importing import ImportRequest, import_model  # noqa: PLC0415 (the same)
+    from export.foreign.messages import Limits  # noqa: PLC0415 (the same)
+    from service.core.settings import load_settings  # noqa: PLC0415 (the same)
+
+    if name is None:
+        name = model_name_from_file(graph)
+        typer.echo(f"the model is called {name}, after {graph.name}; --name calls it otherwise", err=True)
+    declaration = Declaration(
+        **_places(image, mask),
+        output=output_tensor,
+        layout=layout,
+        image_range=image_range,
+        mask_range=mask_range,
+        mask_means=mask_means,
+        hole_value=hole_value,
+        output_range=output_range,
+        composite=composite,
+        channels=channels,
+        sides=parse_sides(sides),
+        multiple_of=multiple_of,
+    )
+    request = ImportRequest(
+        graph=graph,
+        name=name,
+        images=images,
+        declaration=declaration,
+        output=output or load_settings().models_dir,
+        max_batch=max_batch,
+        licence=licence,
+        training_data=training_data,
+        limits=Limits(memory_bytes=int(memory_gib * 2**30), seconds=timeout_s),
+    )
+    with show_steps() as notify:
+        made = import_model(request, notify)
+    (_print_json if as_json else _print_report)(made)
+
+
+def parse_sides(text: str | None) -> tuple[int, ...]:
+    """Parse `256,512`; nothing gives no sides.
+
+    Raises:
+        typer.BadParameter: there is something else than numbers.
+    """
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError as error:
+        raise typer.BadParameter(f"--sides {text}: write numbers with commas, as in 256,512") from error
+
+
+def _places(image: str | None, mask: str | None) -> dict[str, Any]:
+    from export.foreign.declaration import parse_place  # noqa: PLC0415 (loads pydantic)
+
+    try:
+        return {
+            "image": parse_place(image) if image is not None else None,
+            "mask": parse_place(mask) if mask is not None else None,
+        }
+    except ValueError as error:
+        raise typer.BadParameter("--image and --mask take NAME, NAME[CHANNEL] or NAME[FIRST:AFTER_LAST]") from error
+
+
+def _print_json(made: ImportResult) -> None:
+    facts = {
+        "directory": str(made.directory),
+        "manifest": made.manifest.model_dump(mode="json"),
+        "found": made.imported.found,
+        "notes": made.imported.notes,
+        "enforced": made.enforced.model_dump(),
+    }
+    typer.echo(json.dumps(facts, indent=1))
+
+
+def _print_report(made: ImportResult) -> None:
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
+
+    manifest, console = made.manifest, Console()
+    title = f"{manifest.key}: the wrapped graph against the file's own"
+    print_cases(manifest.parity.cases, title, f"bar {manifest.parity.bar_db:g} dB")
+    lines = [
+        *(f"found: {sentence}" for sentence in made.imported.found),
+        "wired: " + " ".join(f"--{flag} {value}" for flag, value in made.imported.flags.items()),
+        *(f"note: {sentence}" for sentence in made.imported.notes),
+        *(f"while it was read, {what}: {how}" for what, how in made.enforced.model_dump().items()),
+        f"published {made.directory}",
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,65 @@
+"""What the commands that publish models share: a name for the model, the steps as they begin, the comparison."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from engines.manifest import ParityCase
+
+SAMPLE_PICTURES = Path(__file__).resolve().parents[2] / "tests" / "data"
+"""Sample pictures of a source checkout; an installed package needs --images."""
+_SUFFIXES = frozenset((".pth", ".pt", ".tar", ".pickle", ".pkl", ".ckpt", ".bin", ".safetensors", ".onnx"))
+
+
+def model_name_from_file(checkpoint: Path) -> str:
+    """Make a valid model name (lower-case letters, digits, `-`, `_`, at most 64) from a file's name.
+
+    Raises:
+        typer.BadParameter: the file's name has no usable letter or digit.
+    """
+    stem = checkpoint.name
+    while (path := Path(stem)).suffix.lower() in _SUFFIXES:
+        stem = path.stem
+    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-_")[:64].rstrip("-_")
+    if not name:
+        raise typer.BadParameter(f"no model name can be made of {checkpoint.name}; give one with --name")
+    return name
+
+
+@contextmanager
+def show_steps() -> Iterator[Callable[[str], None]]:
+    """Show each step on standard error as it begins; yields the function that is told of them."""
+    from rich.console import Console  # noqa: PLC0415 (the command's help should not wait for it)
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def notify(step: str) -> None:
+            status.update(step)
+            console.log(step)
+
+        yield notify
+
+
+def print_cases(cases: Sequence[ParityCase], title: str, caption: str) -> None:
+    """Print a table of comparisons."""
+    from rich.table import Table  # noqa: PLC0415 (as above)
+
+    from engines.terminal.tables import print_table  # noqa: PLC0415 (loads rich)
+
+    table = Table(title=title, caption=caption)
+    for column in ("graph", "inputs", "PSNR dB", "largest difference"):
+        table.add_column(column, justify="left" if column in ("graph", "inputs") else "right")
+    for case in cases:
+        psnr = "identical" if case.psnr_db is None else f"{case.psnr_db:.1f}"
+        table.add_row(case.backend, case.inputs, psnr, f"{case.max_abs:.2g}")
+    print_table(table)

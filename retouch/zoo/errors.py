@@ -1,0 +1,27 @@
+"""The errors of adding a published model.
+
+ZooError
+├── DownloadFailed    the file could not be fetched whole, or its host leads elsewhere
+├── FileRefused       the file is not the one that was published, or nobody says that it is
+└── LicenceRefused    the licence was not accepted
+"""
+
+from __future__ import annotations
+
+from engines.errors import RetouchError
+
+
+class ZooError(RetouchError):
+    """A published model could not be added."""
+
+
+class DownloadFailed(ZooError):
+    """The file could not be fetched whole, or its host leads elsewhere."""
+
+
+class FileRefused(ZooError):
+    """The file is not the one that was published, or nobody says that it is."""
+
+
+class LicenceRefused(ZooError):
+    """The licence was not accepted."""

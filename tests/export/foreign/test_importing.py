@@ -1,0 +1,214 @@
+"""Graphs in the public layouts become models that engines run; wrong flags are noticed, and what mends them is said.
+
+The graphs are small ones of our own that stand for the published files, which cannot be had here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from engines.cpu.openvino_cpu import OpenVinoEngine
+from engines.manifest import CARD_FILE, FixedSize, MultipleSize, read_manifest
+from engines.onnxrt import OnnxRuntimeEngine
+from export.errors import ExportError, GraphRefused
+from export.foreign.declaration import Declaration, parse_place
+from export.foreign.importing import ImportRequest, ImportResult, import_model
+from tests.export.foreign import inpainters
+
+pytestmark = pytest.mark.slow  # a process for each import
+PICTURES = Path(__file__).resolve().parents[2] / "data"
+
+
+@pytest.fixture
+def bring(tmp_path):
+    """Import a model with flags of a declaration."""
+
+    def brought(model: onnx.ModelProto, **flags) -> ImportResult:
+        path = tmp_path / "foreign.onnx"
+        onnx.save(model, path)
+        flags |= {name: parse_place(flags[name]) for name in ("image", "mask") if name in flags}
+        declaration = Declaration(**flags)
+        request = ImportRequest(path, "foreign", PICTURES, declaration, output=tmp_path / "models", licence="CC0")
+        return import_model(request, lambda step: None)
+
+    return brought
+
+
+def photograph(side: int) -> tuple[np.ndarray, np.ndarray]:
+    with Image.open(PICTURES / "dress.jpg") as picture:
+        image = np.asarray(picture.convert("RGB").resize((side, side)), np.float32).transpose(2, 0, 1)[None] / 255
+    mask = np.zeros((1, 1, side, side), np.float32)
+    mask[..., side // 3 : side // 2, side // 3 : side // 2] = 1
+    return np.ascontiguousarray(image), mask
+
+
+def check_fill(made: ImportResult, side: int, tmp_path: Path) -> None:
+    """Both engines of a CPU keep known pixels, fill the hole like its surroundings, and agree."""
+    image, mask = photograph(side)
+    outputs = []
+    for engine in (
+        OnnxRuntimeEngine(made.directory, made.manifest),
+        OpenVinoEngine(made.directory, made.manifest, cache_dir=tmp_path / "cache"),
+    ):
+        output = engine.infer({"image": image, "mask": mask})["output"]
+        engine.close()
+        assert output.shape == image.shape
+        known = np.broadcast_to(mask == 0, image.shape)
+        assert np.abs(output - image)[known].mean() < 0.03
+        hole = output[0][:, mask[0, 0] > 0]
+        assert hole.min() > -0.01
+        assert hole.max() < 1.01
+        assert abs(hole.mean() - image.mean()) < 0.4
+        outputs.append(output)
+    assert np.abs(outputs[0] - outputs[1]).max() <= 2 / 255
+
+
+def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
+    made = bring(inpainters.carve_layout())
+    assert made.manifest.size == FixedSize(height=128, width=128, fit="crop")
+    assert made.manifest.max_batch == 1
+    flags = {name: made.manifest.options[name] for name in ("image", "mask", "output-tensor", "layout", "composite")}
+    assert list(flags.values()) == ["image", "mask", "output", "nchw", "inside"]
+    ranges = [made.manifest.options[name] for name in ("image-range", "mask-range", "mask-means", "output-range")]
+    assert ranges == ["0..1", "0..1", "hole", "0..255"]
+    assert "the only reading" in " ".join(made.imported.found)
+    assert made.manifest.licence == "CC0"
+    assert read_manifest(made.directory) == made.manifest
+    assert "against the file's own graph" in (made.directory / CARD_FILE).read_text()
+    check_fill(made, 128, tmp_path)
+
+
+def test_graph_of_bytes_and_any_size_is_served_in_several(bring, tmp_path):
+    made = bring(inpainters.pipeline_layout(), sides=(64, 128))
+    assert made.manifest.size == MultipleSize(multiple_of=8, sides=(64, 128))
+    assert made.manifest.options["mask-means"] == "known"
+    assert made.manifest.options["image-range"] == made.manifest.options["output-range"] == "0..255"
+    assert {case.inputs for case in made.manifest.parity.cases} >= {"batch of 3", "64×128"}
+    check_fill(made, 128, tmp_path)
+
+
+def test_free_batch_is_kept(bring):
+    assert bring(inpainters.carve_layout(64, "n")).manifest.max_batch == 32
+
+
+def test_one_input_with_mask_and_picture_is_wired_by_its_channels(bring, tmp_path):
+    made = bring(inpainters.joint_layout(64), image_range="-1..1", output_range="-1..1")
+    flags = made.manifest.options
+    assert (flags["image"], flags["mask"]) == ("input[1:4]", "input[0:1]")
+    assert (flags["mask-range"], flags["mask-means"], flags["composite"]) == ("-0.5..0.5", "known", "outside")
+    check_fill(made, 64, tmp_path)
+
+
+def test_channels_last_are_seen(bring, tmp_path):
+    made = bring(inpainters.nhwc_layout(64), image_range="0..1")
+    assert made.manifest.options["layout"] == "nhwc"
+    check_fill(made, 64, tmp_path)
+
+
+def test_external_data_beside_the_graph_is_taken_in(bring, tmp_path):
+    whole = bring(inpainters.carve_layout(64))
+    onnx.save(
+        inpainters.carve_layout(64),
+        tmp_path / "split.onnx",
+        save_as_external_data=True,
+        location="data",
+        size_threshold=0,
+    )
+    made = import_model(
+        ImportRequest(tmp_path / "split.onnx", "split", PICTURES, output=tmp_path / "models"), lambda step: None
+    )
+    assert (tmp_path / "data").stat().st_size > 0
+    assert (made.directory / "model.onnx").read_bytes() == (whole.directory / "model.onnx").read_bytes()
+    assert made.manifest.checkpoint_sha256 != whole.manifest.checkpoint_sha256
+
+
+WRONG = [
+    ({"image_range": "0..255"}, "--image-range 0..1"),
+    ({"output_range": "0..1"}, "--output-range 0..255"),
+    ({"output_range": "-1..1"}, "--output-range 0..255"),
+    ({"mask_means": "known"}, "--mask-means hole"),
+    ({"mask_range": "-0.5..0.5"}, "--mask-range 0..1"),
+]
+
+
+@pytest.mark.parametrize(("flags", "mended"), WRONG)
+def test_wrong_flag_is_noticed_and_the_right_one_is_said(bring, flags, mended):
+    right = {"image_range": "0..1", "mask_range": "0..1", "mask_means": "hole", "output_range": "0..255"}
+    with pytest.raises(GraphRefused, match="as declared the graph does not inpaint") as caught:
+        bring(inpainters.carve_layout(64), **{**right, **flags})
+    advice = str(caught.value).split("With ")[1]
+    assert mended in advice
+    assert advice.count("--") == 1
+
+
+def test_composite_that_is_not_inside_is_noticed(bring):
+    flags = {"image_range": "-1..1", "output_range": "-1..1", "composite": "inside"}
+    with pytest.raises(GraphRefused, match="With --composite outside it does"):
+        bring(inpainters.joint_layout(64), **flags)
+
+
+def test_what_cannot_be_measured_is_asked_for(bring):
+    with pytest.raises(GraphRefused, match=r"--image-range 0\.\.1 --output-range 0\.\.1; or --image-range -1\.\.1"):
+        bring(inpainters.joint_layout(64))
+
+
+def _with_third_input() -> onnx.ModelProto:
+    model = inpainters.carve_layout(64)
+    model.graph.input.append(inpainters.value("noise", inpainters.FLOAT, 1, 8, 64, 64))
+    return model
+
+
+def _passing_through() -> onnx.ModelProto:
+    maker = inpainters.GraphMaker()
+    maker.add("Add", "image", maker.add("Mul", "mask", maker.constant(0.0)), result="output")
+    inputs = [inpainters.value("image", 1, 1, 3, 64, 64), inpainters.value("mask", 1, 1, 1, 64, 64)]
+    return maker.model(inputs, [inpainters.value("output", 1, 1, 3, 64, 64)])
+
+
+def _with_rank_three() -> onnx.ModelProto:
+    model = inpainters.carve_layout(64)
+    model.graph.input[1].CopyFrom(inpainters.value("mask", 1, 1, 64, 64))
+    return model
+
+
+def _with_two_outputs() -> onnx.ModelProto:
+    model = inpainters.carve_layout(64)
+    model.graph.output.append(inpainters.value(model.graph.node[0].output[0], 1))
+    return model
+
+
+MISFITS = [
+    (_with_third_input, {}, r"which input is the picture.*noise float32 1×8×64×64"),
+    (_with_third_input, {"image": "image", "mask": "mask"}, "the graph also wants noise float32 1×8×64×64"),
+    (_passing_through, {}, "no reading of the graph fills the hole"),
+    (_with_rank_three, {}, "has 3 dimensions; pictures and masks have four"),
+    (_with_two_outputs, {}, "which output is the picture.*--output-tensor"),
+    (lambda: inpainters.carve_layout(64), {"image": "picture"}, "has no such input; it has image"),
+    (lambda: inpainters.carve_layout(64), {"sides": (64,)}, "the graph computes 64×64 only"),
+    (
+        lambda: inpainters.joint_layout(64),
+        {"image": "input[0:2]", "mask": "input[3]"},
+        "each channel is to be filled once",
+    ),
+    (inpainters.pipeline_layout, {"sides": (100, 60)}, "they are to ascend"),
+]
+
+
+@pytest.mark.parametrize(("make", "flags", "reason"), MISFITS)
+def test_graph_that_does_not_fit_is_refused_with_what_is_missing(bring, tmp_path, make, flags, reason):
+    with pytest.raises(GraphRefused, match=reason):
+        bring(make(), **flags)
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_name_and_folder_are_checked_before_the_file(tmp_path):
+    with pytest.raises(ExportError, match="lower-case letters"):
+        import_model(ImportRequest(tmp_path / "x.onnx", "No!", PICTURES, output=tmp_path), lambda step: None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="cannot be written"):
+        import_model(ImportRequest(tmp_path / "x.onnx", "x", PICTURES, output=tmp_path / "file"), lambda step: None)
