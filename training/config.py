@@ -14,10 +14,13 @@ from engines.manifest import FixedSize, MultipleSize
 from engines.validation import unknown_name
 from export.generators.pconv.unet import PConvOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
+from training.dcgan_config import DCGANConfig
 from training.errors import ConfigInvalid
 from training.fill_config import FillConfig
 from training.losses.patch_gan import smallest_side
-from training.run_config import DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision
+from training.pgn_config import PGNConfig
+from training.pix2pixhd_config import Pix2PixHDConfig
+from training.run_config import PAIRED_LAYOUTS, DataConfig, FitConfig, Layout, MasksConfig, PhaseConfig, Precision
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -90,8 +93,8 @@ class PConvConfig(FitConfig):
             raise ValueError("losses on features need VGG16: give the file's path as features = …")
         if self.lpips_features is None and any(phase.lpips for phase in self.phase):
             raise ValueError("lpips needs AlexNet: give the file's path as lpips_features = …")
-        if self.data.layout == "pairs":
-            raise ValueError("data.layout pairs is for pix2pix")
+        if self.data.layout in PAIRED_LAYOUTS:
+            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
         return self
 
 
@@ -155,7 +158,7 @@ class Pix2PixConfig(FitConfig):
         return self
 
 
-AnyConfig = PConvConfig | Pix2PixConfig | FillConfig
+AnyConfig = PConvConfig | Pix2PixConfig | FillConfig | DCGANConfig | Pix2PixHDConfig | PGNConfig
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> AnyConfig:
@@ -209,7 +212,11 @@ def _option_names(adapter: TypeAdapter[AnyConfig]) -> set[str]:
 def _explain_faults(error: ValidationError, knobs: Collection[str]) -> str:
     parts = []
     for fault in error.errors():
-        place = [str(part) for part in fault["loc"] if part not in ("pconv", "pix2pix", "fillnet")]
+        place = [
+            str(part)
+            for part in fault["loc"]
+            if part not in ("pconv", "pix2pix", "fillnet", "dcgan", "pix2pixhd", "pgn")
+        ]
         where = ".".join(place)
         if fault["type"] == "extra_forbidden":
             parts.append(f"{where}: {unknown_name('knob', place[-1], knobs)}")

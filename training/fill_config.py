@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from export.generators.fillnet import FillNetOptions
-from training.run_config import ConfigSection, FitConfig, PhaseConfig
+from training.run_config import PAIRED_LAYOUTS, ConfigSection, FitConfig, PhaseConfig
 
 LARGEST_STRIDE = 32
 """Largest stride of the discriminator; the size of crops is a multiple of it."""
@@ -59,9 +59,6 @@ class FillConfig(FitConfig):
     model: Literal["fillnet"]
     generator: FillNetOptions = Field(default_factory=lambda: FillNetOptions.model_validate({}))
     betas: tuple[float, float] = Field((0.5, 0.99), description="of Adam")
-    seconds: float | None = Field(
-        None, gt=0, description="the phases are stretched over so much time of steps; their steps are then proportions"
-    )
     coverage: tuple[float, float] = Field((0.08, 0.75), description="smallest and largest part of a crop in the hole")
     features: Path | None = Field(
         None, description="VGG16 features.0 to .14 (safetensors, torchvision's names), if perceptual has a share"
@@ -86,8 +83,8 @@ class FillConfig(FitConfig):
             raise ValueError("shares.perceptual needs VGG16: give the file's path as features = …, or set it to 0")
         if self.precision == "fp16":
             raise ValueError("precision fp16 is not for gradients at the picture; use bf16")
-        if self.data.layout == "pairs":
-            raise ValueError("data.layout pairs is for pix2pix")
+        if self.data.layout in PAIRED_LAYOUTS:
+            raise ValueError(f"data.layout {self.data.layout} is for pix2pix, pix2pixhd and dcgan")
         if self.capacity_gb and self.data.layout != "shards":
             raise ValueError("capacity_gb is for data.layout shards: other layouts are read once")
         return self

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from training.config import AnyConfig, PConvConfig
+from training.dcgan_config import DCGANConfig
 from training.errors import TrainingDiverged
 from training.fill_config import FillConfig
 from training.loop.checkpoints import Progress, read_run, save_checkpoint, save_generator
@@ -25,10 +26,15 @@ from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import write_sheet
 from training.loop.trainee import Trainee
+from training.pgn_config import PGNConfig
+from training.pix2pixhd_config import Pix2PixHDConfig
 from training.seeds import Purpose, derived_seed
+from training.tasks.dcgan import DCGANTrainee
 from training.tasks.fillnet import FillTrainee
 from training.tasks.partial_conv import PartialTrainee
+from training.tasks.pgn import PGNTrainee
 from training.tasks.pix2pix import Pix2PixTrainee
+from training.tasks.pix2pixhd import Pix2PixHDTrainee
 
 _ASKED_EVERY = 20
 """Steps between checks of the clock, in runs of several processes with `seconds`."""
@@ -50,6 +56,12 @@ def make_trainee(config: AnyConfig, runtime: Runtime) -> Trainee[Any]:
     """Make the trainee of a config, with its data on the device."""
     if isinstance(config, FillConfig):
         return FillTrainee(config, runtime)
+    if isinstance(config, DCGANConfig):
+        return DCGANTrainee(config, runtime)
+    if isinstance(config, PGNConfig):
+        return PGNTrainee(config, runtime)
+    if isinstance(config, Pix2PixHDConfig):
+        return Pix2PixHDTrainee(config, runtime)
     return PartialTrainee(config, runtime) if isinstance(config, PConvConfig) else Pix2PixTrainee(config, runtime)
 
 
@@ -61,7 +73,7 @@ def _without_initial(config: AnyConfig) -> AnyConfig:
 
 
 def _make_pace(config: AnyConfig, runtime: Runtime, clock: Callable[[], float], spent_s: float) -> Pace[Any]:
-    if isinstance(config, FillConfig) and config.seconds:
+    if config.seconds:
         every = 1 if runtime.world == 1 else _ASKED_EVERY
         agree = runtime.broadcast_from_leader
         return TimedPace(config.phase, config.seconds, clock, agree, steps_per_reading=every, spent_s=spent_s)

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Training on a borrowed GPU host in commands of under ten minutes each; docs/training.md says in which order.
 #   gpu_host.sh stage                      take over what was carried: wheels, photo shards, features, pictures
-#   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once), then
+#   gpu_host.sh fit NAME TOTAL_S STOP_S    plan training/configs/NAME.toml for TOTAL_S seconds of steps (once; a config
+#                                          with `seconds` gets them and needs no plan), then
 #                                          train for STOP_S seconds, or go on where the last call stopped
 #   gpu_host.sh profile NAME [FLAGS]       take steps of training/configs/NAME.toml apart: $OUT/profile-NAME
 #   gpu_host.sh speed [FLAGS]              benchmarks.training.speed, FP32 against half precision: $OUT/speed-TASK.json
 #   gpu_host.sh speed_of TASK [FLAGS]      the same of one task, pconv or pix2pix
 #   gpu_host.sh scaling [FLAGS]            benchmarks.training.scaling, one GPU and two: $OUT/scaling.json
 #   gpu_host.sh take NAME FILE             put FILE of the run (generator, generator-phase0) into $OUT, in parts
-# What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
+# EXTRA holds further --set flags of fit. What is carried lies in $CARRIED (.carry), what is made in $WORK; logs and sheets go to $OUT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 CARRIED=${CARRIED:-.carry} WORK=${WORK:-/tmp/retouch} OUT=${OUT:-$WORK/out}
@@ -29,13 +30,18 @@ stage() {
 
 paths() { # NAME: the overrides that put a config's data where `stage` put it
     local set=(--set "output=$WORK/runs/$1")
-    if [ "$1" = facades ]; then
+    if [[ $1 = facades* ]]; then
         set+=(--set "data.path=$WORK/facades/train" --set "data.validation=$WORK/facades/test")
+    elif [ "$1" = photos-centre ]; then
+        set+=(--set "data.path=$WORK/photos" --set "data.validation=$WORK/eval/bsds500_val")
     else
         set+=(--set "data.path=$WORK/photos" --set "features=$WORK/features/vgg16_pool3.safetensors")
         set+=(--set "masks.folder=$WORK/masks" --set "data.validation=$WORK/eval/bsds500_val")
     fi
-    if [ "$1" != facades ] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
+    if [ "$1" = facades-labels ]; then
+        set+=(--set "features=$WORK/features/vgg16_pool3.safetensors")
+    fi
+    if [[ $1 != facades* ]] && ! compgen -G "$WORK/photos/*.tar" >/dev/null; then # no shards, but the pictures themselves
         set+=(--set data.layout=folder)
     fi
     if [ "$1" = photos-features ]; then # a later --set wins
@@ -49,8 +55,9 @@ paths() { # NAME: the overrides that put a config's data where `stage` put it
 
 fit() {
     local name=$1 total=$2 stop=$3 config=training/configs/$1.toml run=$WORK/runs/$1 set
-    set=$(paths "$name")
+    set="$(paths "$name") ${EXTRA:-}"
     mkdir -p "$run/sheets"
+    if grep -q "^seconds" "$config"; then echo "--set seconds=$total" >"$run/plan"; fi
     # shellcheck disable=SC2086 # flags are words
     [ -s "$run/plan" ] || python3 -m training plan "$config" --seconds "$total" $set | tee "$run/plan"
     # shellcheck disable=SC2046,SC2086

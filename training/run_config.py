@@ -8,7 +8,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-Layout = Literal["folder", "shards", "celeba", "places", "pairs"]
+Layout = Literal["folder", "shards", "celeba", "celeba_hq", "places", "pairs", "facades", "cityscapes", "ade20k"]
+
+
+PAIRED_LAYOUTS: tuple[Layout, ...] = ("pairs", "facades", "cityscapes", "ade20k")
+"""Layouts with an input and a target for each picture."""
 
 
 class ConfigSection(BaseModel):
@@ -22,8 +26,10 @@ class DataConfig(ConfigSection):
 
     path: Path = Field(description="folder of pictures, of tar shards, of side-by-side pairs, or of a public data set")
     layout: Layout = Field("folder", description="how the folder is laid out")
-    split: Literal["train", "val"] = Field("train", description="celeba, places: which part of the data set")
-    direction: Literal["AtoB", "BtoA"] = Field("AtoB", description="pairs: A is the left half; BtoA has it as the aim")
+    split: Literal["train", "val"] = Field("train", description="of a public data set: which part")
+    direction: Literal["AtoB", "BtoA"] = Field(
+        "AtoB", description="pairs, facades: A is the left half; BtoA has it as the aim"
+    )
     load_side: int = Field(288, ge=8, description="pictures are shrunk to this shorter side; pairs are resized to it")
     crop: int = Field(256, ge=8, description="side of a training crop; smaller pictures are enlarged to it")
     flip: bool = Field(True, description="mirror half of the crops left to right")
@@ -88,6 +94,9 @@ class FitConfig(ConfigSection):
     log_every: int = Field(50, ge=1, description="steps between lines of log.jsonl; the only waits for the device")
     checkpoint_every: int = Field(2000, ge=1, description="steps between checkpoints")
     sheet_every: int = Field(2000, ge=1, description="steps between sample sheets and validations")
+    seconds: float | None = Field(
+        None, gt=0, description="the phases are stretched over so much time of steps; their steps are then proportions"
+    )
     sheet_pictures: int = Field(8, ge=1, le=64, description="rows of a sample sheet")
     half_weights: bool = Field(True, description="generator.pth holds FP16 tensors, half the size")
     data: DataConfig

@@ -19,6 +19,8 @@ class Purpose(IntEnum):
     PREVIEW = 5
     SHIFT = 6
     VIEWS = 7
+    LATENTS = 8
+    AUGMENTATION = 9
 
 
 def derived_seed(seed: int, step: int, purpose: Purpose) -> int:

@@ -18,7 +18,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from training.config import PConvConfig, Pix2PixConfig
+from training.data.label_maps import FACADE_COLOURS
+from training.dcgan_config import DCGANConfig
 from training.fill_config import FillConfig
+from training.pgn_config import PGNConfig
+from training.pix2pixhd_config import Pix2PixHDConfig
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[1] / "data"
 TINY = {
@@ -57,6 +61,19 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         photograph = cv2.resize(cv2.imread(str(path)), (64, 64), interpolation=cv2.INTER_AREA)
         edges = cv2.cvtColor(cv2.Canny(photograph, 60, 120), cv2.COLOR_GRAY2BGR)
         cv2.imwrite(str(folder / f"{path.stem}.png"), np.concatenate([photograph, edges], 1))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def facades(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder of side-by-side pairs as CMP Facades has them: a photograph left, colours of classes right."""
+    folder, table = tmp_path_factory.mktemp("facades"), np.array(list(FACADE_COLOURS.values()), np.uint8)
+    for number, path in enumerate(sorted(PHOTOGRAPHS.glob("*s.jpg"))):
+        photograph = cv2.resize(cv2.imread(str(path)), (64, 64), interpolation=cv2.INTER_AREA)
+        labels = np.full((64, 64), 1, np.uint8)
+        labels[8:, 6 + 4 * number : 58] = 2
+        labels[14:26, 20:30], labels[26:30, 20:30], labels[44:, 34:48] = 3, 6, 4
+        cv2.imwrite(str(folder / f"{path.stem}.png"), np.concatenate([photograph, table[labels - 1][..., ::-1]], 1))
     return folder
 
 
@@ -113,6 +130,81 @@ def fill_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+@pytest.fixture
+def dcgan_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Return the options of a tiny DCGAN run; keywords override them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            **TINY,
+            "model": "dcgan",
+            "output": str(tmp_path / "run"),
+            "discriminator_width": 2,
+            "spectral_norm": True,
+            "augment": True,
+            "generator": {"nz": 4, "ngf": 2},
+            "data": {"path": str(PHOTOGRAPHS), "load_side": 72, "crop": 64, "threads": 1},
+            **knobs,
+        }
+
+    return make
+
+
+@pytest.fixture
+def pix2pixhd_run(tmp_path: Path, facades: Path) -> Callable[..., dict[str, Any]]:
+    """Return the options of a tiny pix2pixHD run; keywords override them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            **TINY,
+            "model": "pix2pixhd",
+            "output": str(tmp_path / "run"),
+            "discriminator_width": 4,
+            "discriminator_layers": 2,
+            "generator": {"label_nc": 13, "ngf": 4, "downsamplings": 2, "blocks": 1},
+            "data": {"path": str(facades), "layout": "facades", "direction": "BtoA", "load_side": 36, "crop": 32},
+            **knobs,
+        }
+
+    return make
+
+
+@pytest.fixture
+def pgn_run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Return the options of a tiny PGN run; keywords override them."""
+
+    def make(**knobs: Any) -> dict[str, Any]:
+        return {
+            **TINY,
+            "model": "pgn",
+            "output": str(tmp_path / "run"),
+            "discriminator_width": 1,
+            "generator": {"stages": 2, "width": 2},
+            "data": {"path": str(PHOTOGRAPHS), "load_side": 140, "crop": 128, "threads": 1},
+            **knobs,
+        }
+
+    return make
+
+
+@pytest.fixture
+def pgn_config(pgn_run: Callable[..., dict[str, Any]]) -> Callable[..., PGNConfig]:
+    """Return the same options, validated."""
+    return lambda **knobs: PGNConfig.model_validate(pgn_run(**knobs))
+
+
+@pytest.fixture
+def pix2pixhd_config(pix2pixhd_run: Callable[..., dict[str, Any]]) -> Callable[..., Pix2PixHDConfig]:
+    """Return the same options, validated."""
+    return lambda **knobs: Pix2PixHDConfig.model_validate(pix2pixhd_run(**knobs))
+
+
+@pytest.fixture
+def dcgan_config(dcgan_run: Callable[..., dict[str, Any]]) -> Callable[..., DCGANConfig]:
+    """Return the same options, validated."""
+    return lambda **knobs: DCGANConfig.model_validate(dcgan_run(**knobs))
 
 
 @pytest.fixture

@@ -87,7 +87,13 @@ def await_lines(log: Path, wanted: int, process: subprocess.Popen[bytes]) -> Non
     wait_until(written, 120)
 
 
-@pytest.mark.parametrize(("model", "killed_after"), [("partial_run", 17), ("pix2pix_run", 45), ("fill_run", 33)])
+@pytest.mark.parametrize(
+    ("model", "killed_after"),
+    [
+        *(("partial_run", 17), ("pix2pix_run", 45), ("fill_run", 33)),
+        *(("dcgan_run", 51), ("pix2pixhd_run", 29), ("pgn_run", 23)),
+    ],
+)
 def test_a_killed_run_goes_on_to_the_same_weights_as_an_unbroken_one(
     model: str, killed_after: int, tmp_path: Path, write_config: Write, request: pytest.FixtureRequest
 ) -> None:
@@ -154,15 +160,15 @@ def test_a_run_leaves_generators_sheets_and_a_log(partial_config: Callable[..., 
     assert sum("validation_psnr_db" in line for line in figures) == 3
 
 
+@pytest.mark.parametrize(("model", "batch"), [("partial_run", 8), ("pix2pixhd_run", 8), ("pgn_run", 16)])
 def test_two_processes_share_a_batch_and_log_the_same_losses(
-    partial_run: Make, write_config: Write, tmp_path: Path
+    model: str, batch: int, write_config: Write, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    phase = {"steps": 6, "batch": 8, "learning_rate": 1e-3}
-    alone = load_config(
-        write_config(partial_run(phase=[phase], output=str(tmp_path / "alone")), tmp_path / "alone.toml")
-    )
+    make: Make = request.getfixturevalue(model)
+    phase = {"steps": 6, "batch": batch, "learning_rate": 1e-3}
+    alone = load_config(write_config(make(phase=[phase], output=str(tmp_path / "alone")), tmp_path / "alone.toml"))
     run(alone)
-    path = write_config(partial_run(phase=[phase], output=str(tmp_path / "two")), tmp_path / "two.toml")
+    path = write_config(make(phase=[phase], output=str(tmp_path / "two")), tmp_path / "two.toml")
     with command(path, processes=2) as process:
         assert process.wait(240) == 0
     curves = [

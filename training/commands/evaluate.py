@@ -29,6 +29,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="translate A, the left half, into B, or back")
     ] = None,
+    labels: Annotated[
+        Literal["facades"] | None,
+        typer.Option(help="for models of class ids: whose label colours the inputs of pairs are"),
+    ] = None,
     baselines: Annotated[str, typer.Option(help="telea, ns, both, or nothing; always nothing for pairs")] = "telea,ns",
     size: Annotated[int, typer.Option(min=16, help="side of centre crops in pixels")] = 256,
     width: Annotated[
@@ -56,6 +60,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
 ) -> None:
     """Measure a model: PSNR, SSIM, LPIPS, VGG distance, KID, L1 in the hole, FID; by class of hole; against OpenCV.
 
+    A model that draws from random numbers: KID of a set of its pictures and how different they are, beside photographs.
+
     A model's folder runs in the engine that would serve it, so that what is measured is what is served.
     """
     from rich.console import Console  # noqa: PLC0415
@@ -73,6 +79,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- each is a flag
         coverage=Band(*_parse_coverage(coverage)),
         kinds=_kinds(holes),
         pairs=pairs,
+        labels=labels,
         size=None if width else size,
         width=width or size,
         seed=seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,11 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
     pairs: Annotated[
         Literal["AtoB", "BtoA"] | None, typer.Option(help="a translation: A is the left half of each pair")
     ] = None,
+    labels: Annotated[
+        Literal["facades"] | None,
+        typer.Option(help="for models of class ids: whose label colours the inputs of pairs are"),
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE, as for retouch export")] = None,
     lpips_features: Annotated[Path | None, typer.Option(help="AlexNet features (safetensors) for LPIPS")] = None,
     vgg_features: Annotated[
         Path | None, typer.Option(help="VGG16 features (safetensors) for the VGG distance and KID")
@@ -53,13 +59,15 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
 
     evaluation = Evaluation(
         model=checkpoint,
-        protocol=Protocol(data=data, size=256, width=512, limit=limit),
+        protocol=Protocol(data=data, size=256, width=512, limit=limit, labels=labels),
         lpips_features=lpips_features,
         vgg_features=vgg_features,
         engine=EngineOptions(choice=engine, cache_dir=cache_dir),
     )
     request = ShipRequest(
-        ExportRequest((checkpoint,), name, images, precision=precision, output=output),
+        ExportRequest(
+            (checkpoint,), name, images, options=_parse_options(option or ()), precision=precision, output=output
+        ),
         ModelFacts(trained_on, _read_sources(sources), run, failures, licence),
         evaluation,
         reports,
@@ -72,6 +80,12 @@ def ship(  # noqa: PLR0913, PLR0917 -- each is a flag
         for line in gain_lines(report):
             console.print(line, markup=False, highlight=False)
     typer.echo(f"published {shipped.directory}")
+
+
+def _parse_options(pairs: Sequence[str]) -> dict[str, str]:
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise typer.BadParameter(f"{wrong[0]!r}: write KEY=VALUE, as in side=256", param_hint="--option")
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _read_sources(path: Path | None) -> dict[str, object] | None:

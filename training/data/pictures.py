@@ -1,6 +1,7 @@
-"""Finds and decodes training pictures: plain folders, tar shards, CelebA, Places, side-by-side pairs.
+"""Finds and decodes training pictures: plain folders, tar shards, CelebA, CelebA-HQ, Places, side-by-side pairs.
 
-A picture is H×W×3 uint8 RGB; a pair is H×W×6, the input followed by the target.
+A picture is H×W×3 uint8 RGB; a pair is H×W×6, the input followed by the target. Where that is a label map it is a class
+and two bytes of an instance id.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from training.config import DataConfig
+from training.data.label_maps import facade_labels, stack_labels
+from training.data.labelled import LABELLED, load_labelled
+from training.data.picture_files import SUFFIXES, picture_paths
 from training.errors import DataMissing
+from training.run_config import PAIRED_LAYOUTS, DataConfig
 
 Picture = NDArray[np.uint8]
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 _SPLITS = {"train": "0", "val": "1"}
+_CELEBA_NUMBERS = {"train": range(162770), "val": range(162770, 182637)}
+"""Numbers of CelebA's pictures by part, counted from 0, as list_eval_partition.txt has them; the rest is for tests."""
 
 
 def load_pictures(data: DataConfig) -> list[Picture]:
@@ -32,8 +37,10 @@ def load_pictures(data: DataConfig) -> list[Picture]:
     Raises:
         DataMissing: the folder has no pictures, a file cannot be decoded, or a list of the layout is missing.
     """
+    if data.layout in LABELLED:
+        return load_labelled(data)
     files = islice(_LAYOUTS[data.layout](data), data.limit or None)
-    prepare = _prepare_pair if data.layout == "pairs" else _prepare_single
+    prepare = {"pairs": _prepare_pair, "facades": _prepare_facade}.get(data.layout, _prepare_single)
 
     def decode(item: tuple[str, Callable[[], bytes]]) -> Picture:
         name, read = item
@@ -51,12 +58,16 @@ def load_pictures(data: DataConfig) -> list[Picture]:
 
 
 def validation_pictures(data: DataConfig) -> list[Picture]:
-    """Load the pictures of `data.validation`: centre squares of side `crop`, or whole pairs; empty without a folder."""
+    """Load the pictures of `data.validation`: centre squares of side `crop`, or whole pairs; empty without a folder.
+
+    Of Cityscapes and ADE20K it is the folder of the data set, and their part val is taken.
+    """
     if data.validation is None:
         return []
-    layout = data.layout if data.layout == "pairs" else "folder"
-    changed = {"path": data.validation, "layout": layout, "limit": data.validation_limit}
-    own = data.model_copy(update=changed | ({"load_side": data.crop} if layout == "pairs" else {}))
+    paired = data.layout in PAIRED_LAYOUTS
+    layout = data.layout if paired else "folder"
+    changed = {"path": data.validation, "layout": layout, "limit": data.validation_limit, "split": "val"}
+    own = data.model_copy(update=changed | ({"load_side": data.crop} if paired else {}))
     return [_crop_centre(picture, data.crop) for picture in load_pictures(own)]
 
 
@@ -76,7 +87,7 @@ def picture_files(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise DataMissing(f"{folder}: no such folder")
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return picture_paths(folder)
 
 
 def _from_folder(data: DataConfig) -> Iterator[Item]:
@@ -118,6 +129,18 @@ def _from_celeba(data: DataConfig) -> Iterator[Item]:
             yield str(path), path.read_bytes
 
 
+def _from_celeba_hq(data: DataConfig) -> Iterator[Item]:
+    """Yield CelebA-HQ-img/0.jpg … as CelebAMask-HQ is published, split as the CelebA pictures they were made of."""
+    listed = data.path / "CelebA-HQ-to-CelebA-mapping.txt"
+    if not listed.is_file():
+        raise DataMissing(f"{listed}: not there; the mapping of CelebAMask-HQ belongs beside CelebA-HQ-img")
+    for line in listed.read_text("utf-8").splitlines():
+        fields = line.split()
+        if len(fields) >= 2 and fields[0].isdigit() and int(fields[1]) in _CELEBA_NUMBERS[data.split]:
+            path = data.path / "CelebA-HQ-img" / f"{fields[0]}.jpg"
+            yield str(path), path.read_bytes
+
+
 def _from_places(data: DataConfig) -> Iterator[Item]:
     """Yield Places365-Standard: data_256 or data_large (train, a folder per letter), val_256 or val_large."""
     stem = "data" if data.split == "train" else "val"
@@ -131,8 +154,10 @@ def _from_places(data: DataConfig) -> Iterator[Item]:
 _LAYOUTS: dict[str, Callable[[DataConfig], Iterator[Item]]] = {
     "folder": _from_folder,
     "pairs": _from_folder,
+    "facades": _from_folder,
     "shards": _from_shards,
     "celeba": _from_celeba,
+    "celeba_hq": _from_celeba_hq,
     "places": _from_places,
 }
 
@@ -158,11 +183,20 @@ def _prepare_single(picture: Picture, data: DataConfig) -> Picture:
 
 def _prepare_pair(picture: Picture, data: DataConfig) -> Picture:
     """Resize both halves to `load_side` squared with Pillow's bicubic filter, as upstream does; input first."""
+    return np.concatenate([_resize_to_square(half, data.load_side) for half in _halves(picture, data)], axis=2)
+
+
+def _prepare_facade(picture: Picture, data: DataConfig) -> Picture:
+    """Convert the input's colours to classes and instances; then as `_prepare_pair`, without mixing ids."""
+    colours, photograph = _halves(picture, data)
+    return stack_labels(facade_labels(colours), None, photograph, (data.load_side, data.load_side))
+
+
+def _halves(picture: Picture, data: DataConfig) -> tuple[Picture, Picture]:
+    """Return a pair's input and target."""
     middle = picture.shape[1] // 2
-    halves = [picture[:, :middle], picture[:, middle : 2 * middle]]
-    if data.direction == "BtoA":
-        halves.reverse()
-    return np.concatenate([_resize_to_square(half, data.load_side) for half in halves], axis=2)
+    left, right = picture[:, :middle], picture[:, middle : 2 * middle]
+    return (right, left) if data.direction == "BtoA" else (left, right)
 
 
 def _resize_to_square(picture: Picture, side: int) -> Picture:

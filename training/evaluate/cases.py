@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.data.rgb import to_rgb
+from training.data.label_maps import facade_labels
+from training.data.picture_files import SUFFIXES, read_picture
 from training.errors import DataMissing
 from training.evaluate.holes import Band, Mask, bands
 from training.evaluate.shapes import Kind, draw
@@ -21,7 +21,8 @@ from training.evaluate.shapes import Kind, draw
 Pixels = NDArray[np.uint8]
 """H×W×3, RGB."""
 Direction = Literal["AtoB", "BtoA"]
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+LabelColours = Literal["facades"]
+"""Data sets whose label colours are known."""
 _THICKNESSES = (8, 16, 32, 64, 128)
 """Upper bounds of the classes of thickness, in pixels."""
 _HOLE = 128
@@ -35,6 +36,7 @@ class Protocol(BaseModel):
     width: for whole pictures, pixels of the longer side after scaling.
     masks: a folder of mask files, used in order; None draws holes of `coverage` and `kinds` from `seed`, in turn.
     pairs: the direction of side-by-side pairs (A left, B right), for translations; None for inpainting.
+    labels: the data set whose label colours the inputs of pairs are, for models of class ids; None for other models.
     limit: only the first so many pictures.
     """
 
@@ -47,6 +49,7 @@ class Protocol(BaseModel):
     coverage: Band = Band(0.1, 0.5)
     kinds: tuple[Kind, ...] = ("strokes",)
     pairs: Direction | None = None
+    labels: LabelColours | None = None
     seed: int = 0
     limit: int | None = None
 
@@ -63,6 +66,8 @@ class Case(NamedTuple):
     """The coverage band that it counts in."""
     kind: str = "all"
     """The kind of hole: strokes, boxes, blobs, or `given` by a file; `all` where the whole picture is made."""
+    labels: NDArray[np.uint8] | None = None
+    """Class ids H×W, where the source is a label map in colours."""
 
     @property
     def thickness(self) -> str:
@@ -83,11 +88,11 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
     """
     paths = _list(protocol.data, masks=False)[: protocol.limit]
     if protocol.pairs:
-        yield from (_pair(path, protocol.pairs) for path in paths)
+        yield from (_pair(path, protocol.pairs, protocol.labels) for path in paths)
         return
     masks = _list(protocol.masks, masks=True) if protocol.masks else []
     for index, path in enumerate(paths):
-        truth = _framed(_read(path), protocol)
+        truth = _framed(read_picture(path), protocol)
         given = masks[index % len(masks)] if masks else None
         hole, band, kind = _given_hole(given, truth, protocol) if given else _drawn_hole(index, truth, protocol)
         yield Case(path.stem, truth, truth, hole, band, kind)
@@ -95,27 +100,19 @@ def read_cases(protocol: Protocol) -> Iterator[Case]:
 
 def _list(folder: Path, *, masks: bool) -> list[Path]:
     """List the folder's pictures by name; files named as masks are included only on request."""
-    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in _SUFFIXES)
+    pictures = sorted(path for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
     found = [path for path in pictures if masks or not path.stem.endswith("_mask")]
     if not found:
         raise DataMissing(f"{folder}: no pictures (.jpg, .png, .webp) in it; is the path right?")
     return found
 
 
-def _read(path: Path) -> Pixels:
-    try:
-        with Image.open(path) as image:
-            return to_rgb(image)
-    except (OSError, Image.DecompressionBombError) as error:
-        raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error
-
-
-def _pair(path: Path, direction: Direction) -> Case:
-    both = _read(path)
+def _pair(path: Path, direction: Direction, labels: LabelColours | None) -> Case:
+    both = read_picture(path)
     middle = both.shape[1] // 2
     left, right = both[:, :middle], both[:, middle : 2 * middle]
     source, truth = (left, right) if direction == "AtoB" else (right, left)
-    return Case(path.stem, source, truth, None, "all")
+    return Case(path.stem, source, truth, None, "all", labels=facade_labels(source) if labels else None)
 
 
 def _framed(pixels: Pixels, protocol: Protocol) -> Pixels:
@@ -145,7 +142,7 @@ def _drawn_hole(index: int, truth: Pixels, protocol: Protocol) -> tuple[Mask, st
 
 
 def _given_hole(path: Path, truth: Pixels, protocol: Protocol) -> tuple[Mask, str, str]:
-    grey = cv2.cvtColor(_read(path), cv2.COLOR_RGB2GRAY)
+    grey = cv2.cvtColor(read_picture(path), cv2.COLOR_RGB2GRAY)
     hole: Mask = cv2.resize(grey, truth.shape[1::-1], interpolation=cv2.INTER_NEAREST) >= _HOLE
     covered = float(hole.mean())
     if not covered:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from export.generators.family import Interface
+from training.data.label_maps import FACADE_CLASSES
 from training.errors import ConfigInvalid
 from training.evaluate.cases import Case, Pixels, Protocol, read_cases
 from training.evaluate.contact_sheet import Row
 from training.evaluate.frechet import FeatureNet, frechet_distance
+from training.evaluate.generated import evaluate_generated
 from training.evaluate.metrics import l1, psnr_db, ssim
 from training.evaluate.painters import EnginePainter, NetPainter, Painter
 from training.evaluate.patch_features import PatchFeatures
@@ -30,10 +33,11 @@ class MetricNets:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The report, ready for JSON, and the rows of the contact sheet."""
+    """The report, ready for JSON, and the rows of the contact sheet, or the pictures of a net that draws."""
 
     report: dict[str, Any]
     rows: list[Row]
+    drawn: Sequence[Pixels] = ()
 
 
 def evaluate(
@@ -54,9 +58,12 @@ def evaluate(
 
     Raises:
         ConfigInvalid: the model has another task than the protocol, does not process RGB pictures, or has a fixed hole.
-        DataMissing: pictures are missing or broken.
+        DataMissing: pictures are missing or broken, or a net that draws is to be measured without VGG16's features.
         EngineFailed: the engine cannot run a case.
     """
+    if isinstance(model := painters[0], NetPainter) and model.interface.task == "generate":
+        summary, drawn = evaluate_generated(model, protocol, nets.vgg, progress)
+        return Evaluation(_report(model, protocol, summary, []), [], drawn)
     _check_task(painters[0], protocol)
     cases = list(read_cases(protocol))
     shown = {index * len(cases) // sheet_rows for index in range(sheet_rows)}
@@ -80,22 +87,33 @@ def _check_task(model: Painter, protocol: Protocol) -> None:
     if not isinstance(model, NetPainter):
         return
     net = model.interface
-    wanted = ("translate", {"image"}) if protocol.pairs else ("inpaint", {"image", "mask"})
-    if (net.task, {spec.name for spec in net.inputs}) != wanted:
+    task, inputs = ("translate", {"image"}) if protocol.pairs else ("inpaint", {"image", "mask"})
+    found = {spec.name for spec in net.inputs}
+    if protocol.labels:
+        inputs = {"label"} | (found & {"instance"})
+    if (net.task, found) != (task, inputs):
         raise ConfigInvalid(
             f"{model.name} is for {net.task} and takes {', '.join(spec.name for spec in net.inputs)}; "
-            "evaluate measures inpainting of image and mask, and with --pairs translation of an image"
+            "evaluate measures inpainting of image and mask, with --pairs translation of an image, and with --pairs "
+            "and --labels translation of class ids"
         )
-    channels = [int(spec.shape[1]) for spec in (*net.inputs, net.output) if spec.name != "mask"]
-    if channels != [_RGB, _RGB]:
-        raise ConfigInvalid(
-            f"{model.name} makes pictures of {channels[1]} channels from {channels[0]}; "
-            "evaluate measures RGB pictures, so give a model of three channels"
-        )
+    _check_channels(model.name, net)
     if net.size.fit == "crop":
         raise ConfigInvalid(
             f"{model.name} fills one place of a tile only, and evaluate measures holes that lie anywhere; "
             "look at what it fills with `retouch inpaint`"
+        )
+
+
+def _check_channels(name: str, net: Interface) -> None:
+    classes = next((spec.classes for spec in net.inputs if spec.name == "label"), None)
+    if classes is not None and classes != FACADE_CLASSES:
+        raise ConfigInvalid(f"{name} knows {classes} classes; the pictures of --labels facades have {FACADE_CLASSES}")
+    channels = [int(spec.shape[1]) for spec in (*net.inputs, net.output) if spec.name in ("image", net.output.name)]
+    if any(count != _RGB for count in channels):
+        raise ConfigInvalid(
+            f"{name} makes pictures of {channels[-1]} channels from {channels[0]}; "
+            "evaluate measures RGB pictures, so give a model of three channels"
         )
 
 
@@ -141,9 +159,9 @@ def _report(model: Painter, protocol: Protocol, summary: dict[str, Any], measure
         "protocol": protocol.model_dump(mode="json", exclude={"data", "masks"})
         | {"data": protocol.data.name, "masks": protocol.masks.name if protocol.masks else "generated"},
         "figures": summary,
-        "by_kind": summarise(measured, lambda row: row.kind),
-        "by_thickness": summarise(measured, lambda row: row.thickness),
-        "gains": gains(summary),
+        "by_kind": summarise(measured, lambda row: row.kind) if measured else {"model": {}},
+        "by_thickness": summarise(measured, lambda row: row.thickness) if measured else {"model": {}},
+        "gains": gains(summary) if measured else {},
         "pictures": [
             {
                 "name": row.name,

@@ -18,8 +18,9 @@ from export.checkpoint import load_strictly, read_checkpoint
 from export.generators.family import Interface
 from export.parity import torch_backend
 from export.recognition import recognise
+from training.data.label_maps import connected_parts
 from training.evaluate.cases import Case, Pixels
-from training.evaluate.tiles import hole_tile, lay_out, picture_of_tile, picture_tile
+from training.evaluate.tiles import TilePlacement, hole_tile, ids_tile, lay_out, picture_of_tile, picture_tile
 
 Baseline = Literal["telea", "ns"]
 BASELINES: tuple[Baseline, ...] = ("telea", "ns")
@@ -72,16 +73,29 @@ class NetPainter(Painter):
 
     @abstractmethod
     def _run(self, feed: dict[str, Array]) -> Array:
-        """Map `image` 1×3×H×W in [0, 1] and `mask` 1×1×H×W to the output 1×3×H×W."""
+        """Map `image` 1×3×H×W in [0, 1] and `mask`, or `label` and `instance` 1×1×H×W, or `latent` 1×Z, to 1×3×H×W."""
 
     def paint(self, case: Case) -> Pixels:
         size = case.truth.shape[0], case.truth.shape[1]
         placement = lay_out(self.interface.size, *size)
+        painted = picture_of_tile(_pixels(self._run(self._feed(case, placement))), placement, size)
+        return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
+
+    def _feed(self, case: Case, placement: TilePlacement) -> dict[str, Array]:
+        """Return the net's inputs; the instances of a label map are the connected parts of its classes."""
+        if case.labels is not None:
+            ids: dict[str, NDArray[Any]] = {"label": case.labels}
+            ids["instance"] = connected_parts(case.labels).astype(np.int32)
+            taken = [spec.name for spec in self.interface.inputs]
+            return {name: _planes(ids_tile(ids[name], placement)[..., None]) for name in taken}
         feed = {"image": _planes(picture_tile(case.source, placement, self.interface.task)) / np.float32(255)}
         if case.hole is not None:
             feed["mask"] = _planes(hole_tile(case.hole, placement)[..., None]).astype(np.float32)
-        painted = picture_of_tile(_pixels(self._run(feed)), placement, size)
-        return painted if case.hole is None else np.where(case.hole[..., None], painted, case.source)
+        return feed
+
+    def draw(self, latent: Array) -> Pixels:
+        """Run a net that takes Z random numbers."""
+        return _pixels(self._run({"latent": latent[None]}))
 
 
 class EnginePainter(NetPainter):
@@ -139,7 +153,7 @@ def open_model(path: Path, options: EngineOptions) -> EnginePainter | TorchPaint
     raise ModelNotFound(f"{path}: no such model; give models/NAME/VERSION or a checkpoint file")
 
 
-def _planes(values: NDArray[np.uint8]) -> Array:
+def _planes(values: NDArray[Any]) -> Array:
     planes: Array = values.transpose(2, 0, 1)[None]
     return planes
 

@@ -119,7 +119,15 @@ def table(report: Mapping[str, Any]) -> Table:
     return shown
 
 
-_COLUMNS = {"PSNR dB": "psnr_db", "SSIM": "ssim", "LPIPS": "lpips", "VGG": "vgg", "KID": "kid", "L1": "l1"}
+_COLUMNS = {
+    "PSNR dB": "psnr_db",
+    "SSIM": "ssim",
+    "LPIPS": "lpips",
+    "VGG": "vgg",
+    "KID": "kid",
+    "L1": "l1",
+    "diversity": "diversity",
+}
 
 
 def _add_rows(shown: Table, figures: Mapping[str, Mapping[str, Mapping[str, float]]], classes: Sequence[str]) -> None:

@@ -13,9 +13,11 @@ from training.evaluate.cases import Case, Protocol
 from training.evaluate.contact_sheet import write_sheet
 from training.evaluate.evaluating import Evaluation, MetricNets, evaluate
 from training.evaluate.frechet import FeatureNet
+from training.evaluate.generated import arrange_grid
 from training.evaluate.painters import Baseline, NetPainter, OpenCvPainter, Painter, open_model
 from training.evaluate.patch_features import PatchFeatures
 from training.evaluate.served import ServedPainter
+from training.loop.sheets import write_sheet as write_picture
 from training.losses.lpips_distance import load_lpips
 from training.losses.vgg16 import load_features
 
@@ -55,7 +57,8 @@ def run(request: Request, progress: Progress = iter) -> dict[str, Any]:
     )
     model = open_model(request.model, request.engine)
     try:
-        painters = [model, *_served(request, model), *map(OpenCvPainter, request.baselines)]
+        others = () if model.interface.task == "generate" else map(OpenCvPainter, request.baselines)
+        painters = [model, *_served(request, model), *others]
         found = evaluate(painters, request.protocol, nets, request.sheet_rows, progress)
     finally:
         model.close()
@@ -71,5 +74,7 @@ def _write(found: Evaluation, request: Request) -> None:
     if request.json_file:
         request.json_file.parent.mkdir(parents=True, exist_ok=True)
         request.json_file.write_text(json.dumps(found.report, indent=1) + "\n", "utf-8")
-    if request.sheet:
+    if request.sheet and found.drawn:
+        write_picture(arrange_grid(found.drawn), request.sheet)
+    elif request.sheet:
         write_sheet(found.rows, request.sheet)

@@ -17,21 +17,26 @@ Size = tuple[int, int]
 
 
 class TilePlacement(NamedTuple):
-    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest is reflected padding."""
+    """The position of a picture in a tile: scaled to `scaled`, at the top left; the rest continues it.
+
+    border: how OpenCV continues it, as the model's padding says.
+    """
 
     scaled: Size
     tile: Size
+    border: int = cv2.BORDER_REFLECT_101
 
 
 def lay_out(rule: SizeRule, height: int, width: int) -> TilePlacement:
     """Choose the smallest tile that holds a picture; scales the picture down if none does, or if models resize."""
+    border = cv2.BORDER_REFLECT if rule.padding == "symmetric" else cv2.BORDER_REFLECT_101
     heights, widths = (sorted(sides) for sides in zip(*rule.tile_sizes(), strict=True))
     if rule.fit == "resize":
         tile = _first_from(heights, height), _first_from(widths, width)
-        return TilePlacement(tile, tile)
+        return TilePlacement(tile, tile, border)
     scale = max(1.0, height / heights[-1], width / widths[-1])
     scaled = max(1, round(height / scale)), max(1, round(width / scale))
-    return TilePlacement(scaled, (_first_from(heights, scaled[0]), _first_from(widths, scaled[1])))
+    return TilePlacement(scaled, (_first_from(heights, scaled[0]), _first_from(widths, scaled[1])), border)
 
 
 def picture_tile(pixels: Pixels, placement: TilePlacement, task: Task) -> Pixels:
@@ -46,6 +51,16 @@ def hole_tile(hole: NDArray[np.bool_], placement: TilePlacement) -> NDArray[np.u
     """Convert H×W to the tile's size, 1 = fill: a tile pixel is marked if any picture pixel in it is."""
     scaled = _rows_by_maximum(_rows_by_maximum(hole.astype(np.uint8), placement.scaled[0]).T, placement.scaled[1]).T
     return _padded(scaled, placement)
+
+
+def ids_tile(ids: NDArray[Any], placement: TilePlacement) -> NDArray[Any]:
+    """Convert ids H×W to the tile's size: the nearest source pixel, as Pillow finds it, so that no ids are mixed."""
+    rows, columns = (
+        ((np.arange(want) + 0.5) * have / want).astype(np.intp)
+        for have, want in zip(ids.shape, placement.scaled, strict=True)
+    )
+    missing = [(0, tile - scaled) for tile, scaled in zip(placement.tile, placement.scaled, strict=True)]
+    return np.pad(ids[rows[:, None], columns], missing, "reflect")
 
 
 def picture_of_tile(tile: Pixels, placement: TilePlacement, size: Size) -> Pixels:
@@ -80,5 +95,5 @@ def _rows_by_maximum(values: NDArray[np.uint8], height: int) -> NDArray[np.uint8
 
 def _padded(values: NDArray[np.uint8], placement: TilePlacement) -> NDArray[np.uint8]:
     bottom, right = placement.tile[0] - values.shape[0], placement.tile[1] - values.shape[1]
-    padded: Any = cv2.copyMakeBorder(np.ascontiguousarray(values), 0, bottom, 0, right, cv2.BORDER_REFLECT_101)
+    padded: Any = cv2.copyMakeBorder(np.ascontiguousarray(values), 0, bottom, 0, right, placement.border)
     return np.asarray(padded, np.uint8)

@@ -95,7 +95,7 @@ def _make_report(
         "compile": request.compiled,
         "ceilings": {
             "copy_gb_per_s": round(ceilings.bytes_per_s / 1e9, 1),
-            **{f"{name}_tflop_per_s": round(top / 1e12, 2) for name, top in ceilings.flop_per_s.items()},
+            **{f"{name}_tflop_per_s": float(f"{top / 1e12:.3g}") for name, top in ceilings.flop_per_s.items()},
         },
         "precisions": {found.precision: found.as_json() for found in figures},
     }

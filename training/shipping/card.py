@@ -36,7 +36,7 @@ def protocol_name(report: Report) -> str:
     """Return a readable name of the protocol: `bsds500_val, 256² crops, boxes and blobs`; strokes are not named."""
     protocol = report["protocol"]
     if protocol["pairs"]:
-        return f"{protocol['data']}, pairs {protocol['pairs']}"
+        return f"{protocol['data']}, pairs {protocol['pairs']}{', class ids' if protocol['labels'] else ''}"
     side = f"{protocol['size']}² crops" if protocol["size"] else f"whole, longer side {protocol['width']}"
     kinds = "" if protocol["kinds"] == ["strokes"] else f", {' and '.join(protocol['kinds'])}"
     return f"{protocol['data']}, {side}{kinds}"
@@ -64,6 +64,7 @@ _TITLES = {
     "kid": "KID",
     "l1": "L1",
     "fid": "FID",
+    "diversity": "diversity",
 }
 
 
@@ -86,7 +87,9 @@ def _sources_table(manifest: Mapping[str, Any] | None) -> list[str]:
 def _figures_table(report: Report) -> list[str]:
     model, protocol = report["model"], report["protocol"]
     how = f"The {model['graph']} graph in {model['engine']} {model['precision']}"
-    if not protocol["pairs"]:
+    if not report["pictures"]:
+        how += f"; pictures drawn from seed {protocol['seed']}; diversity: mean VGG distance of two pictures"
+    elif not protocol["pairs"]:
         how += f"; {protocol['masks']} holes, seed {protocol['seed']}"
     columns = [key for key in _TITLES if key in report["figures"]["model"][OVERALL]]
     lines = [f"{how}.\n", f"| holes | pictures | by | {' | '.join(_TITLES[key] for key in columns)} |"]
@@ -109,6 +112,8 @@ def _rows(figures: Mapping[str, Any], classes: Sequence[str], columns: Sequence[
 
 
 def _worst_cases(report: Report) -> str:
+    if not report["pictures"]:
+        return ""
     measure = "lpips" if report["pictures"][0]["model"].get("lpips") is not None else "l1"
     ranked = sorted(report["pictures"], key=lambda picture: float(picture["model"][measure]), reverse=True)[:_WORST]
     named = ", ".join(f"{row['name']} ({row['coverage']:.0%}: {row['model'][measure]:.3f})" for row in ranked)

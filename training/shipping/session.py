@@ -54,7 +54,7 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     with tempfile.TemporaryDirectory(prefix=".ship-", dir=output) as staging:
         exported = export_model(replace(request.export, output=Path(staging)), notify)
         reports = []
-        for protocol in _protocols_to_measure(request):
+        for protocol in _protocols_to_measure(request, exported.manifest):
             notify(f"measuring on {protocol.data.name}")
             reports.append(_evaluate_model(exported.directory, protocol, request, progress))
         draft = exported.manifest.model_copy(
@@ -76,8 +76,10 @@ def ship(request: ShipRequest, notify: Callable[[str], None], progress: Progress
     return PublishedModel(directory, manifest, reports)
 
 
-def _protocols_to_measure(request: ShipRequest) -> Sequence[Protocol]:
+def _protocols_to_measure(request: ShipRequest, manifest: Manifest) -> Sequence[Protocol]:
     given = request.evaluation.protocol
+    if manifest.task == "generate":
+        return [given.model_copy(update={"pairs": request.pairs, "size": int(manifest.output.shape[-1])})]
     if request.pairs:
         return [given.model_copy(update={"pairs": request.pairs})]
     crops = given.model_copy(update={"size": 256})

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from export.generators.family import State
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions, UNetLevel
 from training.config import Pix2PixConfig, Pix2PixPhase
 from training.data.cuts import centre_crops, draw_crops, picture_numbers
 from training.data.device_cache import PictureCache
 from training.data.pictures import load_pictures, validation_pictures
+from training.loop.adversarial import AdversarialTrainee
 from training.loop.runtime import Runtime
 from training.loop.schedule import StepPosition
 from training.loop.sheets import arrange_sheet, validation_figures
-from training.loop.trainee import Trainee
 from training.loop.updates import OptimiserUpdates, WeightAverage
 from training.losses.patch_gan import PatchDiscriminator, adversarial_loss
 from training.seeds import Purpose, generator_for
-from training.weights.initial import load_initial
+from training.weights.initial import initialise, load_initial
 
 _DROPOUT_LEVELS = slice(1, 4)
 """Levels with dropout, counted from the U-Net's innermost: those at full width above it."""
@@ -35,16 +34,6 @@ def build_generator(options: Pix2PixOptions) -> nn.Module:
         for level in levels[::-1][_DROPOUT_LEVELS] if options.net == "unet_256" else levels[::-1][1:3]:
             level.model.append(nn.Dropout(0.5))
     return net
-
-
-def initialise(net: nn.Module, generator: torch.Generator) -> None:
-    """Initialise as upstream: convolutions from N(0, 0.02), norm scales from N(1, 0.02), biases 0."""
-    for module in net.modules():
-        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d)):
-            mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
-            nn.init.normal_(module.weight, mean, 0.02, generator=generator)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 class GeneratorLosses(nn.Module):
@@ -80,7 +69,7 @@ class DiscriminatorLosses(nn.Module):
         return {"real": real, "fake": fake, "discriminator": 0.5 * (real + fake)}
 
 
-class Pix2PixTrainee(Trainee[Pix2PixPhase]):
+class Pix2PixTrainee(AdversarialTrainee[Pix2PixPhase]):
     """A pix2pix generator and its discriminator, with data and optimisers."""
 
     def __init__(self, config: Pix2PixConfig, runtime: Runtime) -> None:
@@ -138,27 +127,6 @@ class Pix2PixTrainee(Trainee[Pix2PixPhase]):
     def _split_pairs(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
         scaled, layout = pairs * 2 - 1, self._runtime.layout
         return scaled[:, :3].contiguous(memory_format=layout), scaled[:, 3:].contiguous(memory_format=layout)
-
-    def state(self) -> dict[str, Any]:
-        self._runtime.broadcast_buffers(self.net)
-        self._runtime.broadcast_buffers(self.discriminator)
-        return {
-            "net": self.net.state_dict(),
-            "updates": self._updates.state(),
-            "average": self._average.state(),
-            "discriminator": self.discriminator.state_dict(),
-            "discriminator_updates": self._discriminator_updates.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        self.net.load_state_dict(state["net"])
-        self._updates.load(state["updates"])
-        self._average.load(state["average"])
-        self.discriminator.load_state_dict(state["discriminator"])
-        self._discriminator_updates.load(state["discriminator_updates"])
-
-    def generator_state(self) -> State:
-        return dict(self._average.net.state_dict())
 
     def sheet(self) -> Tensor:
         cache = self._validation or self._pairs

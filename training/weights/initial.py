@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from export.checkpoint import read_checkpoint
@@ -30,3 +31,13 @@ def load_initial(net: nn.Module, path: Path, translate: Callable[[State], State]
             net.load_state_dict(state, strict=False)
             return
     raise CheckpointMismatch(f"{path}: holds no weights that fit the config's net; compare its levels and widths")
+
+
+def initialise(net: nn.Module, generator: torch.Generator) -> None:
+    """Initialise as upstream: convolutions from N(0, 0.02), norm scales from N(1, 0.02), biases 0."""
+    for module in net.modules():
+        if isinstance(module, (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d)):
+            mean = 1.0 if isinstance(module, nn.BatchNorm2d) else 0.0
+            nn.init.normal_(module.weight, mean, 0.02, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import onnx
 import torch
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # onnx brings it
+from google.protobuf.message import DecodeError  # onnx brings it
 from onnx import numpy_helper
 from torch import Tensor, nn
 

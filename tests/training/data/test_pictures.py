@@ -116,6 +116,22 @@ def test_celeba_without_its_list_is_an_error(tmp_path: Path) -> None:
         load(tmp_path, layout="celeba")
 
 
+def test_celeba_hq_is_split_as_the_pictures_it_was_made_of(tmp_path: Path) -> None:
+    lines = ["idx         orig_idx    orig_file"]
+    for number, original in enumerate((119613, 162769, 162770, 182636, 182637)):
+        write(tmp_path / "CelebA-HQ-img" / f"{number}.jpg", red=50 * number)
+        lines.append(f"{number:<12}{original:<12}{original + 1:06}.jpg")
+    (tmp_path / "CelebA-HQ-to-CelebA-mapping.txt").write_text("\n".join(lines) + "\n")
+    assert reds(load(tmp_path, layout="celeba_hq")) == pytest.approx([0, 50], abs=3)
+    assert reds(load(tmp_path, layout="celeba_hq", split="val")) == pytest.approx([100, 150], abs=3)
+
+
+def test_celeba_hq_without_its_mapping_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "CelebA-HQ-img" / "0.jpg")
+    with pytest.raises(DataMissing, match="CelebA-HQ-to-CelebA-mapping"):
+        load(tmp_path, layout="celeba_hq")
+
+
 def test_places_has_a_folder_for_each_part(tmp_path: Path) -> None:
     write(tmp_path / "data_256_standard" / "a" / "abbey" / "1.png", red=1)
     write(tmp_path / "val_256" / "1.png", red=2)

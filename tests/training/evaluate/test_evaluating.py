@@ -11,6 +11,7 @@ from export.generators.dcgan import DCGAN, DCGANOptions
 from export.generators.pconv.unet import PConv, PConvOptions
 from export.generators.pgn import PGN, PGNOptions
 from export.generators.pix2pix import Pix2Pix, Pix2PixOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
 from export.pipeline import ExportRequest, export_model
 from training.__main__ import app
 from training.losses.lpips_distance import Lpips
@@ -43,6 +44,8 @@ def models(tmp_path_factory, save_untrained, write_pictures):
         "numbers": DCGAN().build(DCGANOptions(nz=4, ngf=2)),
         "centre": PGN().build(PGNOptions(stages=2, width=2)),
         "grey": Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=2, in_channels=1, out_channels=1)),
+        "facades": Pix2PixHD().build(Pix2PixHDOptions(label_nc=13, ngf=2, downsamplings=2, blocks=1)),
+        "city": Pix2PixHD().build(Pix2PixHDOptions(ngf=2, downsamplings=2, blocks=1)),
         "filled": Pix2Pix().build(Pix2PixOptions(net="unet_128", ngf=2, out_channels=1)),
     }
     for name, net in others.items():
@@ -107,6 +110,16 @@ def test_command_measures_a_translation_on_pairs(models, write_pictures, tmp_pat
     assert 3 < report["figures"]["model"]["all"]["psnr_db"] < 30
 
 
+def test_command_measures_a_translation_of_class_ids(models, facades, tmp_path):
+    flags = ["--pairs", "BtoA", "--labels", "facades", "--json", tmp_path / "r.json", "--sheet", tmp_path / "sheet.png"]
+    done = _evaluate(models / "facades.pth", "--data", facades, *flags)
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["protocol"]["labels"] == "facades"
+    assert report["figures"]["model"]["all"]["pictures"] == len(list(facades.iterdir()))
+    assert math.isfinite(report["figures"]["model"]["all"]["l1"])
+
+
 @pytest.mark.parametrize(
     ("wanted", "measured"),
     [("telea", ["telea"]), ("both", ["telea", "ns"]), ("ns,telea", ["telea", "ns"]), ("nothing", []), ("", [])],
@@ -126,10 +139,15 @@ def test_baselines_are_named_by_their_methods_or_by_how_many(wanted, measured, m
         pytest.param(
             ["holes.pth", "--pairs", "AtoB"], 2, "holes.pth is for inpaint", id="checkpoint of holes for pairs"
         ),
-        pytest.param(["numbers.pth"], 2, "is for generate and takes latent;", id="no picture goes in"),
+        pytest.param(["numbers.pth"], 1, "give --vgg-features", id="a net that draws, without features"),
         pytest.param(["centre.pth", "--size", "128"], 2, "one place of a tile only", id="one fixed hole"),
         pytest.param(["grey.pth", "--pairs", "AtoB"], 2, "of 1 channels from 1;", id="grey"),
         pytest.param(["filled.pth", "--pairs", "AtoB"], 2, "of 1 channels from 3;", id="grey of colours"),
+        pytest.param(["facades.pth", "--pairs", "BtoA"], 2, "--labels translation of class ids", id="no ids"),
+        pytest.param(["pairs.pth", "--pairs", "BtoA", "--labels", "facades"], 2, "takes image;", id="ids for colours"),
+        pytest.param(
+            ["city.pth", "--pairs", "BtoA", "--labels", "facades"], 2, "knows 35 classes", id="others' classes"
+        ),
         pytest.param(["holes/2"], 1, "no such model", id="no model"),
         pytest.param(["holes/1", "--coverage", "0.5"], 2, "write LOW-HIGH", id="coverage"),
         pytest.param(["holes/1", "--coverage", "0.5-0.2"], 2, "the smaller first", id="coverage the wrong way"),

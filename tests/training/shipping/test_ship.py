@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from engines.manifest import read_manifest
 from export.generators.pconv.unet import PConv, PConvOptions
+from export.generators.pix2pixhd.generator import Pix2PixHD, Pix2PixHDOptions
 from training.__main__ import app
 
 SOURCES = {
@@ -69,6 +70,27 @@ def test_shipped_model_carries_its_figures_sources_run_and_failures(checkpoint, 
     thick = json.loads((tmp_path / "r/heldout-256-crops-boxes-and-blobs.json").read_text())
     assert manifest.quality["heldout, 256² crops, boxes and blobs: L1"] == thick["figures"]["model"]["all"]["l1"]
     assert "## Measured: heldout, 256² crops, boxes and blobs" in card
+
+
+def test_a_model_of_class_ids_is_measured_on_label_colours_and_served_at_its_side(
+    facades, held_out, save_untrained, tmp_path
+):
+    net = Pix2PixHD().build(Pix2PixHDOptions(label_nc=13, ngf=2, downsamplings=2, blocks=1))
+    checkpoint = save_untrained(net, tmp_path / "labels.pth")
+    flags = ["--data", facades, "--pairs", "BtoA", "--labels", "facades", "--option", "side=64"]
+    done = _ship(checkpoint, held_out, tmp_path / "models", *flags)
+    assert done.exit_code == 0, done.output
+    manifest = read_manifest(tmp_path / "models/tiny/1")
+    assert manifest.quality.keys() == {
+        f"{facades.name}, pairs BtoA, class ids: {name}" for name in ("PSNR dB", "SSIM", "L1")
+    }
+    assert list(manifest.size.tile_sizes()) == [(64, 64)]
+
+
+def test_an_option_without_a_value_is_refused_before_any_work(checkpoint, held_out, tmp_path):
+    done = _ship(checkpoint, held_out, tmp_path / "models", "--option", "side")
+    assert done.exit_code == 2
+    assert "write KEY=VALUE" in done.output
 
 
 def test_nothing_is_published_where_measuring_fails(checkpoint, tmp_path, held_out):

@@ -1,0 +1,35 @@
+"""Files of pictures in a folder: found by their suffix, decoded one at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from training.data.rgb import to_rgb
+from training.errors import DataMissing
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+_MOST_PIXELS = 100_000_000
+
+
+def picture_paths(folder: Path) -> list[Path]:
+    """Return the pictures in a folder and its subfolders, sorted: dead links too, none without a folder."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and not path.is_dir())
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    """Decode a picture to H×W×3, RGB.
+
+    Raises:
+        DataMissing: it cannot be decoded, or has more than 100 megapixels, which is told from its header.
+    """
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise DataMissing(f"{path}: {image.width}×{image.height} is too large; scale it down")
+            return to_rgb(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataMissing(f"{path}: not a picture that can be decoded ({error}); remove it") from error

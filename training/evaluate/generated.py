@@ -1,0 +1,96 @@
+"""Evaluates a net that draws from random numbers: its pictures as a set, beside a set of photographs.
+
+No picture has a truth of its own, so what is measured is how alike the two sets are (KID of patches) and how different
+the pictures of each set are from one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+
+from training.errors import ConfigInvalid, DataMissing
+from training.evaluate.cases import Case, Pixels, Protocol, read_cases
+from training.evaluate.painters import NetPainter
+from training.evaluate.patch_features import Patches, PatchFeatures, Seen, kernel_distance
+from training.evaluate.report import OVERALL
+from training.loop.sheets import arrange_sheet
+
+_RGB = 3
+
+
+def evaluate_generated(
+    model: NetPainter,
+    protocol: Protocol,
+    vgg: PatchFeatures | None,
+    progress: Callable[[Sequence[Case]], Iterator[Case]] = iter,
+) -> tuple[dict[str, dict[str, dict[str, float]]], list[Pixels]]:
+    """Draw as many pictures as the protocol has photographs, from its seed, and measure both sets.
+
+    Returns:
+        Figures by set, `model` and `photographs`, under `all`: `kid` of the set's patches to the photographs (of the
+        photographs: of every second one to the others, so what a perfect net would have), and `diversity`, the mean
+        VGG distance of neighbours in the set. Then the drawn pictures.
+
+    Raises:
+        ConfigInvalid: the model takes more than random numbers, or its pictures are not RGB.
+        DataMissing: there are no VGG16 features, or fewer than four photographs.
+    """
+    height, width, numbers = _sizes(model)
+    if vgg is None:
+        raise DataMissing("sets of pictures are compared in the features of VGG16; give --vgg-features")
+    cases = list(read_cases(protocol))
+    if len(cases) < 4:
+        raise DataMissing(f"{protocol.data}: {len(cases)} photographs, and two halves of them need four; give more")
+    latents = np.random.default_rng(protocol.seed).standard_normal((len(cases), numbers), np.float32)
+    drawn = [model.draw(latent) for latent, _case in zip(latents, progress(cases), strict=True)]
+    truths = [_scaled(case.truth, height, width) for case in cases]
+    (made, diversity), (true, true_diversity) = _looked_at(drawn, vgg), _looked_at(truths, vgg)
+    figures = {
+        "model": {"diversity": diversity} | _kid(made, true),
+        "photographs": {"diversity": true_diversity} | _kid(true[::2], true[1::2]),
+    }
+    return {name: {OVERALL: {"pictures": len(cases)} | row} for name, row in figures.items()}, drawn
+
+
+def arrange_grid(pictures: Sequence[Pixels]) -> Tensor:
+    """Arrange the pictures, a square number of them, as a 3×H×W picture in [0, 1]."""
+    side = int(len(pictures) ** 0.5)
+    shown = torch.from_numpy(np.stack(pictures[: side * side])).permute(0, 3, 1, 2).float() / 255
+    return arrange_sheet(shown.chunk(side))
+
+
+def _sizes(model: NetPainter) -> tuple[int, int, int]:
+    """Return height and width of the pictures, and how many random numbers make one."""
+    inputs, output = model.interface.inputs, model.interface.output
+    if [spec.name for spec in inputs] != ["latent"] or output.shape[1] != _RGB:
+        raise ConfigInvalid(f"{model.name}: only RGB pictures drawn from `latent` alone are measured")
+    return int(output.shape[2]), int(output.shape[3]), int(inputs[0].shape[1])
+
+
+def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
+    return np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _looked_at(pictures: Sequence[Pixels], vgg: PatchFeatures) -> tuple[list[Patches], float]:
+    """Return each picture's patches, and the mean distance of neighbours, the last beside the first."""
+    patches: list[Patches] = []
+    distances: list[float] = []
+    first = before = vgg.see(pictures[0], None)
+    patches.append(first.patches)
+    for pixels in pictures[1:]:
+        seen: Seen = vgg.see(pixels, None)
+        patches.append(seen.patches)
+        distances.append(vgg.distance(before, seen))
+        before = seen
+    distances.append(vgg.distance(before, first))
+    return patches, round(float(np.mean(distances)), 5)
+
+
+def _kid(one: Sequence[Patches], other: Sequence[Patches]) -> dict[str, float]:
+    kid = kernel_distance(np.concatenate(one), np.concatenate(other))
+    return {} if kid is None else {"kid": round(kid, 5)}
