@@ -71,6 +71,11 @@ class _InpaintingRules(_FrozenModel):
         description="inpainting: radius in tile pixels of the thickest hole that crops show; thicker ones are scaled "
         "down. Of strategy `crop`; strategy `auto` does so only where a rule says it",
     )
+    padding: Literal["reflect", "symmetric"] = Field(
+        default="reflect",
+        description="inpainting: how a picture smaller than the tile is continued: `symmetric` repeats the pixel at "
+        "the edge, `reflect` does not",
+    )
     auto: FillRules | None = Field(
         default=None, description="inpainting: what strategy `auto` does, as `retouch sweep` measured it"
     )
@@ -217,7 +222,10 @@ class Manifest(_FrozenModel):
 
     def input(self, name: str) -> TensorSpec | None:
         """Return the input of that name, or None if the model has none."""
-        return next((spec for spec in self.inputs if spec.name == name), None)
+        for spec in self.inputs:
+            if spec.name == name:
+                return spec
+        return None
 
     @property
     def image_channels(self) -> int:

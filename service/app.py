@@ -22,12 +22,14 @@ from service.admission.memory_budget import MemoryBudget
 from service.admission.retry_after import Reservations
 from service.admission.service_rate import ServiceRate
 from service.auth.clients import Clients
+from service.auth.links import Links, open_links
 from service.batching.backend import Backend, BackendModels, OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.call import Call
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
+from service.fleet.assembly import open_state
 from service.gallery.assembly import Gallery, open_gallery
 from service.imaging.pool.codec_work import CodecWork
 from service.jobs.assembly import open_jobs
@@ -38,11 +40,9 @@ from service.lifecycle.drain import Drain
 from service.lifecycle.health import Outage, ReadinessState, serving_names, unready_reasons, unsaved_reasons
 from service.lifecycle.host import keep_freed_memory, shorten_switch_interval, usable_cores
 from service.pipeline import Pipeline
-from service.preflight import make_ledger
 from service.repeats.assembly import open_idempotency
 from service.repeats.idempotency import Idempotency
 from service.repeats.result_cache import ResultCache
-from service.saving.assembly import open_store
 from service.saving.reader import ResultReader
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.store import ResultStore
@@ -75,6 +75,8 @@ class Service:
     clients: Clients
     names: NameLookup
     gallery: Gallery
+    links: Links | None
+    """Links to results; None without a public URL."""
 
     @property
     def admission(self) -> Admission:
@@ -185,17 +187,19 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
     keep_freed_memory()
     shorten_switch_interval()
     clock, metrics = time.monotonic, Metrics()
-    clients = Clients(clock, _utc_now, Path(settings.keys_file) if settings.keys_file else None)
-    clients.load()
     lag = LoopLag(clock)
     tracer = await stack.enter_async_context(open_request_tracer(settings))
     codec_work = CodecWork(settings.codec_threads or usable_cores())
     stack.callback(codec_work.close)
     drain = Drain(settings.drain_timeout_s, clock, begun=asyncio.get_running_loop().create_future())
     owner = SpoolOwner(settings.results_dir, _new_uuid)
-    store = await stack.enter_async_context(open_store(settings, metrics, drain, owner))
-    ledger = stack.enter_context(make_ledger(settings, store.disk.suspect_failure))
-    idempotency = await stack.enter_async_context(open_idempotency(settings, ledger, owner, store))
+    state = await stack.enter_async_context(open_state(settings, metrics, drain, owner))
+    store, records = state.store, state.jobs
+    clients = Clients(clock, _utc_now, Path(settings.keys_file) if settings.keys_file else None, state.key_usage)
+    clients.load()
+    idempotency = await stack.enter_async_context(
+        open_idempotency(records.ledger, state.responses, records.owner, store, records.now, state.pause_for_keys)
+    )
     results = ResultReader(store)
     stack.callback(results.close)
     backend = await stack.enter_async_context(open_backend(settings, metrics))
@@ -222,12 +226,12 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         new_seed=_new_seed,
         tracer=tracer,
     )
-    cache = ResultCache(pipeline, ledger, results, metrics, settings.cache_entries, time.time)
+    cache = ResultCache(pipeline, records.ledger, results, metrics, settings.cache_entries, records.now)
     run: Run = cache.run if settings.cache_entries else pipeline.run
     names = NameLookup()
     forget = (idempotency.forget_result, cache.forget_result)
     gallery = await stack.enter_async_context(open_gallery(pipeline, results, forget))
-    jobs = await stack.enter_async_context(open_jobs(pipeline, run, ledger, owner, backend.loaded, names))
+    jobs = await stack.enter_async_context(open_jobs(pipeline, run, records, backend.loaded, names))
     service = Service(
         settings,
         pipeline,
@@ -243,6 +247,7 @@ async def _build_service(settings: Settings, open_backend: OpenBackend, stack: A
         clients,
         names,
         gallery,
+        open_links(settings, time.time),
     )
     watches = (
         service.drain_when_device_lost(),

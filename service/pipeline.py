@@ -9,13 +9,13 @@ event loop's (imaging/pool/codec_work.py), the engine on the device worker's, sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from engines.errors import EngineError, ModelError, ModelNotFound
-from engines.manifest import Manifest, Task
+from engines.manifest import Manifest
 from service.admission.admission import Admission
 from service.admission.large_and_small_shares import Claim
 from service.admission.memory_budget import MemoryBudget
@@ -77,14 +77,14 @@ class Pipeline:
         reference = self.model_of(order)
         headers = read_headers(order.files, self.settings.max_pixels)
         weight = estimate_cost(order.files, headers)
-        async with self._lease_model(reference, order) as model:
+        with ExitStack() as leased:
+            model = await self._lease_model(leased, reference, order)
             manifest = model.manifest
             trace = self.tracer.resume(call.traceparent) if self.tracer is not None and call.traceparent else None
             timings = Timings(on_ended=trace.stage_ended if trace is not None else None)
             async with self._hold_memory(weight, call, timings):
-                with self._reserve_spool(
-                    order, manifest
-                ) as reserved:  # after the wait for memory: a waiting request holds no spool reservation
+                with ExitStack() as spool:  # after the wait for memory: a waiting request holds no spool reservation
+                    reserved = self._reserve_spool(spool, order, manifest)
                     prepare = partial(PREPARE[order.task], order, headers, self.settings.max_pixels, manifest, timings)
                     effort = max(weight.effort, _smallest_tile_pixels(manifest))
                     prepared = await self.codec_work.run_decoding(prepare, effort, large=weight.large)
@@ -106,31 +106,23 @@ class Pipeline:
         Raises:
             InvalidOption: the order names no model and the task has no default.
         """
-        settings = self.settings
-        defaults: dict[Task, str] = {
-            "inpaint": settings.inpaint_model,
-            "translate": settings.translate_model,
-            "generate": settings.generate_model,
-        }
-        if not (reference := order.options.model or defaults[order.task]):
+        if not (reference := order.options.model or self.settings.default_models[order.task]):
             raise InvalidOption(f"name a `model`: this server has no --{order.task}-model", code="model_required")
         return reference
 
-    @asynccontextmanager
-    async def _lease_model(self, reference: str, order: Order) -> AsyncIterator[BackendModel]:
-        """Lease the model of an order after checking that it can compute the order."""
+    async def _lease_model(self, leased: ExitStack, reference: str, order: Order) -> BackendModel:
+        """Lease the model of an order until `leased` ends, after checking that it can compute the order."""
         name, _, version = reference.partition("/")
-        with ExitStack() as stack:
-            lease = self.models.lease(name, int(version) if version else None)
-            try:  # an older version is loaded on its first lease, which blocks
-                served = await asyncio.to_thread(stack.enter_context, lease) if version else stack.enter_context(lease)
-            except ModelNotFound as error:
-                raise NotFound(without_folders(str(error)), code="model_not_found") from error
-            except (ModelError, EngineError) as error:
-                why = without_folders(str(error))
-                raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
-            _check_model_suits_order(served.manifest, order, reference)
-            yield served
+        lease = self.models.lease(name, int(version) if version else None)
+        try:  # an older version is loaded on its first lease, which blocks
+            served = await asyncio.to_thread(leased.enter_context, lease) if version else leased.enter_context(lease)
+        except ModelNotFound as error:
+            raise NotFound(without_folders(str(error)), code="model_not_found") from error
+        except (ModelError, EngineError) as error:
+            why = without_folders(str(error))
+            raise NotReady(f"model {reference} cannot be loaded: {why}", code="model_refused") from error
+        _check_model_suits_order(served.manifest, order, reference)
+        return served
 
     def _hold_memory(self, weight: DecodingCost, call: Call, timings: Timings) -> AbstractAsyncContextManager[None]:
         """Hold the memory of the decoded pictures. The wait is timed as a stage, even if it ends in an error.
@@ -150,14 +142,13 @@ class Pipeline:
         if not granted:
             self.metrics.stages_done(timings.stages)  # for an answered request all stages are counted at its end
 
-    @contextmanager
-    def _reserve_spool(self, order: Order, manifest: Manifest) -> Iterator[list[Reservation]]:
-        """Reserve bytes in the spool for each result; yields no reservations if nothing is to be saved."""
+    def _reserve_spool(self, spool: ExitStack, order: Order, manifest: Manifest) -> list[Reservation]:
+        """Reserve bytes in the spool for each result until `spool` ends; none if nothing is to be saved."""
+        if not order.is_saved(self.settings.save):
+            return []
         upload_bytes = len(order.files.get("image", b""))
         estimate = upload_bytes * _ENCODED_OVER_UPLOAD or _smallest_tile_pixels(manifest) * manifest.output_channels
-        results = order.options.pictures if order.is_saved(self.settings.save) else 0
-        with ExitStack() as stack:
-            yield [stack.enter_context(self.store.reserve(estimate)) for _ in range(results)]
+        return [spool.enter_context(self.store.reserve(estimate)) for _ in range(order.options.pictures)]
 
     def _choose_seed(self, order: Order, manifest: Manifest) -> int | None:
         """Return the seed of the latents; None for a model without latents."""

@@ -1,22 +1,19 @@
-"""Checks before the server starts, so that a wrong setup fails at the start and not with the first request.
-
-It also builds the ledger with the tables of all packages that write to it: one file beside the results.
-"""
+"""Checks before the server starts, so that a wrong setup fails at the start and not with the first request."""
 
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from service.auth.exposure import check_exposure
 from service.auth.keys import read_keys
-from service.core.settings import Settings
-from service.jobs import jobs_table, webhook_table
+from service.auth.links import open_links
+from service.core.settings import Settings, SettingsInvalid
+from service.fleet.assembly import make_ledger_file, make_server
 from service.jobs.webhook_signing import read_secrets
-from service.ledger.connection import LEDGER_FILE
 from service.ledger.database import Database
-from service.repeats import cache_table, idempotency_table
 from service.saving.assembly import open_storage
 from service.telemetry.logs import configure_logs
 from service.telemetry.tracing import check_tracing
@@ -29,11 +26,13 @@ def run_preflight(settings: Settings) -> None:
 
     Raises:
         SettingsInvalid: results cannot be saved as configured, a public address has no API keys, a package that the
-            settings need is missing, the file of webhook secrets is wrong, or the ledger is damaged.
+            settings need is missing, the file of webhook secrets or of links' secrets is wrong, the ledger is damaged
+            or cannot be reached, or hosts that share one have no bucket.
         KeysInvalid: the key file cannot be read.
     """
     check_exposure(settings)
     check_tracing(settings)
+    _check_grpc(settings)
     if settings.keys_file:
         read_keys(Path(settings.keys_file))
     if settings.webhook_secret_file:
@@ -41,8 +40,24 @@ def run_preflight(settings: Settings) -> None:
     configure_logs(settings)
     _raise_open_files_limit()
     open_storage(settings)
-    with make_ledger(settings):  # only opened as a check: each process opens its own
+    open_links(settings, time.time)
+    ledger = Database(make_server(settings)) if settings.ledger_url else make_ledger_file(settings)
+    with ledger:  # only opened as a check: each process opens its own
         pass
+
+
+def _check_grpc(settings: Settings) -> None:
+    """Check what gRPC needs, if it is on.
+
+    Raises:
+        SettingsInvalid: grpcio or protobuf is not installed, or the port is that of another setting.
+    """
+    if not settings.grpc_port:
+        return
+    if not (find_spec("grpc") and find_spec("google") and find_spec("google.protobuf")):
+        raise SettingsInvalid("grpc_port needs grpcio and protobuf: install the extra, pip install '.[grpc]'")
+    if settings.grpc_port in (settings.port, settings.metrics_port):
+        raise SettingsInvalid(f"grpc_port {settings.grpc_port} is the port of another setting, too; choose another")
 
 
 def _raise_open_files_limit() -> None:
@@ -51,14 +66,3 @@ def _raise_open_files_limit() -> None:
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def make_ledger(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
-    """Return the ledger that the settings choose, with all tables. `with` opens it; see `Database.__enter__`.
-
-    Args:
-        settings: the server's configuration; the ledger's file is in `results_dir`.
-        on_failed: called when the ledger cannot be used, on any thread.
-    """
-    schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
-    return Database(settings.results_dir / LEDGER_FILE, schemas, on_failed)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -119,28 +118,31 @@ class Admission:
     waiting: Counter[Flow] = field(default_factory=Counter)
     """Requests in flight without large pictures, by flow."""
 
-    @contextmanager
-    def admit(self, request: AdmissionRequest) -> Iterator[AdmittedRequest]:
-        """Admit a request by its header, for the length of the block.
+    def admit(self, request: AdmissionRequest) -> _Admitting:
+        """Admit a request by its header, for the length of a `with` block, which gets an `AdmittedRequest`.
 
         Raises:
-            ShuttingDown: the server drains.
+            ShuttingDown: on entering the block: the server drains.
             Overloaded: the limit is reached, or the wait would exceed the server's own deadline.
             DeadlineExceeded: the wait would exceed the client's own deadline.
         """
+        return _Admitting(self, request)
+
+    def begin(self, request: AdmissionRequest) -> AdmittedRequest:
+        """Admit a request that the caller ends; for `admit`, whose errors it has."""
         if (refusal := self._refusal_error(request, self.clock())) is not None:
             raise refusal
-        admitted = AdmittedRequest(request)
         self.uploading += 1
-        try:
-            yield admitted
-        finally:
-            self.bodies_bytes -= admitted.body_bytes
-            if admitted.body_read:
-                admitted.body_read = False
-                self._end_in_flight(admitted)
-            else:
-                self.uploading -= 1
+        return AdmittedRequest(request)
+
+    def end(self, admitted: AdmittedRequest) -> None:
+        """End a request, whatever became of it."""
+        self.bodies_bytes -= admitted.body_bytes
+        if admitted.body_read:
+            admitted.body_read = False
+            self._end_in_flight(admitted)
+        else:
+            self.uploading -= 1
 
     def count_body_bytes(self, admitted: AdmittedRequest, nbytes: int) -> None:
         """Count more bytes of the request's body; a body above the limit is accepted if there is no other.
@@ -276,3 +278,20 @@ class Admission:
         self.waiting[flow] -= 1
         if not self.waiting[flow]:
             del self.waiting[flow]
+
+
+class _Admitting:
+    """The `with` block of an admitted request; a class, because a generator would take three times as long."""
+
+    __slots__ = ("_admission", "_admitted", "_request")
+    _admitted: AdmittedRequest
+
+    def __init__(self, admission: Admission, request: AdmissionRequest) -> None:
+        self._admission, self._request = admission, request
+
+    def __enter__(self) -> AdmittedRequest:
+        self._admitted = self._admission.begin(self._request)
+        return self._admitted
+
+    def __exit__(self, *_: object) -> None:
+        self._admission.end(self._admitted)

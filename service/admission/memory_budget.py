@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 from service.admission.large_and_small_shares import Claim, LateClaim, MemoryShares, QueuedClaim
 from service.core.errors import DeadlineExceeded, Overloaded, ServiceError
@@ -41,11 +40,8 @@ class MemoryBudget:
         """Number of requests that wait for their share."""
         return self._shares.waiting_claims
 
-    @asynccontextmanager
-    async def share(
-        self, claim: Claim, *, own_deadline: bool = False, on_waited: OnWaited | None = None
-    ) -> AsyncIterator[None]:
-        """Wait for a share of the memory, and hold it for the length of the block.
+    def share(self, claim: Claim, *, own_deadline: bool = False, on_waited: OnWaited | None = None) -> _Share:
+        """Wait for a share of the memory, and hold it for the length of an `async with` block.
 
         Args:
             claim: the memory; a claim of no bytes neither waits nor reports.
@@ -56,23 +52,23 @@ class MemoryBudget:
             DeadlineExceeded: the request would miss its deadline, which the client chose (`own_deadline`).
             Overloaded: the request would miss the server's deadline.
         """
-        if not claim.nbytes:
-            yield
-            return
+        return _Share(self, claim, own_deadline, on_waited)
+
+    async def take(self, claim: Claim, own_deadline: bool, on_waited: OnWaited | None) -> QueuedClaim:
+        """Wait for a share that the caller gives back; for `share`, whose arguments and errors it has."""
         begun, queued = self._clock(), None
         try:
             queued = self._shares.grant_at_once(claim, begun) or await self._wait_for_share(claim, own_deadline)
         finally:
             if on_waited is not None:
                 on_waited(self._clock() - begun, queued is not None)
-        finished = False
-        try:
-            yield
-            finished = True
-        finally:
-            self._shares.release(queued, self._clock(), finished=finished)
-            if self._outcomes:
-                self._settle_claims()
+        return queued
+
+    def give_back(self, queued: QueuedClaim, *, finished: bool) -> None:
+        """End a share; `finished` tells whether its request was computed, so that its duration is learned."""
+        self._shares.release(queued, self._clock(), finished=finished)
+        if self._outcomes:
+            self._settle_claims()
 
     async def _wait_for_share(self, claim: Claim, own_deadline: bool) -> QueuedClaim:
         queued = self._shares.add(claim)
@@ -110,6 +106,24 @@ class MemoryBudget:
             return False
         outcome.set_result(late)
         return True
+
+
+class _Share:
+    """A share of the memory, held for the length of an `async with` block."""
+
+    __slots__ = ("_budget", "_claim", "_on_waited", "_own_deadline", "_queued")
+
+    def __init__(self, budget: MemoryBudget, claim: Claim, own_deadline: bool, on_waited: OnWaited | None) -> None:
+        self._budget, self._claim, self._own_deadline, self._on_waited = budget, claim, own_deadline, on_waited
+        self._queued: QueuedClaim | None = None
+
+    async def __aenter__(self) -> None:
+        if self._claim.nbytes:
+            self._queued = await self._budget.take(self._claim, self._own_deadline, self._on_waited)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._queued is not None:
+            self._budget.give_back(self._queued, finished=kind is None)
 
 
 def _too_late_error(late: LateClaim, own_deadline: bool) -> ServiceError:

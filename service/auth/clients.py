@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from service.auth.keys import SCOPES, KeyRecord, KeysInvalid, Scope, key_digest, key_id_of, read_keys
-from service.auth.limits import DailyCount, TokenBucket
+from service.auth.limits import KeyUsage, LocalKeyUsage
 from service.core.errors import Forbidden, TooManyRequests, Unauthorised
 
 log = structlog.get_logger(__name__)
@@ -79,14 +79,6 @@ def _password(credentials: str) -> str:
 
 
 @dataclass(slots=True)
-class _KeyUsage:
-    """Usage of one key in this process since its start."""
-
-    bucket: TokenBucket
-    daily: DailyCount = field(default_factory=DailyCount)
-
-
-@dataclass(slots=True)
 class Clients:
     """The keys and their usage. Used on the event loop, except `read_changed_keys`, which blocks."""
 
@@ -94,9 +86,14 @@ class Clients:
     now: Callable[[], datetime]
     path: Path | None = None
     """The key file; None where no keys are required."""
+    shared_usage: KeyUsage | None = None
+    """The use of keys that processes share; None: each process counts its own."""
     _records: Mapping[str, KeyRecord] = field(default_factory=dict)
-    _meters: dict[str, _KeyUsage] = field(default_factory=dict)
     _seen: tuple[int, ...] = ()
+    _usage: KeyUsage = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._usage = self.shared_usage or LocalKeyUsage(self.clock, self.now)
 
     def load(self) -> None:
         """Read the key file for the first time.
@@ -130,7 +127,7 @@ class Clients:
     def replace_keys(self, records: Sequence[KeyRecord]) -> None:
         """Replace the keys; the usage of keys that stay is kept."""
         self._records = {record.id: record for record in records}
-        self._meters = {key: meter for key, meter in self._meters.items() if key in self._records}
+        self._usage.keep_only(self._records)
         log.info("keys loaded", keys=len(records), revoked=sum(record.revoked_at is not None for record in records))
 
     def identify(self, headers: HeaderLines, address: str, *, basic: bool = False) -> Client:
@@ -164,15 +161,13 @@ class Clients:
 
         Raises:
             TooManyRequests: over the rate or the quota; nothing was counted against the quota.
+            NotReady: code `ledger_unavailable`: what other hosts have used cannot be told now.
         """
         record = self._records.get(client.id.removeprefix("key:"))
         if self.path is None or record is None:
             return
-        meter = self._meters.get(record.id)
-        if meter is None:
-            meter = self._meters[record.id] = _KeyUsage(TokenBucket(float(record.burst), self.clock()))
         if record.rate_per_s is not None:
-            wait_s = meter.bucket.take(record.rate_per_s, record.burst, self.clock())
+            wait_s = self._usage.take_token(record.id, record.rate_per_s, record.burst)
             if wait_s:
                 raise TooManyRequests(
                     f"over this key's {record.rate_per_s:g} requests a second",
@@ -180,7 +175,7 @@ class Clients:
                     retry_after_s=wait_s,
                 )
         if work and record.requests_per_day is not None:
-            wait_s = meter.daily.take(record.requests_per_day, self.now())
+            wait_s = self._usage.take_request(record.id, record.requests_per_day)
             if wait_s:
                 raise TooManyRequests(
                     f"this key's {record.requests_per_day} requests a day are used up; it counts anew at midnight UTC",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
 from service.core.settings import Settings, SettingsInvalid
 
@@ -24,10 +25,11 @@ def check_exposure(settings: Settings) -> None:
 def keeps_gallery(settings: Settings) -> bool:
     """Whether results are listed and deleted here: with keys, or where only this machine can ask.
 
-    A server that other machines use without keys has no owners to tell apart. A public name, or the permission to be
-    public, says that a server on loopback is behind a proxy.
+    A server that other machines use without keys has no owners to tell apart. A public name or address, or the
+    permission to be public, says that a server on loopback is behind a proxy.
     """
-    private = is_loopback(settings.host) and not settings.allow_anonymous and not settings.public_host
+    named = settings.public_host or not is_loopback(urlsplit(settings.public_url).hostname or "localhost")
+    private = is_loopback(settings.host) and not settings.allow_anonymous and not named
     return bool(settings.keys_file) or private
 
 

@@ -1,9 +1,11 @@
-"""Limits of one key: a rate with bursts, and a daily quota. Pure: time is an argument."""
+"""Limits of keys: a rate with bursts, and a daily quota. The counts of one key are pure: time is an argument."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
+from typing import Protocol
 
 
 @dataclass(slots=True)
@@ -41,3 +43,50 @@ class DailyCount:
             return (midnight - now).total_seconds()
         self.count += 1
         return 0.0
+
+
+class KeyUsage(Protocol):
+    """How much of their limits keys have used. Used on the event loop; its methods never wait."""
+
+    def take_token(self, key_id: str, rate_per_s: float, burst: int) -> float:
+        """Count a request against a rate and return 0; if it is over the rate, return the seconds to wait.
+
+        Raises:
+            NotReady: code `ledger_unavailable`: it cannot be told now.
+        """
+
+    def take_request(self, key_id: str, allowed: int) -> float:
+        """Count a request against a daily quota and return 0; if it is used up, return the seconds until midnight UTC.
+
+        Raises:
+            NotReady: as `take_token`.
+        """
+
+    def keep_only(self, key_ids: Collection[str]) -> None:
+        """Forget the use of all other keys, which were removed."""
+
+
+@dataclass(slots=True)
+class LocalKeyUsage:
+    """The use of keys in this process since its start. See `KeyUsage`."""
+
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    _buckets: dict[str, TokenBucket] = field(default_factory=dict)
+    _days: dict[str, DailyCount] = field(default_factory=dict)
+
+    def take_token(self, key_id: str, rate_per_s: float, burst: int) -> float:
+        """See `KeyUsage`."""
+        bucket = self._buckets.get(key_id)
+        if bucket is None:
+            bucket = self._buckets[key_id] = TokenBucket(float(burst), self.clock())
+        return bucket.take(rate_per_s, burst, self.clock())
+
+    def take_request(self, key_id: str, allowed: int) -> float:
+        """See `KeyUsage`."""
+        return self._days.setdefault(key_id, DailyCount()).take(allowed, self.now())
+
+    def keep_only(self, key_ids: Collection[str]) -> None:
+        """See `KeyUsage`."""
+        self._buckets = {key_id: bucket for key_id, bucket in self._buckets.items() if key_id in key_ids}
+        self._days = {key_id: day for key_id, day in self._days.items() if key_id in key_ids}

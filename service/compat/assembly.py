@@ -1,4 +1,4 @@
-"""The foreign APIs that a server speaks."""
+"""The foreign APIs that a server speaks, over HTTP and over gRPC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from service.compat.automatic1111.routes import AUTOMATIC1111
 from service.compat.iopaint.routes import IOPAINT
 from service.compat.open_inference.routes import OPEN_INFERENCE
 from service.compat.openai.routes import OPENAI
-from service.web.middleware.foreign import ForeignApi
+from service.core.settings import Settings
+from service.web.foreign_api import ForeignApi
+from service.web.server import OpenBeside
 
 _ALL = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 
@@ -16,3 +18,12 @@ _ALL = (OPENAI, IOPAINT, OPEN_INFERENCE, AUTOMATIC1111)
 def foreign_apis(names: Collection[str]) -> tuple[ForeignApi, ...]:
     """Return the foreign APIs of these names, of those that the setting `apis` may have."""
     return tuple(api for api in _ALL if api.name in names)
+
+
+def grpc_beside(settings: Settings) -> OpenBeside | None:
+    """Return what opens the gRPC server; None if it is off."""
+    if not settings.grpc_port:
+        return None
+    from service.grpc.server import open_grpc_server  # noqa: PLC0415 -- grpcio is an extra
+
+    return open_grpc_server

@@ -15,7 +15,7 @@ import msgspec
 
 from service.core.errors import InvalidOption, InvalidRequest
 from service.web.form import check_encoding
-from service.web.intake import Intake
+from service.web.intake import HttpIntake
 from service.web.request_headers import check_json
 
 T = TypeVar("T")
@@ -93,13 +93,13 @@ class JsonFields(Mapping[str, msgspec.Raw]):
         return data
 
 
-async def read_json(intake: Intake) -> JsonFields:
+async def read_json(intake: HttpIntake) -> JsonFields:
     """Read a request's body as a JSON object.
 
     Raises:
         UnsupportedType: the body is not declared as JSON, or it is compressed.
         InvalidRequest: as `parse_fields`.
-        TooLarge, Overloaded, Cancelled: as `Intake.stream`.
+        TooLarge, Overloaded, Cancelled: as `HttpIntake.stream`.
     """
     check_encoding(intake.request)
     check_json(intake.request.headers)

@@ -94,10 +94,10 @@ class Unauthorised(ServiceError):
 
 
 class Forbidden(ServiceError):
-    """The key lacks the scope for this request, or a page of a foreign origin sent it (`foreign_origin`)."""
+    """The key lacks the scope for this request, a foreign page sent it, or the link is invalid or has expired."""
 
     status, title, default_code = 403, "Forbidden", "forbidden"
-    further_codes = ("foreign_origin",)
+    further_codes = ("foreign_origin", "link_invalid", "link_expired")
 
 
 class NotFound(ServiceError):
@@ -175,7 +175,7 @@ class InvalidOption(ServiceError):
         *("wrong_task", "model_required", "job_needs_save", "idempotency_mismatch", "idempotency_key_invalid"),
         *("webhook_refused", "webhook_needs_job", "webhooks_off", "not_diverse", "unknown_class", "instance_not_taken"),
         *("reference_not_taken", "not_a_picture", "mask_empty", "mask_full", "no_alpha", "format_too_small"),
-        "cursor_invalid",
+        *("cursor_invalid", "links_off"),
     )
 
 

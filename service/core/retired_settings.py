@@ -1,4 +1,4 @@
-"""Settings removed in 0.2. They are accepted in 0.2 and 0.3, with a warning that says what to do."""
+"""Settings removed in 0.2 and 0.3. They are accepted in 0.3, with a warning that says what to do."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ RETIRED = {
     "max_jobs": "there are at most 1,000 unfinished jobs now",
     "idempotency_ttl_s": "an Idempotency-Key holds for a day now",
     "idempotency_wait_s": "the longest wait for the answer to an earlier request is 30 s now",
+    "s3_region": "set AWS_REGION to the region of the bucket",
     "log_format": "lines are JSON unless standard error is a terminal",
 }
 """Advice for each retired setting, by name: its replacement and what to do."""

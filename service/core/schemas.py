@@ -198,6 +198,7 @@ class ModelReply(BaseModel):
     takes: Takes | None = Field(description="parts and fields of a request; null without a manifest")
     name: str
     version: int
+    default: bool = Field(description="whether it answers requests of its task that name no model")
 
 
 class ListedModel(BaseModel):

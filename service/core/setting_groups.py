@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 SETTING_GROUPS: dict[str, tuple[str, ...]] = {
-    "Network": ("host", "port", "metrics_port", "public_host", "cors_origins", "page", "apis"),
+    "Network": (
+        "host",
+        "port",
+        "metrics_port",
+        "grpc_port",
+        "public_host",
+        "public_url",
+        "cors_origins",
+        "page",
+        "apis",
+    ),
     "Access": ("keys_file", "allow_anonymous"),
     "Models and engines": (
         "models_dir",
@@ -32,8 +42,8 @@ SETTING_GROUPS: dict[str, tuple[str, ...]] = {
         "save",
         "results_dir",
         "results_url",
+        "ledger_url",
         "s3_endpoint",
-        "s3_region",
         "upload_timeout_s",
         "results_max_age_h",
         "results_max_gb",

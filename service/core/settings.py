@@ -13,12 +13,14 @@ import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from engines.engine_names import EngineChoice
 from engines.errors import RetouchError
+from engines.manifest import Task
 from engines.validation import unknown_name, validation_message
 from service.core.retired_settings import RETIRED, without_retired_settings
 
@@ -53,14 +55,19 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
-    workers: int = Field(
-        0, ge=0, le=256, description="front-end processes for HTTP and pictures; 0 runs everything in one process"
+    workers: Annotated[int, Field(ge=0, le=256)] | Literal["auto"] = Field(
+        "auto",
+        description="front-end processes for HTTP and pictures; 0 runs everything in one process; auto decides by "
+        "device and cores",
     )
     engine_processes: int = Field(
         0, ge=0, le=64, description="with workers: engine processes; 0 means one for each GPU, or one without GPUs"
     )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="serve /metrics on this port instead; 0 keeps it on the main one"
+    )
+    grpc_port: int = Field(
+        0, ge=0, le=65535, description="serve the Open Inference Protocol over gRPC on this port, too; 0: no gRPC"
     )
 
     page: bool = Field(True, description="serve the page for people at /")
@@ -72,6 +79,9 @@ class Settings(BaseModel):
         description="names that clients reach the server by, besides localhost and addresses, separated by commas: "
         "images.example.com,*.example.org; *: any",
     )
+    public_url: str = Field(
+        "", description="address of this server for clients, for links to results: https://images.example.com/PREFIX"
+    )
     cors_origins: str = Field("", description="origins whose pages may call the API, separated by commas; empty: none")
     apis: str = Field(
         ",".join(FOREIGN_APIS), description="foreign APIs that are served too, separated by commas; empty: none"
@@ -81,9 +91,7 @@ class Settings(BaseModel):
     model_poll_s: float = Field(2.0, gt=0, description="seconds between checks for new model versions")
     inpaint_model: str = Field("photos", description="model of /v1/inpaint when the request names none")
     translate_model: str = Field("facades", description="model of /v1/translate when the request names none")
-    generate_model: str = Field(
-        "", description="model of /v1/generate when the request names none; empty: the request must name one"
-    )
+    generate_model: str = Field("housefronts", description="model of /v1/generate when the request names none")
 
     engine: EngineChoice = Field("auto", description="runtime; auto picks the best that is available")
     engine_cache_dir: Path = Field(Path("cache"), description="folder of compiled engines and precision decisions")
@@ -119,8 +127,12 @@ class Settings(BaseModel):
         "",
         description="s3://BUCKET/PREFIX: upload results there through results_dir; empty: keep them in results_dir",
     )
+    ledger_url: str = Field(
+        "",
+        description="postgresql://USER:PASSWORD@HOST:PORT/NAME: database of jobs, keys and results that several hosts "
+        "share; needs results_url; empty: a file in results_dir",
+    )
     s3_endpoint: str = Field("", description="address of S3-compatible storage other than AWS: http(s)://HOST:PORT")
-    s3_region: str = Field("", description="region of the bucket; empty: AWS_REGION, AWS_DEFAULT_REGION or us-east-1")
     upload_timeout_s: float = Field(30.0, gt=0, description="longest time of one attempt to send or fetch a result")
     results_max_age_h: float = Field(0.0, ge=0, description="delete stored results after that many hours; 0: never")
     results_max_gb: float = Field(
@@ -169,6 +181,20 @@ class Settings(BaseModel):
         if unknown:
             raise ValueError(f"{unknown[0]!r} is none of {', '.join(FOREIGN_APIS)}")
         return apis
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, url: str) -> str:
+        parts = urlsplit(url)  # raises ValueError for a port or an address that is none
+        extra = parts.query or parts.fragment or "@" in parts.netloc or re.search(r"[^!-~]", url)
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname or extra or parts.port == 0):
+            raise ValueError("it is no address like https://images.example.com/PREFIX")
+        return url.rstrip("/")
+
+    @property
+    def default_models(self) -> dict[Task, str]:
+        """The model of each task's requests that name none, as `name` or `name/version`."""
+        return {"inpaint": self.inpaint_model, "translate": self.translate_model, "generate": self.generate_model}
 
     @property
     def api_names(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ afterwards and removes the copy again; what a killed process left is removed by 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ import structlog
 
 from service.core.errors import Gone, NotFound, ServiceError
 from service.gallery.thumbnails import ThumbnailFiles
+from service.ledger.contract import Transaction
 from service.saving import index_table
 from service.saving.storage.contract import is_result_id
 from service.saving.store import ResultStore
@@ -120,7 +120,7 @@ class Deletion:
         return True
 
 
-def _count_removal(result_id: str, ledger: sqlite3.Connection) -> None:
+def _count_removal(result_id: str, ledger: Transaction) -> None:
     index_table.removed(ledger, result_id)
 
 

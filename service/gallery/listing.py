@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from service.gallery import cursor
 from service.gallery.cursor import Position
-from service.ledger.connection import connect, not_usable, unavailable
+from service.ledger.contract import Transaction
 from service.saving.index import ResultIndex
 from service.saving.index_table import ResultRow, row_from
 
@@ -51,7 +50,9 @@ class ListQuery:
         position = None if self.cursor is None else cursor.decode(self.cursor, self.binding)
         choices: list[tuple[str, object]] = [("owner = ?", self.owner)]
         if self.model is not None:
-            choices.append(("model = ?" if "/" in self.model else "model GLOB ? || '/*'", self.model))
+            name = f"{self.model}/"
+            of_name = (f"substr(model, 1, {len(name)}) = ?", name)
+            choices.append(("model = ?", self.model) if "/" in self.model else of_name)
         if self.created_from is not None:
             choices.append(("created_at >= ?", self.created_from))
         if self.created_before is not None:
@@ -72,7 +73,7 @@ class ResultPage(NamedTuple):
     next_cursor: str | None
 
 
-def find_page(ledger: sqlite3.Connection, query: ListQuery) -> ResultPage:
+def find_page(ledger: Transaction, query: ListQuery) -> ResultPage:
     """Read a page. Raises as `ListQuery.condition`."""
     condition, values = query.condition()
     found = ledger.execute(
@@ -86,28 +87,19 @@ def find_page(ledger: sqlite3.Connection, query: ListQuery) -> ResultPage:
 
 
 class Listing:
-    """Lists of results, read over a connection of their own: a long list delays no writer. Used on the event loop."""
+    """Lists of results, read over connections of their own: a long list delays no writer. Used on the event loop."""
 
     def __init__(self, index: ResultIndex) -> None:
         self._index = index
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection
+        self._connections = index.connections.separate()
 
     def open(self) -> None:
-        """Open the connection.
-
-        Raises:
-            SettingsInvalid: the ledger cannot be opened.
-        """
-        try:
-            self._connection = connect(self._index.path)
-        except sqlite3.Error as error:
-            raise not_usable(self._index.path, error) from error
+        """Open the connections. Raises as `Connections.open`."""
+        self._connections.open()
 
     def close(self) -> None:
-        """Close the connection."""
-        with self._lock:
-            self._connection.close()
+        """Close the connections."""
+        self._connections.close()
 
     async def page(self, query: ListQuery) -> ResultPage:
         """Return a page, with all that this process has promised so far; of another process, up to 0.3 s later.
@@ -121,8 +113,4 @@ class Listing:
     def _read(self, query: ListQuery) -> ResultPage:
         if self._index.pending:
             self._index.flush()
-        try:
-            with self._lock:
-                return find_page(self._connection, query)
-        except sqlite3.Error as error:
-            raise unavailable(error) from error
+        return self._connections.read(partial(find_page, query=query))

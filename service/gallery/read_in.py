@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from service.core.errors import ServiceError
+from service.ledger.contract import Transaction
 from service.saving import index_table
 from service.saving.index import ResultIndex
 from service.saving.index_table import ResultRow, row_of
@@ -54,7 +54,7 @@ def _read_all(storage: Storage, index: ResultIndex, stop: threading.Event) -> in
     while ids := list(islice(sidecars, _MOST_AT_ONCE)):
         rows = list(_rows(storage, ids))
 
-        def enter(ledger: sqlite3.Connection, rows: Iterable[ResultRow] = rows) -> None:
+        def enter(ledger: Transaction, rows: Iterable[ResultRow] = rows) -> None:
             index_table.enter(ledger, rows)
 
         index.write(enter)

@@ -198,7 +198,9 @@ def _centred_interval(first: int, last: int, length: int, limit: int) -> tuple[i
 
 
 def _stretched_to_tile(crop: Crop, rule: SizeRule) -> Crop:
-    return replace(crop, scaled=crop.tile) if rule.fit == "resize" else crop
+    if rule.fit != "resize":
+        return crop
+    return Crop(crop.box, crop.tile, crop.tile, crop.hole, crop.below, crop.right_of)
 
 
 def _mask_of_group(holes: Holes, group: _GroupedHoles) -> Bool2D:

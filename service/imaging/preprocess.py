@@ -26,7 +26,8 @@ def inpaint_sample(picture: Picture, mask: Bool2D, crop: Crop, manifest: Manifes
     holes = _scale_mask_down(mask[rows, columns].view(np.uint8), crop.scaled)
     if manifest.input("mask") is None:
         image = _hide_masked(image, holes)
-    return Sample(crop.tile, {"image": _pad_to_tile(image, crop), "mask": _pad_to_tile(holes, crop)})
+    border = cv2.BORDER_REFLECT if manifest.size.padding == "symmetric" else cv2.BORDER_REFLECT_101
+    return Sample(crop.tile, {"image": _pad_to_tile(image, crop, border), "mask": _pad_to_tile(holes, crop, border)})
 
 
 def translate_sample(picture: Picture, crop: Crop, manifest: Manifest) -> Sample:
@@ -90,11 +91,14 @@ def _hide_masked(image: NDArray[np.uint8], holes: Any) -> NDArray[np.uint8]:
     return np.where(holes[:, :, None] == 0, image, np.rint(mean).astype(np.uint8))
 
 
-def _pad_to_tile(array: NDArray[np.uint8], crop: Crop) -> NDArray[np.uint8]:
-    """Place an array in the tile and fill the rest by reflection at its edges; always contiguous."""
+def _pad_to_tile(array: NDArray[np.uint8], crop: Crop, border: int = cv2.BORDER_REFLECT_101) -> NDArray[np.uint8]:
+    """Place an array in the tile and fill the rest by reflection at its edges; always contiguous.
+
+    border: OpenCV's name of the reflection; whether it repeats the pixel at the edge.
+    """
     tile, top, left = crop.tile, crop.below, crop.right_of
     bottom, right = tile.height - array.shape[0] - top, tile.width - array.shape[1] - left
     if top or left or bottom or right:
-        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, cv2.BORDER_REFLECT_101)
+        padded: Any = cv2.copyMakeBorder(array, top, bottom, left, right, border)
         array = padded.reshape(*tile, *array.shape[2:])
     return np.ascontiguousarray(array)

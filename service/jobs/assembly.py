@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -17,21 +16,18 @@ from service.core.errors import ServiceError
 from service.core.order import Order
 from service.core.reply import Reply
 from service.core.settings import Settings
-from service.jobs.jobs import KEPT_S, JobLimits, JobParts, Jobs
+from service.jobs.job_parts import JobLimits, JobParts, JobRecords
+from service.jobs.jobs import KEPT_S, Jobs
 from service.jobs.name_lookup import NameLookup
-from service.jobs.request_files import KeptOrders
 from service.jobs.webhook_sender import Deliverer
 from service.jobs.webhook_signing import read_secrets
 from service.jobs.webhook_targets import Destinations
-from service.ledger.database import Database
 from service.lifecycle.background import run_in_background
 from service.pipeline import Pipeline
-from service.saving.spool.process_folder import SpoolOwner
 
 _log = structlog.get_logger(__name__)
 _MOST_UNFINISHED = 1000
 """Limit of unfinished jobs of all processes together: each stores a request's files on disk."""
-_LOOK_EVERY_S = 0.5
 _DELIVER_EVERY_S = 0.5
 _FORGET_EVERY = 120
 """Number of periodic checks between removals of old jobs."""
@@ -41,29 +37,28 @@ _FORGET_EVERY = 120
 async def open_jobs(
     pipeline: Pipeline,
     run: Callable[[Order, Call], Awaitable[Reply]],
-    ledger: Database,
-    owner: SpoolOwner,
+    records: JobRecords,
     loaded: asyncio.Event,
     names: NameLookup,
 ) -> AsyncIterator[Jobs]:
     """Open the jobs of this process; those of dead processes are run again once the models are `loaded`."""
-    settings = pipeline.settings
-
-    deliverer = _make_deliverer(pipeline, ledger, names)
+    deliverer = _make_deliverer(pipeline, records, names)
 
     async def urls(order: Order, call: Call) -> list[str]:
         reply = await run(order, call)
+        await records.promised([picture.result_id for picture in reply.pictures if picture.result_id])
         return [url for picture in reply.pictures if (url := picture.url)]
 
     parts = JobParts(
-        ledger=ledger,
-        kept=KeptOrders(settings.results_dir),
+        ledger=records.ledger,
+        kept=records.kept,
         disk=pipeline.store.disk,
-        owner=owner,
+        owner=records.owner,
+        queue=records.queue,
         admission=pipeline.admission,
         run=urls,
         clock=pipeline.clock,
-        now=time.time,
+        now=records.now,
         new_id=pipeline.new_id,
         **({"on_finished": deliverer.enqueue_job_ended} if deliverer else {}),
     )
@@ -87,15 +82,15 @@ async def look_after(jobs: Jobs, admission: Admission, loaded: asyncio.Event) ->
     await loaded.wait()
     for look in count():
         try:
-            await jobs.stop_cancelled()
+            await jobs.stop_lost()
             if not admission.draining.is_set():
-                await jobs.inherit()
+                await jobs.take()
             if look % _FORGET_EVERY == 0:
                 await jobs.forget()
                 await jobs.drop_orphans()
         except (ServiceError, OSError) as error:  # OSError: no file descriptor left to check an owner's lock
             _log.warning("the jobs cannot be looked after; it is tried again", error=str(error))
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await jobs.wait_for_change()
 
 
 def webhook_destinations(settings: Settings) -> Destinations | None:
@@ -106,12 +101,12 @@ def webhook_destinations(settings: Settings) -> Destinations | None:
     return Destinations(hosts, settings.webhook_private)
 
 
-def _make_deliverer(pipeline: Pipeline, ledger: Database, names: NameLookup) -> Deliverer | None:
+def _make_deliverer(pipeline: Pipeline, records: JobRecords, names: NameLookup) -> Deliverer | None:
     settings, destinations = pipeline.settings, webhook_destinations(pipeline.settings)
     if destinations is None:
         return None
     secrets = read_secrets(Path(settings.webhook_secret_file))
-    return Deliverer(ledger, secrets, destinations, pipeline.metrics, time.time, names)
+    return Deliverer(records.ledger, secrets, destinations, pipeline.metrics, records.now, names)
 
 
 async def _deliver_webhooks(deliverer: Deliverer) -> None:

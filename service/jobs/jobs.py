@@ -1,72 +1,42 @@
 """Asynchronous requests: started with `Prefer: respond-async` (RFC 7240), polled, cancelled; they survive restarts.
 
-A job is on disk before it is accepted: its state in the ledger, its request beside it. The process that accepted it
-runs it; if that process dies, another runs it again, at most `max_attempts` times in all, so that a request that
-crashes processes cannot crash all of them. Any process can report its state.
+A job is durable before it is accepted: its state in the ledger, its request where every process that may run it can
+read it. One process runs it (see `JobQueue`); if that process dies, another runs it again, at most `max_attempts` times
+in all, so that a request that crashes processes cannot crash all of them. Any process can report its state.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import structlog
 
-from service.admission.admission import Admission, AdmissionRequest
+from service.admission.admission import AdmissionRequest
 from service.admission.deadline import await_with_deadline
 from service.core.call import Call
-from service.core.errors import NotFound, Overloaded, ServiceError, ShuttingDown
+from service.core.errors import NotFound, NotReady, Overloaded, ServiceError, ShuttingDown
 from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import JobStatus
 from service.jobs import jobs_table
+from service.jobs.job_parts import JobLimits, JobParts
 from service.jobs.jobs_table import Job
-from service.jobs.request_files import KeptOrders
-from service.ledger.database import Database
-from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import SpoolOwner
+from service.ledger.contract import Transaction
+from service.saving.storage.contract import is_result_id
 
 log = structlog.get_logger(__name__)
 _ORPHANED_AFTER_S = 600.0
 """Age of an orphan: much longer than storing a request and entering its job take, even on a slow disk."""
+_READ_AGAIN_S = 1.0
 
 
 KEPT_S = 3600.0
 """How long a finished job can be polled; also the longest that a job without a deadline of its own may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobLimits:
-    """Limits of jobs. max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
-
-    max_unfinished: int
-    ttl_s: float
-    max_attempts: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class JobParts:
-    """The dependencies of `Jobs`."""
-
-    ledger: Database
-    kept: KeptOrders
-    disk: DiskState
-    owner: SpoolOwner
-    admission: Admission
-    run: Callable[[Order, Call], Awaitable[list[str]]]
-    """Runs an order and returns the URL paths of its results."""
-    clock: Callable[[], float]
-    """Monotonic clock, in seconds."""
-    now: Callable[[], float]
-    """Wall clock, in seconds since the epoch, for times that other processes and later starts read."""
-    new_id: Callable[[], str]
-    on_finished: Callable[[sqlite3.Connection, Job], None] = lambda _ledger, _job: None
-    """Callback in the transaction that finishes a job."""
 
 
 class Jobs:
@@ -76,6 +46,7 @@ class Jobs:
         self._parts = parts
         self._limits = limits
         self.running: dict[str, asyncio.Task[None]] = {}  # the jobs of this process, by id
+        self._entering = 0
 
     async def start(
         self, order: Order, call: Call, facts: dict[str, Any], admitted: ExitStack, job_id: str | None = None
@@ -106,26 +77,36 @@ class Jobs:
             "deadline_at": parts.now() + call.deadline - parts.clock(),
             "flow": list(call.flow),
         }
-        job = Job(job_id, "queued", parts.owner.id, parts.now(), facts)
-        try:
-            await asyncio.to_thread(parts.kept.keep, job_id, order)
-            entered = await parts.ledger.write(
-                partial(jobs_table.insert, job=job, max_unfinished=self._limits.max_unfinished)
-            )
-        except OSError as error:
-            raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
-        except BaseException:
-            await self._drop_order(job_id)
-            raise
+        owner_id = parts.queue.owner_of_new(len(self.running) + self._entering)
+        job = Job(job_id, "queued", owner_id, parts.now(), facts, attempts=1 if owner_id else 0)
+        entered = await self._enter(job, order)
         if entered is not job and (entered is None or entered.finished_at is not None):
             await self._drop_order(job_id)
         if entered is None:
             raise Overloaded(
                 f"{self._limits.max_unfinished} jobs are unfinished", retry_after_s=parts.admission.retry_after_s()
             )
-        if entered is job:
+        if entered is job and job.owner:
             self._launch(job, self._run_job(job, order, admitted.pop_all(), call.on_large))
         return entered
+
+    async def _enter(self, job: Job, order: Order) -> Job | None:
+        """Store the order, then the job. See `jobs_table.insert` for what is returned, and `start` for errors."""
+        parts = self._parts
+        self._entering += 1
+        try:
+            await asyncio.to_thread(parts.kept.keep, job.id, order)
+            return await parts.ledger.write(
+                partial(jobs_table.insert, job=job, max_unfinished=self._limits.max_unfinished)
+            )
+        except OSError as error:
+            raise parts.disk.record_failure(error, sum(map(len, order.files.values()))) from error
+        except BaseException as error:
+            if not (isinstance(error, NotReady) and parts.queue.keeps_doubtful):
+                await self._drop_order(job.id)
+            raise
+        finally:
+            self._entering -= 1
 
     async def find_job(self, job_id: str) -> Job | None:
         """Return the job of that id, however long ago it finished; None if none was accepted."""
@@ -138,7 +119,8 @@ class Jobs:
             NotFound: no such job, or it finished longer than `ttl_s` ago.
         """
         oldest = self._parts.now() - self._limits.ttl_s
-        job = await self._parts.ledger.read(partial(jobs_table.find, job_id=job_id, finished_after=oldest))
+        find = partial(jobs_table.find, job_id=job_id, finished_after=oldest)
+        job = await self._parts.ledger.read(find) if is_result_id(job_id) else None
         if job is None:
             raise NotFound(f"no job {job_id[:80]!r}; finished jobs are kept for {self._limits.ttl_s:.0f} s")
         return job
@@ -155,18 +137,22 @@ class Jobs:
             self._stop(job_id)
         return await self.get(job_id)
 
-    async def inherit(self) -> None:
-        """Run the unfinished jobs of dead processes; called once the models are loaded."""
-        parts = self._parts
-        for owner_id in await parts.ledger.read(jobs_table.owners):
-            if not await asyncio.to_thread(parts.owner.is_alive, owner_id):
-                await self._run_jobs_of_dead_process(owner_id)
+    async def take(self) -> None:
+        """Run jobs that wait for a process, such as those of dead ones; called once the models are loaded."""
+        for job in await self._parts.queue.take(self.running):
+            log.info("job taken up", job=job.id, attempts=job.attempts)
+            self._launch(job, self._run_again(job))
 
-    async def stop_cancelled(self) -> None:
-        """Stop jobs that were cancelled through another process."""
+    async def stop_lost(self) -> None:
+        """Stop jobs that were cancelled through another process, or inherited by one."""
         if self.running:
-            for job_id in await self._parts.ledger.read(partial(jobs_table.ended_among, job_ids=list(self.running))):
+            lost = partial(jobs_table.lost_among, job_ids=list(self.running), owner=self._parts.owner.id)
+            for job_id in await self._parts.ledger.read(lost):
                 self._stop(job_id)
+
+    async def wait_for_change(self) -> None:
+        """Wait until there may be something to take or to stop, or for a short time."""
+        await self._parts.queue.pause()
 
     async def forget(self) -> None:
         """Remove jobs that finished longer than `ttl_s` ago."""
@@ -196,12 +182,6 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run_jobs_of_dead_process(self, dead: str) -> None:
-        jobs = await self._parts.ledger.write(partial(jobs_table.inherit, dead=dead, heir=self._parts.owner.id))
-        for job in jobs:
-            log.info("job of a dead process taken up", job=job.id, attempts=job.attempts)
-            self._launch(job, self._run_again(job))
-
     async def _run_again(self, job: Job) -> None:
         if job.attempts > self._limits.max_attempts:
             error = ServiceError(
@@ -214,14 +194,24 @@ class Jobs:
             try:
                 on_large = await self._await_admission(job, admitted)
                 # read only after admission, as there may be many such jobs
-                order = await asyncio.to_thread(self._parts.kept.find, job.id)
+                order = await self._read_order(job)
             except ShuttingDown:
-                await self._parts.ledger.write_until_done(partial(jobs_table.requeue, job_id=job.id))
+                await self._parts.queue.give_back(job.id)
                 return
             except ServiceError as error:
                 await self._record_failure(job, error)
                 return
             await self._run_job(job, order, admitted.pop_all(), on_large)
+
+    async def _read_order(self, job: Job) -> Order:
+        """Read the stored order; while its storage is away, wait for it until the job's deadline."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._parts.kept.find, job.id)
+            except NotReady:  # noqa: PERF203 -- the loop is for retries
+                if self._seconds_left(job) <= 0:
+                    raise
+                await asyncio.sleep(_READ_AGAIN_S)
 
     async def _await_admission(self, job: Job, admitted: ExitStack) -> Callable[[], None] | None:
         """Wait for admission and return the callback for large pictures; None once the job's deadline has passed."""
@@ -252,7 +242,7 @@ class Jobs:
             try:
                 urls = await await_with_deadline(parts.run(order, call), left_s)
             except ShuttingDown:
-                await self._parts.ledger.write_until_done(partial(jobs_table.requeue, job_id=job.id))
+                await self._parts.queue.give_back(job.id)
             except ServiceError as error:
                 await self._record_failure(job, error)
             except Exception:  # a bug of the server must still end the job
@@ -268,7 +258,7 @@ class Jobs:
     async def _record_end(self, job: Job, status: JobStatus, **ending: Any) -> None:
         finished = replace(job, status=status, finished_at=self._parts.now(), **ending)
 
-        def finish(ledger: sqlite3.Connection) -> bool:
+        def finish(ledger: Transaction) -> bool:
             first = jobs_table.finish(ledger, finished)
             if first:
                 self._parts.on_finished(ledger, finished)
@@ -277,7 +267,7 @@ class Jobs:
         if await self._parts.ledger.write_until_done(finish):
             code = finished.problem["code"] if finished.problem else None
             log.info("job ended", job=job.id, request_id=job.facts["request_id"], status=status, code=code)
-        await self._drop_order(job.id)
+            await self._drop_order(job.id)  # not what an heir runs
 
     async def _drop_order(self, job_id: str) -> None:
         await asyncio.to_thread(self._parts.kept.drop, job_id)
@@ -293,7 +283,12 @@ class Jobs:
     def _launch(self, job: Job, run: Any) -> None:
         task = asyncio.get_running_loop().create_task(run)
         self.running[job.id] = task
-        task.add_done_callback(lambda _: self.running.pop(job.id, None))
+        task.add_done_callback(partial(self._forget_task, job.id))
+
+    def _forget_task(self, job_id: str, task: asyncio.Task[None]) -> None:
+        if self.running.get(job_id) is task:
+            del self.running[job_id]
+        self._parts.queue.room_made()
 
     def _stop(self, job_id: str) -> None:
         if (task := self.running.get(job_id)) is not None:

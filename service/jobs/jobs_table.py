@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from service.core.schemas import JobReply, JobStatus, WebhookReply
 from service.jobs import webhook_table
+from service.ledger.contract import Transaction, named
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -68,95 +68,110 @@ class Job:
         return WebhookReply(state="skipped" if skipped else "pending")
 
 
-def insert(ledger: sqlite3.Connection, job: Job, max_unfinished: int) -> Job | None:
+def insert(ledger: Transaction, job: Job, max_unfinished: int) -> Job | None:
     """Insert a new job and return it, or return the existing job of its id.
 
     Returns None if `max_unfinished` jobs of all processes together are already unfinished.
     """
     if (known := find(ledger, job.id)) is not None:
         return known
-    (unfinished,) = ledger.execute("SELECT count(*) FROM jobs WHERE finished_at IS NULL").fetchone()
+    unfinished = ledger.execute("SELECT count(*) AS jobs FROM jobs WHERE finished_at IS NULL").fetchone()["jobs"]
     if unfinished >= max_unfinished:
         return None
-    ledger.execute(
-        "INSERT INTO jobs (id, status, owner, attempts, created_at, facts) VALUES (?, ?, ?, ?, ?, ?)",
+    entered = ledger.execute(
+        "INSERT INTO jobs (id, status, owner, attempts, created_at, facts) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO NOTHING",
         (job.id, job.status, job.owner, job.attempts, job.created_at, json.dumps(job.facts)),
     )
+    if not entered.rowcount:
+        return find(ledger, job.id)
+    if not job.owner:
+        ledger.notify("jobs")
     return job
 
 
-def find(ledger: sqlite3.Connection, job_id: str, finished_after: float = 0.0) -> Job | None:
+def find(ledger: Transaction, job_id: str, finished_after: float = 0.0) -> Job | None:
     """Return the job; None if there is none or it finished before `finished_after`."""
     row = ledger.execute(
         "SELECT * FROM jobs WHERE id = ? AND (finished_at IS NULL OR finished_at > ?)", (job_id, finished_after)
     ).fetchone()
-    return None if row is None else replace(_job_from_row(row), webhook=webhook_table.find_state(ledger, job_id))
+    return None if row is None else replace(job_from_row(row), webhook=webhook_table.find_state(ledger, job_id))
 
 
-def begin(ledger: sqlite3.Connection, job_id: str) -> None:
+def begin(ledger: Transaction, job_id: str) -> None:
     """Mark a job as running: its first sample is in a batch."""
     ledger.execute("UPDATE jobs SET status = 'running' WHERE id = ? AND status = 'queued'", (job_id,))
 
 
-def requeue(ledger: sqlite3.Connection, job_id: str) -> None:
+def requeue(ledger: Transaction, job_id: str) -> None:
     """Queue a job again after a shutdown of its process, without counting an attempt."""
     ledger.execute(
         "UPDATE jobs SET status = 'queued', attempts = attempts - 1 WHERE id = ? AND finished_at IS NULL", (job_id,)
     )
 
 
-def finish(ledger: sqlite3.Connection, job: Job) -> bool:
-    """Record how a job ended; returns False if it had already ended, as when it was cancelled."""
+def finish(ledger: Transaction, job: Job) -> bool:
+    """Record how a job ended; returns False if it had already ended, or if another process has inherited it.
+
+    A job may be cancelled by any process, which wakes the one that runs it.
+    """
+    cancelled = job.status == "cancelled"
+    if cancelled:
+        ledger.notify("jobs")
     changed = ledger.execute(
-        "UPDATE jobs SET status = ?, finished_at = ?, results = ?, problem = ? WHERE id = ? AND finished_at IS NULL",
+        "UPDATE jobs SET status = ?, finished_at = ?, results = ?, problem = ? "
+        "WHERE id = ? AND finished_at IS NULL AND (owner = ? OR ? = 1)",
         (
             job.status,
             job.finished_at,
             json.dumps(job.result_urls),
             None if job.problem is None else json.dumps(job.problem),
             job.id,
+            job.owner,
+            int(cancelled),
         ),
     )
     return changed.rowcount == 1
 
 
-def owners(ledger: sqlite3.Connection) -> list[str]:
+def owners(ledger: Transaction) -> list[str]:
     """Return the processes that own unfinished jobs."""
     return [row["owner"] for row in ledger.execute("SELECT DISTINCT owner FROM jobs WHERE finished_at IS NULL")]
 
 
-def inherit(ledger: sqlite3.Connection, dead: str, heir: str) -> list[Job]:
+def inherit(ledger: Transaction, dead: str, heir: str) -> list[Job]:
     """Transfer the unfinished jobs of a dead process to `heir` and return them, oldest first."""
     rows = ledger.execute(
         "UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 "
         "WHERE owner = ? AND finished_at IS NULL RETURNING *",
         (heir, dead),
     ).fetchall()
-    return sorted(map(_job_from_row, rows), key=lambda job: job.created_at)
+    return sorted(map(job_from_row, rows), key=lambda job: job.created_at)
 
 
-def ended_among(ledger: sqlite3.Connection, job_ids: Collection[str]) -> list[str]:
-    """Return the ids of those jobs that have ended, as when cancelled through another process."""
+def lost_among(ledger: Transaction, job_ids: Sequence[str], owner: str) -> set[str]:
+    """Return the ids of those jobs that have ended, or that another process has inherited."""
     rows = ledger.execute(
-        "SELECT id FROM jobs WHERE finished_at IS NOT NULL AND id IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(job_ids)),),
+        f"SELECT id FROM jobs WHERE finished_at IS NULL AND owner = ? AND id IN {named(job_ids)}",  # noqa: S608 -- ours
+        [owner, *job_ids],
     )
-    return [row["id"] for row in rows]
+    return set(job_ids) - {row["id"] for row in rows}
 
 
-def unfinished(ledger: sqlite3.Connection) -> set[str]:
+def unfinished(ledger: Transaction) -> set[str]:
     """Return the ids of the unfinished jobs of all processes."""
     return {row["id"] for row in ledger.execute("SELECT id FROM jobs WHERE finished_at IS NULL")}
 
 
-def forget(ledger: sqlite3.Connection, finished_before: float) -> None:
+def forget(ledger: Transaction, finished_before: float) -> None:
     """Remove jobs that finished before `finished_before`."""
     old = "SELECT id FROM jobs WHERE finished_at <= ?"
     ledger.execute(f"DELETE FROM webhook_states WHERE job_id IN ({old})", (finished_before,))  # noqa: S608 -- ours
     ledger.execute("DELETE FROM jobs WHERE finished_at <= ?", (finished_before,))
 
 
-def _job_from_row(row: sqlite3.Row) -> Job:
+def job_from_row(row: Any) -> Job:
+    """Convert a row of the table."""
     return Job(
         id=row["id"],
         status=row["status"],

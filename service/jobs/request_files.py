@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from engines.manifest import Task
 from service.core.errors import ServiceError
@@ -17,6 +18,36 @@ from service.saving.local_disk.disk import Disk
 from service.saving.storage.contract import is_result_id
 
 _ORDER = "order.json"
+
+
+class OrderFiles(Protocol):
+    """Orders by the id of their job, where every process that may run the job can read them. All methods block."""
+
+    def keep(self, job_id: str, order: Order) -> None:
+        """Write an order, replacing what a dead process left, and wait until it is durable.
+
+        Raises:
+            OSError: the disk of this host is full or failing; nothing is left of the order.
+            NotReady: code `storage_unavailable`: the storage of all hosts cannot be written now.
+        """
+
+    def find(self, job_id: str) -> Order:
+        """Read the order of a job.
+
+        Raises:
+            ServiceError: code `order_lost`: it is missing or damaged; the job cannot be run again.
+            NotReady: code `storage_unavailable`: it cannot be read now.
+        """
+
+    def older_than(self, moment: float) -> list[str]:
+        """Return the jobs with orders last written before `moment` (seconds since the epoch).
+
+        Raises:
+            OSError: they cannot be listed now.
+        """
+
+    def drop(self, job_id: str) -> None:
+        """Remove the order of a finished job, if that is possible now; `older_than` finds it again if not."""
 
 
 class KeptOrders:

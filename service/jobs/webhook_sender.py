@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from service.jobs.jobs_table import Job
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_table import Delivery
 from service.jobs.webhook_targets import AddressRefused, CheckedResolver, Destinations, Resolve
+from service.ledger.contract import Transaction
 from service.ledger.database import Database
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +72,7 @@ class Deliverer:
     resolve: Resolve
     retry_after_s: Sequence[float] = RETRY_AFTER_S
 
-    def enqueue_job_ended(self, ledger: sqlite3.Connection, job: Job) -> None:
+    def enqueue_job_ended(self, ledger: Transaction, job: Job) -> None:
         """Insert the message that a job has ended, if its request wants it, in the transaction that ends the job."""
         url = job.facts.get("webhook")
         if url is not None and job.status in job.facts["webhook_events"]:
@@ -109,9 +109,7 @@ class Deliverer:
             return "given_up"
         return "failed"
 
-    def _record_attempt(
-        self, ledger: sqlite3.Connection, message: Delivery, outcome: Outcome, reason: str | None
-    ) -> None:
+    def _record_attempt(self, ledger: Transaction, message: Delivery, outcome: Outcome, reason: str | None) -> None:
         """Record the result of an attempt, for the next one and for clients that poll the job."""
         if outcome == "failed":
             next_at = self.now() + self.retry_after_s[message.tries - 1]

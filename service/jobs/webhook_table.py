@@ -5,10 +5,10 @@ Times are seconds since the epoch.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 
 from service.core.schemas import WebhookReply
+from service.ledger.contract import Transaction
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS deliveries (
@@ -39,7 +39,7 @@ class Delivery:
     tries: int = 0
 
 
-def add(ledger: sqlite3.Connection, delivery: Delivery) -> None:
+def add(ledger: Transaction, delivery: Delivery) -> None:
     """Insert a message, in the transaction that records its event."""
     ledger.execute(
         "INSERT INTO deliveries (id, url, body, next_at) VALUES (?, ?, ?, ?)",
@@ -47,41 +47,41 @@ def add(ledger: sqlite3.Connection, delivery: Delivery) -> None:
     )
 
 
-def is_due(ledger: sqlite3.Connection, now: float) -> bool:
+def is_due(ledger: Transaction, now: float) -> bool:
     """Return whether a message is due."""
     return ledger.execute("SELECT 1 FROM deliveries WHERE next_at <= ? LIMIT 1", (now,)).fetchone() is not None
 
 
-def claim_due(ledger: sqlite3.Connection, now: float, again_at: float, most: int) -> list[Delivery]:
+def claim_due(ledger: Transaction, now: float, again_at: float, most: int) -> list[Delivery]:
     """Claim due messages for this process until `again_at`, when other processes may claim them."""
+    due = f"SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at LIMIT ? {ledger.skip_locked}"  # noqa: S608 -- ours
     rows = ledger.execute(
-        "UPDATE deliveries SET next_at = ?, tries = tries + 1 "
-        "WHERE id IN (SELECT id FROM deliveries WHERE next_at <= ? ORDER BY next_at LIMIT ?) RETURNING *",
+        f"UPDATE deliveries SET next_at = ?, tries = tries + 1 WHERE id IN ({due}) RETURNING *",  # noqa: S608 -- ours
         (again_at, now, most),
     ).fetchall()
     return [Delivery(row["id"], row["url"], row["body"], row["next_at"], row["tries"]) for row in rows]
 
 
-def postpone(ledger: sqlite3.Connection, delivery_id: str, next_at: float) -> None:
+def postpone(ledger: Transaction, delivery_id: str, next_at: float) -> None:
     """Schedule the next attempt after a failed one."""
     ledger.execute("UPDATE deliveries SET next_at = ? WHERE id = ?", (next_at, delivery_id))
 
 
-def remove(ledger: sqlite3.Connection, delivery_id: str) -> None:
+def remove(ledger: Transaction, delivery_id: str) -> None:
     """Remove a message that was delivered or given up."""
     ledger.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))
 
 
-def set_state(ledger: sqlite3.Connection, job_id: str, webhook: WebhookReply) -> None:
+def set_state(ledger: Transaction, job_id: str, webhook: WebhookReply) -> None:
     """Record how the delivery of a job's webhook stands, if the job still exists."""
     ledger.execute(
-        "INSERT OR REPLACE INTO webhook_states (job_id, state, tries, reason) "
-        "SELECT id, ?, ?, ? FROM jobs WHERE id = ?",
+        "INSERT INTO webhook_states (job_id, state, tries, reason) SELECT id, ?, ?, ? FROM jobs WHERE id = ? "
+        "ON CONFLICT (job_id) DO UPDATE SET state = excluded.state, tries = excluded.tries, reason = excluded.reason",
         (webhook.state, webhook.tries, webhook.reason, job_id),
     )
 
 
-def find_state(ledger: sqlite3.Connection, job_id: str) -> WebhookReply | None:
+def find_state(ledger: Transaction, job_id: str) -> WebhookReply | None:
     """Return how the delivery of a job's webhook stands; None before the first attempt."""
     row = ledger.execute("SELECT state, tries, reason FROM webhook_states WHERE job_id = ?", (job_id,)).fetchone()
     return None if row is None else WebhookReply(state=row["state"], tries=row["tries"], reason=row["reason"])

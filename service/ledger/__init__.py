@@ -1,1 +1,1 @@
-"""Persistent state of requests: one SQLite file, shared by the processes of a host."""
+"""Persistent state of requests: an SQLite file that the processes of a host share, or a PostgreSQL database."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import sys
+from pathlib import Path
 
 SWITCH_S = 0.0005
 """CPython lets a thread that computes keep the interpreter for 5 ms while others wait for it. A batch needs it a few
@@ -23,6 +24,16 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cores_of_container(cgroup: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """How many cores this process may use at a time: `usable_cores`, or less by its container's quota (cgroup v2)."""
+    try:
+        quota, period = cgroup.read_text().split()
+        allowed = int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no cgroup of version 2, or "max": no quota
+        return float(usable_cores())
+    return min(allowed, float(usable_cores()))
 
 
 def shorten_switch_interval() -> None:

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
+from service.compat.assembly import foreign_apis
 from service.core.errors import NotReady, UploadTimeout
+from service.core.settings import FOREIGN_APIS
+from service.intake.wishes import acceptable_request_id
 from service.ray.repeat_header import JOB_ID
-from service.web.request_headers import acceptable_request_id
+from service.web.foreign_api import ForeignApi, ForeignPaths
 from service.web.responses import problem_response
 
 IMPORT_PATH = "service.ray.proxy:middlewares"
@@ -35,7 +39,7 @@ _RAY_PREFIX = "/-/"
 def middlewares() -> list[Middleware]:
     """The middleware for Ray's proxy; also makes uvicorn use our strict HTTP protocol there."""
     HTTP_PROTOCOLS["auto"] = "service.web.framing:FramedHttp"
-    return [Middleware(RepeatOnLoss)]
+    return [Middleware(RepeatOnLoss, apis=foreign_apis(FOREIGN_APIS))]
 
 
 class RepeatOnLoss:
@@ -43,11 +47,12 @@ class RepeatOnLoss:
 
     Args:
         app: Ray's proxy.
+        apis: foreign APIs whose clients get errors in their own form, also where a replica has them off.
         pause_s: pause before another try, times the number of tries, in which Ray notices that a replica is gone.
     """
 
-    def __init__(self, app: ASGIApp, pause_s: float = 0.1) -> None:
-        self._app, self._pause_s = app, pause_s
+    def __init__(self, app: ASGIApp, apis: Sequence[ForeignApi] = (), pause_s: float = 0.1) -> None:
+        self._app, self._paths, self._pause_s = app, ForeignPaths(apis), pause_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(_RAY_PREFIX):
@@ -63,9 +68,9 @@ class RepeatOnLoss:
             await asyncio.sleep(tries * self._pause_s)
         error = NotReady("the replica was lost over this request, again and again; try again", code="worker_lost")
         error.retry_after_s = _RETRY_AFTER_S
-        await problem_response(error, request_id, scope["path"])(
-            scope, receive, _DelayedReply(send, request_id, body).send
-        )
+        api = self._paths.api_of(scope["path"])
+        response = problem_response(error, request_id, scope["path"]) if api is None else api.error_response(error)
+        await response(scope, receive, _DelayedReply(send, request_id, body).send)
 
 
 def _set_ids(scope: Scope) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import structlog
 
 from service.core.errors import ServiceError
-from service.core.settings import Settings
+from service.ledger.contract import Owner
 from service.ledger.database import Database
 from service.lifecycle.background import run_in_background
 from service.repeats.idempotency import Idempotency
-from service.repeats.response_files import KeptResponses
-from service.saving.spool.process_folder import SpoolOwner
+from service.repeats.response_files import ResponseFiles
 from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
@@ -28,11 +26,25 @@ _LONGEST_WAIT_S = 30.0
 
 @asynccontextmanager
 async def open_idempotency(
-    settings: Settings, ledger: Database, owner: SpoolOwner, store: ResultStore
+    ledger: Database,
+    kept: ResponseFiles,
+    owner: Owner,
+    store: ResultStore,
+    now: Callable[[], float],
+    pause: Callable[[float], Awaitable[None]],
 ) -> AsyncIterator[Idempotency]:
-    """Open the idempotency keys of all processes that share the results folder."""
-    kept = KeptResponses(settings.results_dir)
-    idempotency = Idempotency(ledger, kept, store.disk, owner, time.time, _KEPT_S, _LONGEST_WAIT_S, store.index.deleted)
+    """Open the idempotency keys of all processes that share the ledger.
+
+    Args:
+        ledger: with the table of keys.
+        kept: the answers.
+        owner: this process.
+        store: its results.
+        now: the ledger's clock, in seconds since the epoch.
+        pause: waits so many seconds, or until another process has answered a key.
+    """
+    deleted = store.index.deleted
+    idempotency = Idempotency(ledger, kept, store.disk, owner, now, _KEPT_S, _LONGEST_WAIT_S, deleted, pause)
     async with run_in_background(_delete_expired_keys(idempotency)):
         yield idempotency
     await idempotency.close()

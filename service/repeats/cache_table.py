@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+from service.ledger.contract import Transaction
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS known_results (
@@ -14,40 +14,40 @@ CREATE INDEX IF NOT EXISTS known_results_use ON known_results (used_at);
 """
 
 
-def find(ledger: sqlite3.Connection, fingerprint: str) -> str | None:
+def find(ledger: Transaction, fingerprint: str) -> str | None:
     """Return the facts about a result, as JSON; None if it is not in the table."""
     row = ledger.execute("SELECT about FROM known_results WHERE fingerprint = ?", (fingerprint,)).fetchone()
     return None if row is None else row["about"]
 
 
-def insert_result(ledger: sqlite3.Connection, fingerprint: str, about: str, now: float) -> None:
+def insert_result(ledger: Transaction, fingerprint: str, about: str, now: float) -> None:
     """Insert a finished result."""
-    ledger.execute("INSERT OR REPLACE INTO known_results VALUES (?, ?, ?)", (fingerprint, about, now))
+    ledger.execute(
+        "INSERT INTO known_results (fingerprint, about, used_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (fingerprint) DO UPDATE SET about = excluded.about, used_at = excluded.used_at",
+        (fingerprint, about, now),
+    )
 
 
-def record_hit(ledger: sqlite3.Connection, fingerprint: str, now: float) -> None:
+def record_hit(ledger: Transaction, fingerprint: str, now: float) -> None:
     """Record a cache hit."""
     ledger.execute("UPDATE known_results SET used_at = ? WHERE fingerprint = ?", (now, fingerprint))
 
 
-def delete_result(ledger: sqlite3.Connection, fingerprint: str) -> None:
+def delete_result(ledger: Transaction, fingerprint: str) -> None:
     """Remove a result that no longer exists."""
     ledger.execute("DELETE FROM known_results WHERE fingerprint = ?", (fingerprint,))
 
 
-def forget_result(ledger: sqlite3.Connection, result_id: str) -> None:
+def forget_result(ledger: Transaction, result_id: str) -> None:
     """Remove every entry with that result."""
-    ledger.execute(
-        "DELETE FROM known_results WHERE EXISTS "
-        "(SELECT 1 FROM json_each(known_results.about, '$.result_ids') WHERE value = ?)",
-        (result_id,),
-    )
+    ledger.execute("DELETE FROM known_results WHERE about LIKE ?", (f'%"{result_id}"%',))
 
 
-def keep_most_recent(ledger: sqlite3.Connection, most: int) -> None:
+def keep_most_recent(ledger: Transaction, most: int) -> None:
     """Keep only the `most` most recently used results."""
     ledger.execute(
-        "DELETE FROM known_results WHERE fingerprint IN "
-        "(SELECT fingerprint FROM known_results ORDER BY used_at DESC LIMIT -1 OFFSET ?)",
+        "DELETE FROM known_results WHERE fingerprint NOT IN "
+        "(SELECT fingerprint FROM known_results ORDER BY used_at DESC LIMIT ?)",
         (most,),
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,12 +19,12 @@ from typing import Any
 
 from service.core.errors import Conflict, Gone, InvalidOption, NotReady
 from service.core.order import Order
+from service.ledger.contract import Owner, Transaction
 from service.ledger.database import Database
 from service.repeats import idempotency_table
 from service.repeats.idempotency_table import Claim
-from service.repeats.response_files import KeptResponse, KeptResponses
+from service.repeats.response_files import KeptResponse, ResponseFiles
 from service.saving.local_disk.disk_state import DiskState
-from service.saving.spool.process_folder import SpoolOwner
 
 REPLAYED = "idempotency-replayed"
 _KEY = re.compile(r'"[^"\\]{1,255}"|[^"\\\s]{1,255}')
@@ -38,9 +37,9 @@ class Idempotency:
     """The idempotency keys of all processes that share a results folder. Used on the event loop."""
 
     ledger: Database
-    kept: KeptResponses
+    kept: ResponseFiles
     disk: DiskState
-    owner: SpoolOwner
+    owner: Owner
     now: Callable[[], float]
     """Wall clock, in seconds since the epoch."""
     ttl_s: float
@@ -48,6 +47,8 @@ class Idempotency:
     """Longest time that a request waits for the answer to an earlier one with its key, in seconds."""
     deleted: Callable[[Collection[str]], set[str]] = lambda _: set()
     """Returns those of the results that are deleted; blocks."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits so many seconds, or until a key was answered in another process."""
     _giving_back: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run_once(self, name: str, fingerprint: str, work: Callable[[], Awaitable[KeptResponse]]) -> KeptResponse:
@@ -75,22 +76,20 @@ class Idempotency:
                     "this Idempotency-Key came with another request before; use a new key", code="idempotency_mismatch"
                 )
             if held.done:
-                if (again := await asyncio.to_thread(self._kept, name)) is not None:
+                if (again := await asyncio.to_thread(self._kept, held)) is not None:
                     return replace(again, headers=(*again.headers, (REPLAYED, "true")))
                 await self.ledger.write(partial(idempotency_table.release, claimed=held))  # the file was deleted
                 continue
             self.disk.refuse_if_failing()
             if self.now() - started > self.wait_s:
-                raise Conflict(
-                    "an earlier request with this Idempotency-Key is still being answered; come back later",
-                    code="idempotency_in_progress",
-                    retry_after_s=1,
+                raise _in_progress(
+                    "an earlier request with this Idempotency-Key is still being answered; come back later"
                 )
-            await asyncio.sleep(pause_s)
+            await self.pause(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _kept(self, name: str) -> KeptResponse | None:
-        found = self.kept.find(name)
+    def _kept(self, held: Claim) -> KeptResponse | None:
+        found = self.kept.find(held)
         if found is not None and (found.deleted or self.deleted(found.result_ids)):
             raise Gone("the answer to this Idempotency-Key contained a result that was deleted; use a new key")
         return found
@@ -102,13 +101,13 @@ class Idempotency:
             OSError: an answer cannot be removed now.
             NotReady: code `ledger_unavailable`.
         """
-        for name in await self.ledger.read(partial(idempotency_table.containing, result_id=result_id)):
-            await asyncio.to_thread(self.kept.replace_deleted, name)
+        for held in await self.ledger.read(partial(idempotency_table.containing, result_id=result_id)):
+            await asyncio.to_thread(self.kept.replace_deleted, held)
 
     async def delete_expired(self) -> None:
         """Remove expired keys and their answers."""
-        for name in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
-            await asyncio.to_thread(self.kept.drop, name)
+        for expired in await self.ledger.write(partial(idempotency_table.delete_expired, now=self.now())):
+            await asyncio.to_thread(self.kept.drop, expired)
 
     async def close(self) -> None:
         """Stop releasing keys; other processes release those that are left once this process has ended."""
@@ -143,30 +142,35 @@ class Idempotency:
                 contain = partial(idempotency_table.contain, name=mine.name, result_ids=response.result_ids)
                 await self.ledger.write(contain)
             try:
-                await asyncio.to_thread(self._keep, mine.name, response)
+                await asyncio.to_thread(self._keep, mine, response)
             except OSError as error:
                 raise self.disk.record_failure(error, len(response.body)) from error
-            await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
-            settled = True
+            settled = await self.ledger.write(partial(idempotency_table.mark_answered, claimed=mine))
+            if not settled:
+                raise _in_progress("this server lost the Idempotency-Key to another one; come back for its answer")
             return response
         finally:
             if not settled:  # not awaited, as this task may be being cancelled
                 self._release_in_background(self.ledger.write_until_done(partial(self._release_claim, mine)))
 
-    def _keep(self, name: str, response: KeptResponse) -> None:
-        self.kept.keep(name, response)
+    def _keep(self, mine: Claim, response: KeptResponse) -> None:
+        self.kept.keep(mine, response)
         if self.deleted(response.result_ids):  # it was deleted while the answer was written
-            self.kept.replace_deleted(name)
+            self.kept.replace_deleted(mine)
 
     def _release_in_background(self, giving_back: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(giving_back)
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
 
-    def _release_claim(self, mine: Claim, ledger: sqlite3.Connection) -> None:
+    def _release_claim(self, mine: Claim, ledger: Transaction) -> None:
         idempotency_table.release(ledger, mine)
         with suppress(OSError):  # a stored answer without a key is never sent
-            self.kept.drop(mine.name)
+            self.kept.drop(mine)
+
+
+def _in_progress(why: str) -> Conflict:
+    return Conflict(why, code="idempotency_in_progress", retry_after_s=1)
 
 
 def key_name(key: str, client: str, endpoint: str) -> str:

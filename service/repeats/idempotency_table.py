@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
+
+from service.ledger.contract import Transaction
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS idempotency (
@@ -23,6 +25,9 @@ CREATE TABLE IF NOT EXISTS idempotency_results (
 CREATE INDEX IF NOT EXISTS idempotency_results_name ON idempotency_results (name);
 """
 
+TOPIC = "keys"
+"""Topic of the notification that a key was answered or released."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -40,52 +45,64 @@ class Claim:
     done: bool = False
 
 
-def find(ledger: sqlite3.Connection, name: str, now: float) -> Claim | None:
+def find(ledger: Transaction, name: str, now: float) -> Claim | None:
     """Return the current claim on the key; None if it is free."""
     row = ledger.execute("SELECT * FROM idempotency WHERE name = ? AND expires_at > ?", (name, now)).fetchone()
-    return None if row is None else Claim(name, row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]))
+    return None if row is None else _claim_from_row(row)
 
 
-def claim(ledger: sqlite3.Connection, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
+def claim(ledger: Transaction, wanted: Claim, now: float, instead_of: str | None = None) -> bool:
     """Claim a key that is free, or unanswered by the dead owner `instead_of`; False if another process was first."""
     ledger.execute("DELETE FROM idempotency WHERE name = ? AND expires_at <= ?", (wanted.name, now))
     if instead_of is not None:
-        ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ? AND NOT done", (wanted.name, instead_of))
+        ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ? AND done = 0", (wanted.name, instead_of))
     entered = ledger.execute(
-        "INSERT OR IGNORE INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?)",
+        "INSERT INTO idempotency (name, fingerprint, owner, expires_at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (name) DO NOTHING",
         (wanted.name, wanted.fingerprint, wanted.owner, wanted.expires_at),
     )
     return entered.rowcount == 1
 
 
-def contain(ledger: sqlite3.Connection, name: str, result_ids: Collection[str]) -> None:
+def contain(ledger: Transaction, name: str, result_ids: Collection[str]) -> None:
     """Record which stored results the answer to a key contains."""
     ledger.executemany(
-        "INSERT OR IGNORE INTO idempotency_results VALUES (?, ?)", [(result_id, name) for result_id in result_ids]
+        "INSERT INTO idempotency_results (result_id, name) VALUES (?, ?) ON CONFLICT (result_id, name) DO NOTHING",
+        [(result_id, name) for result_id in result_ids],
     )
 
 
-def containing(ledger: sqlite3.Connection, result_id: str) -> list[str]:
-    """Return the keys whose answers contain a result."""
-    rows = ledger.execute("SELECT name FROM idempotency_results WHERE result_id = ?", (result_id,))
-    return [row["name"] for row in rows]
+def containing(ledger: Transaction, result_id: str) -> list[Claim]:
+    """Return the claims whose answers contain a result."""
+    rows = ledger.execute(
+        "SELECT * FROM idempotency WHERE name IN (SELECT name FROM idempotency_results WHERE result_id = ?)",
+        (result_id,),
+    )
+    return [_claim_from_row(row) for row in rows]
 
 
-def mark_answered(ledger: sqlite3.Connection, claimed: Claim) -> None:
-    """Mark the claim as answered: its response is stored."""
-    ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+def mark_answered(ledger: Transaction, claimed: Claim) -> bool:
+    """Mark the claim as answered: its response is stored. Returns False if another process holds the key by now."""
+    ledger.notify(TOPIC)
+    held = ledger.execute("UPDATE idempotency SET done = 1 WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
+    return held.rowcount == 1
 
 
-def release(ledger: sqlite3.Connection, claimed: Claim) -> None:
+def release(ledger: Transaction, claimed: Claim) -> None:
     """Release a claim without an answer, so that the next request with the key counts as the first."""
+    ledger.notify(TOPIC)
     gone = ledger.execute("DELETE FROM idempotency WHERE name = ? AND owner = ?", (claimed.name, claimed.owner))
     if gone.rowcount:
         ledger.execute("DELETE FROM idempotency_results WHERE name = ?", (claimed.name,))
 
 
-def delete_expired(ledger: sqlite3.Connection, now: float) -> list[str]:
-    """Remove expired claims and return their names."""
-    rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING name", (now,)).fetchall()
-    names = [row["name"] for row in rows]
-    ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(name,) for name in names])
-    return names
+def delete_expired(ledger: Transaction, now: float) -> list[Claim]:
+    """Remove expired claims and return them."""
+    rows = ledger.execute("DELETE FROM idempotency WHERE expires_at <= ? RETURNING *", (now,)).fetchall()
+    claims = [_claim_from_row(row) for row in rows]
+    ledger.executemany("DELETE FROM idempotency_results WHERE name = ?", [(claim.name,) for claim in claims])
+    return claims
+
+
+def _claim_from_row(row: Any) -> Claim:
+    return Claim(row["name"], row["fingerprint"], row["owner"], row["expires_at"], bool(row["done"]))

@@ -9,7 +9,9 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from service.repeats.idempotency_table import Claim
 from service.saving.local_disk.disk import Disk
 
 
@@ -30,59 +32,94 @@ class KeptResponse:
 
 
 _GONE = 410
-"""Status of the note."""
+DELETED = KeptResponse(_GONE, (), b"")
+"""The note in place of a response with a result that was deleted."""
+
+
+class ResponseFiles(Protocol):
+    """Responses by the claim on their key, where every process that may repeat them can read them. All block."""
+
+    def keep(self, held: Claim, response: KeptResponse) -> None:
+        """Store a response.
+
+        Raises:
+            OSError: the disk of this host is full or failing; nothing is left of the response.
+            NotReady: code `storage_unavailable`: the storage of all hosts cannot be written now.
+        """
+
+    def find(self, held: Claim) -> KeptResponse | None:
+        """Return the response; None if it does not exist or cannot be read.
+
+        Raises:
+            NotReady: code `storage_unavailable`: the storage of all hosts cannot be read now.
+        """
+
+    def replace_deleted(self, held: Claim) -> None:
+        """Replace a response with a deleted result, if there is one, by a note that says so. Raises as `keep`."""
+
+    def drop(self, held: Claim) -> None:
+        """Remove the response of an expired key.
+
+        Raises:
+            OSError: it cannot be removed now.
+        """
 
 
 class KeptResponses:
-    """Responses under one directory, by name, a hexadecimal digest."""
+    """Responses under one directory, by the name of their key, a hexadecimal digest."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory / ".replies"
         self._disk = disk or Disk()
 
-    def keep(self, name: str, response: KeptResponse) -> None:
-        """Store a response.
-
-        Raises:
-            OSError: the disk is full or failing; the partial file is removed.
-        """
-        path = self._path(name)
-        head = json.dumps({"status": response.status, "headers": response.headers, "results": response.result_ids})
+    def keep(self, held: Claim, response: KeptResponse) -> None:
+        """See `ResponseFiles`."""
+        path = self._path(held)
         temporary = path.with_suffix(".new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._disk.write_soon(temporary, head.encode() + b"\n" + response.body)
+            self._disk.write_soon(temporary, encode_response(response))
             self._disk.rename(temporary, path)
         except OSError:
             with suppress(OSError):  # the first error is the one to report
                 temporary.unlink(missing_ok=True)
             raise
 
-    def find(self, name: str) -> KeptResponse | None:
-        """Return the response; None if it does not exist or cannot be read."""
+    def find(self, held: Claim) -> KeptResponse | None:
+        """See `ResponseFiles`."""
         try:
-            line, _, body = self._path(name).read_bytes().partition(b"\n")
-            head = json.loads(line)
-            headers = tuple((str(header), str(value)) for header, value in head["headers"])
-            return KeptResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return decode_response(self._path(held).read_bytes())
+        except OSError:
             return None
 
-    def replace_deleted(self, name: str) -> None:
-        """Replace a response with a deleted result, if there is one, by a note that says so.
-
-        Raises:
-            OSError: the disk is failing; the response is removed even if it is full.
-        """
-        if self._path(name).exists():
+    def replace_deleted(self, held: Claim) -> None:
+        """See `ResponseFiles`; if the disk is full, the response is removed."""
+        if self._path(held).exists():
             with suppress(OSError):  # a full disk: then the key counts as new
-                self.keep(name, KeptResponse(_GONE, (), b""))
+                self.keep(held, DELETED)
                 return
-            self.drop(name)
+            self.drop(held)
 
-    def drop(self, name: str) -> None:
-        """Remove the response of an expired key."""
-        self._path(name).unlink(missing_ok=True)
+    def drop(self, held: Claim) -> None:
+        """See `ResponseFiles`."""
+        self._path(held).unlink(missing_ok=True)
 
-    def _path(self, name: str) -> Path:
-        return self._directory / name[:2] / name
+    def _path(self, held: Claim) -> Path:
+        return self._directory / held.name[:2] / held.name
+
+
+def encode_response(response: KeptResponse) -> bytes:
+    """A line of JSON (status, headers, results), then the body."""
+    head = {"status": response.status, "headers": response.headers, "results": response.result_ids}
+    return json.dumps(head).encode() + b"\n" + response.body
+
+
+def decode_response(data: bytes) -> KeptResponse | None:
+    """The response that `encode_response` wrote; None if it is damaged."""
+    try:
+        line, _, body = data.partition(b"\n")
+        head = json.loads(line)
+        headers = tuple((str(header), str(value)) for header, value in head["headers"])
+        return KeptResponse(int(head["status"]), headers, body, tuple(map(str, head.get("results", ()))))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -11,6 +11,7 @@ import structlog
 
 from service.core.errors import ServiceError
 from service.core.settings import Settings
+from service.ledger.contract import Connections
 from service.lifecycle.background import run_in_background
 from service.lifecycle.drain import Drain
 from service.saving.results import SaveObserver
@@ -20,7 +21,7 @@ from service.saving.spool.files import SpoolFiles
 from service.saving.spool.process_folder import SpoolOwner
 from service.saving.storage.contract import Storage
 from service.saving.storage.disk import ResultFiles
-from service.saving.storage.s3 import ObjectLocation, open_object_storage
+from service.saving.storage.s3 import ObjectLocation, ObjectStorage, open_object_storage
 from service.saving.store import ResultStore
 
 _log = structlog.get_logger(__name__)
@@ -42,9 +43,16 @@ _INHERIT_EVERY_S = 2.0
 
 @asynccontextmanager
 async def open_store(
-    settings: Settings, observer: SaveObserver, drain: Drain, owner: SpoolOwner
+    settings: Settings, observer: SaveObserver, drain: Drain, owner: SpoolOwner, ledger: Connections | None = None
 ) -> AsyncIterator[ResultStore]:
     """Open the result store that the settings choose, and flush it at the end, within the rest of the drain.
+
+    Args:
+        settings: the server's configuration.
+        observer: counts saves.
+        drain: how long the end may take.
+        owner: this process among those of the host.
+        ledger: connections for the index of results; None: a file in `results_dir`.
 
     Raises:
         SettingsInvalid: the settings name a place where results cannot be saved.
@@ -53,7 +61,7 @@ async def open_store(
     spool_files = SpoolFiles(owner)
     threads = _UPLOAD_THREADS if settings.results_url else _DISK_THREADS
     storage = open_storage(settings)
-    store = ResultStore(storage, spool_files, limits, threads=threads, observer=observer)
+    store = ResultStore(storage, spool_files, limits, ledger, threads=threads, observer=observer)
     await asyncio.to_thread(store.start)
     try:
         async with run_in_background(
@@ -77,8 +85,17 @@ def open_storage(settings: Settings) -> Storage:
     files.prepare()
     if not settings.results_url:
         return files
+    return open_objects(settings)
+
+
+def open_objects(settings: Settings) -> ObjectStorage:
+    """Open the bucket of `results_url`.
+
+    Raises:
+        SettingsInvalid: the URL is wrong, or the client is not installed.
+    """
     return open_object_storage(
-        ObjectLocation(settings.results_url, settings.s3_endpoint, settings.s3_region, settings.upload_timeout_s)
+        ObjectLocation(settings.results_url, settings.s3_endpoint, timeout_s=settings.upload_timeout_s)
     )
 
 

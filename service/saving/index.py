@@ -6,21 +6,23 @@ for longer than that moment: a tombstone is committed before the first copy is r
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from service.ledger.connection import connect, not_usable, unavailable
+from service.core.errors import NotReady
+from service.ledger.contract import Connections, Transaction
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
 from service.saving.index_table import ResultRow, row_of
+from service.saving.storage.contract import is_result_id
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
-_PATIENCE_S = 5.0
 
 
 class ResultIndex:
@@ -29,47 +31,25 @@ class ResultIndex:
     A thread that reads does not wait for one that writes.
 
     Args:
-        path: the ledger's file.
+        connections: to the ledger; opened and closed here.
         now: wall clock, in seconds since the epoch.
     """
 
-    def __init__(self, path: Path, now: Callable[[], float]) -> None:
-        self._path = path
+    def __init__(self, connections: Connections, now: Callable[[], float]) -> None:
+        self.connections = connections
         self._now = now
-        self._read_lock, self._write_lock = threading.Lock(), threading.Lock()
-        self._reading: sqlite3.Connection
-        self._writing: sqlite3.Connection
-        self._opened: list[tuple[threading.Lock, sqlite3.Connection]] = []
+        self._flushing = threading.Lock()
         self._lock = threading.Lock()  # guards `_unwritten`
         self._unwritten: dict[str, tuple[Mapping[str, Any], bool]] = {}
         """Sidecars of results that are not in the table yet, and whether they are saved."""
 
     def open(self) -> None:
-        """Open the ledger.
-
-        Raises:
-            SettingsInvalid: it cannot be opened, or is no ledger.
-        """
-        try:
-            self._writing = connect(self._path)
-            self._opened.append((self._write_lock, self._writing))
-            self._writing.executescript(index_table.SCHEMA)
-            self._reading = connect(self._path)
-            self._opened.append((self._read_lock, self._reading))
-        except sqlite3.Error as error:
-            raise not_usable(self._path, error) from error
+        """Open the ledger. Raises as `Connections.open`."""
+        self.connections.open()
 
     def close(self) -> None:
         """Close the connections. May be called twice."""
-        for lock, connection in self._opened:
-            if lock.acquire(timeout=_PATIENCE_S):  # with a timeout, because a thread may hang in the disk
-                connection.close()
-                lock.release()
-
-    @property
-    def path(self) -> Path:
-        """The ledger's file."""
-        return self._path
+        self.connections.close()
 
     @property
     def pending(self) -> bool:
@@ -90,15 +70,15 @@ class ResultIndex:
 
     def flush(self) -> None:
         """Enter the results that are not in the table yet; a failure is logged, and the next call tries again."""
-        with self._write_lock:
+        with self._flushing:
             with self._lock:
                 taken, self._unwritten = self._unwritten, {}
             if not taken:
                 return
+            rows = [row_of(sidecar, saved=saved) for sidecar, saved in taken.values()]
             try:
-                with self._transaction() as ledger:
-                    index_table.enter(ledger, [row_of(sidecar, saved=saved) for sidecar, saved in taken.values()])
-            except sqlite3.Error as error:
+                self.write(partial(index_table.enter, rows=rows))
+            except NotReady as error:
                 with self._lock:
                     self._unwritten = {**taken, **self._unwritten}
                 _log.warning("results are not listed yet; it is tried again", error=str(error), results=len(taken))
@@ -109,12 +89,7 @@ class ResultIndex:
         Raises:
             NotReady: code `ledger_unavailable`: the disk is full or failing; nothing was deleted.
         """
-        now = self._now()
-
-        def work(ledger: sqlite3.Connection) -> bool:
-            return index_table.bury(ledger, result_id, owner, now)
-
-        return self.write(work, synced=True)
+        return self.write(partial(index_table.bury, result_id=result_id, owner=owner, now=self._now()), synced=True)
 
     def deleted(self, result_ids: Collection[str]) -> set[str]:
         """Return those of the results that are deleted.
@@ -122,34 +97,25 @@ class ResultIndex:
         Raises:
             NotReady: code `ledger_unavailable`: it cannot be told now.
         """
-        return self.read(lambda ledger: index_table.deleted(ledger, result_ids)) if result_ids else set()
+        return self.read(partial(index_table.deleted, result_ids=list(result_ids))) if result_ids else set()
 
     def find(self, result_id: str) -> ResultRow | None:
         """Return what is known of a result, deleted or not; None if there is no row. Raises as `deleted`."""
-        return self.read(lambda ledger: index_table.find(ledger, result_id))
+        return self.read(partial(index_table.find, result_id=result_id)) if is_result_id(result_id) else None
 
     def forget(self, result_ids: Collection[str]) -> None:
         """Remove the rows of results that no longer exist; tombstones stay. Raises as `bury`."""
-        self.write(lambda ledger: index_table.forget(ledger, result_ids))
+        self.write(partial(index_table.forget, result_ids=result_ids))
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work`, which only reads. Raises as `deleted`."""
-        try:
-            with self._read_lock:
-                return work(self._reading)
-        except sqlite3.Error as error:
-            raise unavailable(error) from error
+        return self.connections.read(work)
 
-    def write(self, work: Callable[[sqlite3.Connection], T], *, synced: bool = False) -> T:
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
         """Run `work` in one transaction; `synced`: wait until it survives a power failure, too. Raises as `bury`."""
-        try:
-            with self._write_lock, self._transaction(synced=synced) as ledger:
-                return work(ledger)
-        except sqlite3.Error as error:
-            raise unavailable(error) from error
+        return self.connections.write(work, synced=synced)
 
-    def _transaction(self, *, synced: bool = False) -> sqlite3.Connection:
-        """A connection whose `with` block is one transaction; call it with the write lock."""
-        self._writing.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-        self._writing.execute("BEGIN IMMEDIATE")
-        return self._writing
+
+def ledger_file(folder: Path) -> SqliteFile:
+    """The ledger as a file in a results folder, with the table of results."""
+    return SqliteFile(folder / LEDGER_FILE, [index_table.SCHEMA])

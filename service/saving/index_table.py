@@ -6,11 +6,12 @@ The row of a deleted result is its tombstone: it stays when all copies are remov
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from service.ledger.contract import Transaction, named
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS results (
@@ -29,7 +30,6 @@ CREATE INDEX IF NOT EXISTS results_to_remove ON results (deleted_at) WHERE delet
 CREATE TABLE IF NOT EXISTS results_read_in (done INTEGER PRIMARY KEY);
 """
 _FACTS = ("media_type", "bytes", "width", "height")
-_NAMED = "SELECT value FROM json_each(?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +61,31 @@ def row_of(sidecar: Mapping[str, Any], *, saved: bool) -> ResultRow:
     return ResultRow(sidecar["id"], str(sidecar.get("owner", "")), created_at, model, facts, saved, deleted=False)
 
 
-def enter(ledger: sqlite3.Connection, rows: Iterable[ResultRow]) -> None:
+def enter(ledger: Transaction, rows: Iterable[ResultRow]) -> None:
     """Insert results, or mark those that are saved by now; tombstones stay as they are."""
     ledger.executemany(
         "INSERT INTO results (id, owner, created_at, model, facts, saved) VALUES (?, ?, ?, ?, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET saved = 1 WHERE excluded.saved AND deleted_at IS NULL",
-        [(row.id, row.owner, row.created_at, row.model, json.dumps(dict(row.facts)), row.saved) for row in rows],
+        "ON CONFLICT (id) DO UPDATE SET saved = 1 WHERE excluded.saved = 1 AND results.deleted_at IS NULL",
+        [(row.id, row.owner, row.created_at, row.model, json.dumps(dict(row.facts)), int(row.saved)) for row in rows],
     )
 
 
-def bury(ledger: sqlite3.Connection, result_id: str, owner: str, now: float) -> bool:
+def bury(ledger: Transaction, result_id: str, owner: str, now: float) -> bool:
     """Turn a result's row into its tombstone, or insert one; False if it was deleted before."""
     changed = ledger.execute(
         "INSERT INTO results (id, owner, deleted_at) VALUES (?, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET deleted_at = excluded.deleted_at WHERE deleted_at IS NULL",
+        "ON CONFLICT (id) DO UPDATE SET deleted_at = excluded.deleted_at WHERE results.deleted_at IS NULL",
         (result_id, owner, now),
     )
     return changed.rowcount == 1
 
 
-def removed(ledger: sqlite3.Connection, result_id: str) -> None:
+def removed(ledger: Transaction, result_id: str) -> None:
     """Count one removal of all copies of a deleted result."""
     ledger.execute("UPDATE results SET removals = removals + 1 WHERE id = ? AND deleted_at IS NOT NULL", (result_id,))
 
 
-def to_remove(ledger: sqlite3.Connection, once_before: float, twice_before: float, most: int) -> list[str]:
+def to_remove(ledger: Transaction, once_before: float, twice_before: float, most: int) -> list[str]:
     """Return deleted results whose copies are still to be removed, oldest first.
 
     Args:
@@ -102,62 +102,59 @@ def to_remove(ledger: sqlite3.Connection, once_before: float, twice_before: floa
     return [row["id"] for row in rows]
 
 
-def unremoved(ledger: sqlite3.Connection) -> int:
+def unremoved(ledger: Transaction) -> int:
     """Return the number of deleted results whose copies were never all removed."""
-    (count,) = ledger.execute(
-        "SELECT count(*) FROM results WHERE deleted_at IS NOT NULL AND removals < 2 AND removals = 0"
+    found = ledger.execute(
+        "SELECT count(*) AS results FROM results WHERE deleted_at IS NOT NULL AND removals < 2 AND removals = 0"
     ).fetchone()
-    return int(count)
+    return int(found["results"])
 
 
-def was_read_in(ledger: sqlite3.Connection) -> bool:
+def was_read_in(ledger: Transaction) -> bool:
     """Return whether the results that are older than the table have been entered."""
     return ledger.execute("SELECT 1 FROM results_read_in").fetchone() is not None
 
 
-def set_read_in(ledger: sqlite3.Connection) -> None:
+def set_read_in(ledger: Transaction) -> None:
     """Record that the results that are older than the table have been entered."""
-    ledger.execute("INSERT OR REPLACE INTO results_read_in VALUES (1)")
+    ledger.execute("INSERT INTO results_read_in (done) VALUES (1) ON CONFLICT (done) DO NOTHING")
 
 
-def deleted(ledger: sqlite3.Connection, result_ids: Collection[str]) -> set[str]:
+def deleted(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
     """Return those of the results that are deleted."""
     rows = ledger.execute(
-        f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
-        (json.dumps(list(result_ids)),),
+        f"SELECT id FROM results WHERE deleted_at IS NOT NULL AND id IN {named(result_ids)}",  # noqa: S608 -- ours
+        result_ids,
     )
     return {row["id"] for row in rows}
 
 
-def known(ledger: sqlite3.Connection, result_ids: Collection[str]) -> set[str]:
+def known(ledger: Transaction, result_ids: Sequence[str]) -> set[str]:
     """Return those of the results that have a row and are not deleted."""
     rows = ledger.execute(
-        f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
-        (json.dumps(list(result_ids)),),
+        f"SELECT id FROM results WHERE deleted_at IS NULL AND id IN {named(result_ids)}",  # noqa: S608 -- ours
+        result_ids,
     )
     return {row["id"] for row in rows}
 
 
-def find(ledger: sqlite3.Connection, result_id: str) -> ResultRow | None:
+def find(ledger: Transaction, result_id: str) -> ResultRow | None:
     """Return the row of a result, or its tombstone; None if there is neither."""
     row = ledger.execute("SELECT * FROM results WHERE id = ?", (result_id,)).fetchone()
     return None if row is None else row_from(row)
 
 
-def forget(ledger: sqlite3.Connection, result_ids: Collection[str]) -> None:
+def forget(ledger: Transaction, result_ids: Iterable[str]) -> None:
     """Remove the rows of results that no longer exist; tombstones stay."""
-    ledger.execute(
-        f"DELETE FROM results WHERE deleted_at IS NULL AND id IN ({_NAMED})",  # noqa: S608 -- ours
-        (json.dumps(list(result_ids)),),
-    )
+    ledger.executemany("DELETE FROM results WHERE deleted_at IS NULL AND id = ?", [(one,) for one in result_ids])
 
 
-def drop_tombstones(ledger: sqlite3.Connection, deleted_before: float) -> None:
+def drop_tombstones(ledger: Transaction, deleted_before: float) -> None:
     """Remove tombstones of results that were deleted earlier and have no copies left."""
     ledger.execute("DELETE FROM results WHERE deleted_at < ? AND removals >= 2", (deleted_before,))
 
 
-def row_from(row: sqlite3.Row) -> ResultRow:
+def row_from(row: Any) -> ResultRow:
     """Convert a row of the table."""
     return ResultRow(
         id=row["id"],

@@ -9,13 +9,14 @@ and nothing more is promised until the disk works again (disk_state.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
 
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.contract import Connections
 from service.saving.backlog import Backlog
-from service.saving.index import ResultIndex
+from service.saving.index import ResultIndex, ledger_file
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.result_finder import ResultFinder
 from service.saving.results import Clock, Reservation, SaveObserver, StoredResult, Unobserved
@@ -37,6 +38,7 @@ class ResultStore:
         storage: Storage,
         spool_files: SpoolFiles,
         limits: SpoolLimits,
+        ledger: Connections | None = None,
         *,
         disk: DiskState | None = None,
         threads: int = 2,
@@ -48,7 +50,7 @@ class ResultStore:
         self._spooled = spool_files
         self.disk = disk or DiskState(spool_files.owner.root, spool_files.owner.id)
         self._clock = clock or Clock()
-        self.index = ResultIndex(spool_files.owner.root / LEDGER_FILE, lambda: self._clock.wall().timestamp())
+        self.index = ResultIndex(ledger or ledger_file(spool_files.owner.root), lambda: self._clock.wall().timestamp())
         self._backlog = Backlog(limits, storage.max_group_size, self._clock, gather_s)
         self._finder = ResultFinder(self._backlog.waiting, spool_files, storage, self.index)
         self._trust = SpoolSafeguard(spool_files, storage, self.disk, self.index)
@@ -159,6 +161,10 @@ class ResultStore:
     def count_unsaved(self) -> UnsavedCounts:
         """Count the accepted results by their state if the process ended now, including those already lost."""
         return self._trust.count_unsaved(self._backlog.all_unsaved(), self._backlog.lost_results)
+
+    def unsaved_among(self, result_ids: Sequence[str]) -> bool:
+        """Whether one of the results that this process accepted is not durable yet."""
+        return any(result_id in self._finder.waiting for result_id in result_ids)
 
     @property
     def pending(self) -> int:

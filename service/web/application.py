@@ -12,7 +12,6 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -24,35 +23,22 @@ from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.errors import Cancelled, ServiceError
 from service.core.settings import Settings
-from service.web import docs_page, openapi, routes
+from service.web import openapi, routes
+from service.web.docs import page as docs
+from service.web.foreign_api import ForeignApi
 from service.web.framing import FramedHttp
 from service.web.middleware import access_log
 from service.web.middleware.authorisation import Authorisation
-from service.web.middleware.foreign import ForeignApi
+from service.web.middleware.cors import allow_origins
 from service.web.middleware.foreign_pages import ForeignPages, KnownSites
 from service.web.middleware.methods import allowed_methods, heads_of
 from service.web.page.routes import page_router
+from service.web.request_headers import RequestHead
 from service.web.results import routes as results
 
 MAX_HEADER_BYTES = 64 * 1024
 """Limit of a request's header, all lines together; a larger one is answered 400 and the connection closed."""
-_CORS: dict[str, Any] = {
-    "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
-    "allow_headers": [
-        *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
-        *("Idempotency-Key", "If-None-Match", "If-Range", "Range", "Inference-Header-Content-Length", "traceparent"),
-    ],
-    "expose_headers": [
-        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
-        *("Server-Timing", "Location", "Retry-After", "ETag", "Accept-Ranges", "Content-Range", "Idempotency-Replayed"),
-        *("Cache-Status", "traceparent", "X-Ignored-Fields", "Inference-Header-Content-Length"),
-    ],
-    "max_age": 600,
-}
-"""CORS options, without credentials: keys are sent in a header, and cookies are not used."""
-
-
-_ROUTERS = (routes.router, results.router, docs_page.router)
+_ROUTERS = (routes.router, results.router, docs.router)
 
 
 class App:
@@ -72,13 +58,14 @@ class App:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
         gallery = [results.gallery_router] if keeps_gallery(settings) else []
+        links = [results.link_router] if settings.public_url else []
         page = [page_router()] if settings.page else []
-        self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery, *page], apis)
+        self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery, *links, *page], apis)
         self._settings, self._open_backend = settings, open_backend
-        app: ASGIApp = Authorisation(DirectRouting(self._fastapi, routes=routes.image_calls()))
+        routing = DirectRouting(self._fastapi, routes=routes.image_calls())
+        app: ASGIApp = Authorisation(routing, links=bool(links))
         if settings.cors_origins:
-            origins = [origin.strip() for origin in settings.cors_origins.split(",")]
-            app = CORSMiddleware(app, allow_origins=origins, **_CORS)
+            app = allow_origins(app, settings.cors_origins)
         self._outermost = access_log.AccessLog(ForeignPages(app, KnownSites.of(settings)), apis)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,12 +101,20 @@ class DirectRouting:
             await self._app(scope, receive, send)
             return
         scope["route"] = route
-        request = Request(scope, receive, send)
+        request = _ImageRequest(scope, receive, send)
         try:
             response = await route.endpoint(request)
         except ServiceError as error:
             response = await access_log.reply_with_problem(request, error)
         await response(scope, receive, send)
+
+
+class _ImageRequest(Request):
+    """A request whose header the outermost middleware has read."""
+
+    @property
+    def headers(self) -> RequestHead:
+        return RequestHead.of(self.scope)
 
 
 def _make_fastapi(

@@ -17,7 +17,7 @@ from service.core.schemas import OPTIONS
 from service.jobs.assembly import webhook_destinations
 from service.jobs.jobs import KEPT_S
 from service.web.form import Form, read_form, refuse_query
-from service.web.intake import Intake, Work, admitted
+from service.web.intake import HttpIntake, Work, admitted
 from service.web.request_headers import joined_lines, wanted_format, wants_job
 from service.web.responses import image_response, job_response
 
@@ -37,9 +37,10 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
     Raises:
         ServiceError, Cancelled: the request cannot be answered, or its client disconnected.
     """
-    service: Service = request.state.service
+    service: Service = request.scope["state"]["service"]
     refuse_query(request.scope["query_string"])
-    later = wants_job(joined_lines(request.headers, "prefer"))
+    prefer = joined_lines(request.headers, "prefer")
+    later = wants_job(prefer)
     job_id = request.scope["state"].get("job_id")
     if later and job_id is not None and (known := await service.jobs.find_job(job_id)) is not None:
         return job_response(known, accepted=True)  # whoever took it on was lost before it could say so
@@ -47,24 +48,24 @@ async def image_call(request: Request, endpoint: Endpoint) -> Response:
         parts = (*endpoint.required, *endpoint.optional)
         reading = read_form(request, parts, intake.count_bytes, max_body_bytes=intake.max_body_bytes)
         form = await intake.arrived(reading)
-        order = _build_order(form, endpoint, joined_lines(request.headers, "accept"))
-        work: Work = partial(_compute_response, intake, order)
+        accept = joined_lines(request.headers, "accept")
+        order = _build_order(form, endpoint, accept)
+        work: Work = partial(_compute_response, intake, order, accept)
         if later:
             work = partial(_accept_job, intake, order, job_id)
         elif order.options.webhook is not None:
             raise InvalidOption("`webhook` is for jobs: send `Prefer: respond-async`", code="webhook_needs_job")
-        wishes = [joined_lines(request.headers, header) for header in ("accept", "prefer")]
-        wishes += [order.options.webhook or "", order.options.webhook_events]
+        wishes = [accept, prefer, order.options.webhook or "", order.options.webhook_events]
         work = intake.once(order, wishes, work)
         return await (work() if later else intake.answered(work))
 
 
-async def _compute_response(intake: Intake, order: Order) -> Response:
+async def _compute_response(intake: HttpIntake, order: Order, accept: str) -> Response:
     reply = await intake.run(order)
-    return image_response(reply, intake.request.state.request_id, joined_lines(intake.request.headers, "accept"))
+    return image_response(reply, intake.request.scope["state"]["request_id"], accept)
 
 
-async def _accept_job(intake: Intake, order: Order, job_id: str | None) -> Response:
+async def _accept_job(intake: HttpIntake, order: Order, job_id: str | None) -> Response:
     service = intake.service
     if not order.is_saved(service.settings.save):
         raise InvalidOption("an asynchronous request must be saved; leave out save=false", code="job_needs_save")

@@ -1,66 +1,35 @@
-"""A request for pictures from its admission to its answer: the steps that every API has in common.
-
-An API reads its own form of a request between `admitted` and `Intake.answered`, and writes its own form of a response.
-"""
+"""An HTTP request for pictures from its admission to its answer; what is not of HTTP is in service/intake."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
-from service.admission.admission import AdmissionRequest, AdmittedRequest
-from service.admission.deadline import await_with_deadline
 from service.app import Service
-from service.core.call import Call
-from service.core.errors import Cancelled, DeadlineExceeded, NotReady, ShuttingDown, UploadTimeout
-from service.core.flow import Flow
+from service.core.errors import Cancelled
 from service.core.order import Order
-from service.core.reply import Reply
-from service.repeats.idempotency import fingerprint_of, key_name
+from service.intake.intake import Arrival, Intake
+from service.intake.intake import admitted as admitted_intake
+from service.intake.wishes import asked_priority, asked_timeout_s, single_value
 from service.repeats.response_files import KeptResponse
 from service.web.form import read_up_to_limit
-from service.web.request_headers import asked_priority, asked_timeout_s, single_value
 from service.web.responses import from_stored_response, to_stored_response
 
-T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Response]]
 
 
-@dataclass(slots=True)
-class Intake:
-    """An admitted request whose body has not been read, or is not answered yet."""
+@dataclass(slots=True, kw_only=True)
+class HttpIntake(Intake):
+    """An admitted HTTP request whose body has not been read, or is not answered yet."""
 
     request: Request
-    service: Service
-    place: AdmittedRequest
-    admitted: ExitStack
-    """Holds the request's place; a job takes it over."""
-    received_at: float
-    allowed_s: float
-    own_deadline: bool
-    """Whether the client chose the deadline."""
-    flow: Flow
-
-    @property
-    def max_body_bytes(self) -> int:
-        """The largest body, as it arrives and unpacked."""
-        return int(self.service.settings.max_body_mb * 2**20)
-
-    def count_bytes(self, nbytes: int) -> None:
-        """Count memory for the body, before it is used.
-
-        Raises:
-            Overloaded: the bodies of other requests leave too little.
-        """
-        self.service.admission.count_body_bytes(self.place, nbytes)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body in pieces, each counted.
@@ -76,74 +45,6 @@ class Intake:
                 yield chunk
         except ClientDisconnect as error:
             raise Cancelled("the client left before its body was complete") from error
-
-    async def arrived(self, reading: Awaitable[T]) -> T:
-        """Await the reading of the body, then count the request as in flight.
-
-        Raises:
-            UploadTimeout, DeadlineExceeded: the body takes too long.
-            ShuttingDown, Overloaded: the server drains, or the limit was reached in the meantime.
-            Cancelled: the client left.
-        """
-        limit_s = min(self.allowed_s, self.service.settings.body_timeout_s)
-        try:
-            body = await await_with_deadline(reading, limit_s, self.service.drain.begun)
-        except DeadlineExceeded:
-            if limit_s == self.allowed_s:
-                raise
-            raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
-        except Cancelled:
-            if self.service.admission.draining.is_set():
-                raise ShuttingDown("the server is shutting down; ask another replica") from None
-            raise
-        self.service.admission.count_in_flight(self.place)
-        return body
-
-    def take_wishes(self, timeout_s: float | None, priority: int | None) -> None:
-        """Apply a deadline (from arrival) and a priority that came in the body; None leaves what the headers say."""
-        if timeout_s is not None:
-            self.allowed_s, self.own_deadline = timeout_s, True
-        if priority is not None:
-            self.flow = self.flow._replace(priority=priority)
-
-    def call(self) -> Call:
-        """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
-        state = self.request.scope["state"]
-        return Call(
-            *(state["request_id"], self.received_at, self.received_at + self.allowed_s, self.flow),
-            traceparent=state.get("traceparent", ""),
-            own_deadline=self.own_deadline,
-            on_large=partial(self.service.admission.mark_large, self.place),
-        )
-
-    async def run(self, order: Order) -> Reply:
-        """Compute an order's pictures; errors are those of `Pipeline.run`."""
-        reply = await self.service.run(order, self.call())
-        self.request.state.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
-        return reply
-
-    async def on_codec_thread(self, work: Callable[[], T], pixels: int) -> T:
-        """Convert a picture of so many pixels where all pictures are decoded."""
-        return await self.service.pipeline.codec_work.run_decoding(lambda _: work(), pixels)
-
-    async def answered(self, work: Work) -> Response:
-        """Run `work` until the deadline, or until the client disconnects.
-
-        Raises:
-            DeadlineExceeded, Cancelled: the one or the other came first.
-        """
-        return await await_with_deadline(work(), self.left_s, self.gone)
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the deadline."""
-        return self.received_at + self.allowed_s - self.service.clock()
-
-    @property
-    def gone(self) -> asyncio.Future[None] | None:
-        """A future that is done when the client has disconnected."""
-        future: asyncio.Future[None] | None = self.request.scope["state"].get("gone")
-        return future
 
     def once(self, order: Order, wishes: Sequence[str], work: Work) -> Work:
         """Return `work`, wrapped so that requests with the same Idempotency-Key run it once, if this one has a key.
@@ -161,18 +62,14 @@ class Intake:
         return partial(self._once, key, order, wishes, work)
 
     async def _once(self, key: str, order: Order, wishes: Sequence[str], work: Work) -> Response:
-        name = key_name(key, self.request.state.client.id, order.task)
-        fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
-
         async def kept_work() -> KeptResponse:
-            response = to_stored_response(await work())
-            return replace(response, result_ids=self.request.scope["state"].get("result_ids", ()))
+            return to_stored_response(await work())
 
-        return from_stored_response(await self.service.idempotency.run_once(name, fingerprint, kept_work))
+        return from_stored_response(await self.kept_once(key, order, wishes, kept_work))
 
 
 @contextmanager
-def admitted(request: Request, unasked_s: float | None = None) -> Iterator[Intake]:
+def admitted(request: Request, unasked_s: float | None = None) -> Iterator[HttpIntake]:
     """Admit a request by its header, for the length of the block.
 
     Args:
@@ -183,14 +80,15 @@ def admitted(request: Request, unasked_s: float | None = None) -> Iterator[Intak
         ShuttingDown, Overloaded, DeadlineExceeded, NotReady: it cannot be served now.
         InvalidOption: a header is wrong.
     """
-    service: Service = request.state.service
-    received_at = service.clock()
-    asked_s = asked_timeout_s(single_value(request.headers, "X-Request-Timeout-Ms"))
-    allowed_s = asked_s or unasked_s or service.settings.request_timeout_s
-    flow = Flow(request.state.client.id, asked_priority(single_value(request.headers, "X-Priority")))
-    with ExitStack() as stack:
-        ask = AdmissionRequest(allowed_s, asked_s is not None, flow, request.state.request_id)
-        place = stack.enter_context(service.admission.admit(ask))
-        if not service.outage.over and (reasons := service.outage_reasons()):
-            raise NotReady("; ".join(reasons))
-        yield Intake(request, service, place, stack, received_at, allowed_s, asked_s is not None, flow)
+    state = request.scope["state"]
+    service: Service = state["service"]
+    arrival = Arrival(
+        state["request_id"],
+        state["client"].id,
+        asked_timeout_s(single_value(request.headers, "X-Request-Timeout-Ms")),
+        asked_priority(single_value(request.headers, "X-Priority")),
+        state.get("traceparent", ""),
+        state.get("gone"),
+    )
+    with admitted_intake(service, arrival, unasked_s) as intake:
+        yield HttpIntake(**{field.name: getattr(intake, field.name) for field in fields(Intake)}, request=request)

@@ -223,15 +223,16 @@ def _image_content(several: str | None) -> dict[str, Any]:
     return {**content, "multipart/mixed": _IMAGE} if several else content
 
 
-def result_route() -> dict[str, Any]:
-    """Keyword arguments of the route that returns a stored result."""
-    content = {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), "application/json": {"schema": {"type": "object"}}}
+def result_route(*, link: bool = False) -> dict[str, Any]:
+    """Keyword arguments of the route that returns a stored result; a `link` needs a signature and has no sidecar."""
+    sidecar = {} if link else {"application/json": {"schema": {"type": "object"}}}
+    whole = {"description": "The image" if link else "The image, or its sidecar as JSON"}
     return {
         "response_class": Response,
         "responses": {
             200: {
-                "description": "The image, or its sidecar as JSON",
-                "content": content,
+                **whole,
+                "content": {**dict.fromkeys(_IMAGE_TYPES, _IMAGE), **sidecar},
                 "headers": _headers(_RESULT_HEADERS),
             },
             206: {
@@ -240,7 +241,7 @@ def result_route() -> dict[str, Any]:
                 "headers": _headers({**_RESULT_HEADERS, "Content-Range": "which bytes these are, of how many"}),
             },
             304: {"description": "The client has it already", "headers": _headers(_RESULT_HEADERS)},
-            **problem_responses(404, 410, 416, 422, 503),
+            **problem_responses(*((403,) if link else ()), 404, 410, 416, 422, 503),
         },
         "openapi_extra": {"parameters": [_KNOWN, *_RANGE_PARAMETERS]},
     }

@@ -1,24 +1,60 @@
-"""Parsers of request headers: format, JSON or image, asynchrony, deadline, priority and request id. Pure."""
+"""The header fields of a request, and parsers of them: format, JSON or image, asynchrony. Pure.
+
+What gRPC has too is in intake/wishes.py.
+"""
 
 from __future__ import annotations
 
-import math
 import re
+from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.types import Scope
 
-from service.core.errors import InvalidOption, UnsupportedType
-from service.core.flow import NORMAL_PRIORITY, PRIORITY_NAMES
+from service.core.errors import UnsupportedType
 from service.core.pictures import ImageFormat
 
 _FORMAT_OF: dict[str, ImageFormat] = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-MAX_TIMEOUT_MS = 86_400_000.0
+
+
+class RequestHead(Headers):
+    """The header fields of a request, sorted by name once; `Headers` goes through all of them at every question.
+
+    The outermost middleware puts it into the request's state, for all that read the header after it.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(raw=scope["headers"])
+        self._by_name: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            self._by_name.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+
+    @classmethod
+    def of(cls, scope: Scope) -> RequestHead:
+        """Return the head in a request's state."""
+        head: RequestHead = scope["state"]["head"]
+        return head
+
+    def __getitem__(self, key: str) -> str:
+        return self._by_name[key.lower()][0]
+
+    def __contains__(self, key: Any) -> bool:
+        return key.lower() in self._by_name
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the first value of a field; `default` without one."""
+        values = self._by_name.get(key.lower())
+        return values[0] if values else default
+
+    def getlist(self, key: str) -> list[str]:
+        """Return the values of all lines of a field."""
+        return list(self._by_name.get(key.lower(), ()))
 
 
 def preferred_types(accept: str) -> list[str]:
     """The media types of an Accept header, most wanted first; refused ones (q=0) are left out (RFC 9110 §12.5.1)."""
+    if not accept:
+        return []
     ranked: list[tuple[float, str]] = []
     for item in accept.split(","):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
@@ -59,18 +95,6 @@ def joined_lines(headers: Headers, name: str) -> str:
     return ",".join(headers.getlist(name))
 
 
-def single_value(headers: Headers, name: str) -> str | None:
-    """The value of a header that may occur only once; None without it.
-
-    Raises:
-        InvalidOption: it is sent more than once.
-    """
-    values = headers.getlist(name)
-    if len(values) > 1:
-        raise InvalidOption(f"{name} is sent {len(values)} times; send it once")
-    return values[0] if values else None
-
-
 def etag_matches(if_none_match: str, etag: str) -> bool:
     """Whether an If-None-Match header matches the entity tag, compared weakly (RFC 9110 §13.1.2); `*` matches any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
@@ -90,39 +114,4 @@ def check_json(headers: Headers) -> None:
 
 def wants_job(prefer: str) -> bool:
     """Whether a Prefer header asks for `respond-async` (RFC 7240)."""
-    return any(p.split(";")[0].strip().lower() == "respond-async" for p in prefer.split(","))
-
-
-def asked_timeout_s(text: str | None) -> float | None:
-    """The client's timeout in seconds, from X-Request-Timeout-Ms; None without the header.
-
-    Raises:
-        InvalidOption: it is not a positive number of milliseconds, or is over a day.
-    """
-    if text is None:
-        return None
-    timeout_ms = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
-        raise InvalidOption(f"X-Request-Timeout-Ms is {text[:40]!r}; send milliseconds in (0, {MAX_TIMEOUT_MS:.0f}]")
-    return timeout_ms / 1e3
-
-
-def asked_priority(text: str | None) -> int:
-    """The priority from X-Priority, 0 (last) to 9 (first); the normal one without the header.
-
-    Raises:
-        InvalidOption: it is neither a name nor a digit.
-    """
-    if text is None:
-        return NORMAL_PRIORITY
-    named = PRIORITY_NAMES.get(text.strip().lower())
-    if named is not None:
-        return named
-    if not re.fullmatch(r"[0-9]", text.strip()):
-        raise InvalidOption(f"X-Priority is {text[:40]!r}; send {', '.join(PRIORITY_NAMES)}, or 0 (last) to 9 (first)")
-    return int(text)
-
-
-def acceptable_request_id(text: str | None) -> str | None:
-    """The client's X-Request-ID if it is safe to log and send back; None otherwise."""
-    return text if text and _REQUEST_ID.fullmatch(text) else None
+    return bool(prefer) and any(p.split(";")[0].strip().lower() == "respond-async" for p in prefer.split(","))

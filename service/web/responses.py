@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
 from service.core.errors import RangeNotSatisfiable, ServiceError
-from service.core.reply import CacheOutcome, Reply
+from service.core.reply import Reply
 from service.core.schemas import EncodedImage, ImageReply, ImagesReply
+from service.intake.reply_facts import reply_facts, whole_seconds_to_return
 from service.jobs.jobs_table import Job
 from service.repeats.response_files import KeptResponse
 from service.web.request_headers import wants_json, wants_multipart
 
-_CACHE_STATUS = {
-    "hit": "retouch; hit",
-    "miss": "retouch; fwd=uri-miss",
-    "coalesced": "retouch; fwd=uri-miss; collapsed",
-}
-"""Values of the Cache-Status header (RFC 9211)."""
 PROBLEM_TYPE = "application/problem+json"
 
 
@@ -56,24 +50,7 @@ def image_response(reply: Reply, request_id: str, accept: str) -> Response:
 
 def reply_headers(reply: Reply) -> dict[str, str]:
     """Return the headers that say what made the pictures, and where they are stored."""
-    url = reply.pictures[0].url if len(reply.pictures) == 1 else None
-    return {
-        "Vary": "Accept",
-        "X-Model": reply.model,
-        "X-Engine": reply.engine,
-        "X-Batch-Size": str(reply.batch_size),
-        "Server-Timing": reply.timings.header(),
-        **({"X-Mask-Coverage": f"{reply.coverage:.6f}"} if reply.coverage is not None else {}),
-        **({"X-Seed": str(reply.seed)} if reply.seed is not None else {}),
-        **({"Location": url} if url else {}),
-        **({"Cache-Status": _cache_status(reply.cache, reply)} if reply.cache else {}),
-    }
-
-
-def _cache_status(outcome: CacheOutcome, reply: Reply) -> str:
-    """Return the Cache-Status header; a computed result is cached for later requests only if it is saved."""
-    kept = outcome == "miss" and all(picture.result_id for picture in reply.pictures)
-    return f"{_CACHE_STATUS[outcome]}; stored" if kept else _CACHE_STATUS[outcome]
+    return {"Vary": "Accept", **reply_facts(reply)}
 
 
 def _multipart(reply: Reply) -> tuple[str, bytes]:
@@ -119,8 +96,8 @@ def error_headers(error: ServiceError, scheme: str = "Bearer") -> dict[str, str]
         scheme: how a key is sent, for a 401.
     """
     headers: dict[str, str] = {}
-    if error.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if (seconds := whole_seconds_to_return(error)) is not None:
+        headers["Retry-After"] = str(seconds)
     if error.status == 401:
         headers["WWW-Authenticate"] = f'{scheme} realm="retouch"'
     if isinstance(error, RangeNotSatisfiable):

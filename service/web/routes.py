@@ -25,6 +25,7 @@ from service.core.schemas import (
 from service.imaging.model_inputs import request_format
 from service.telemetry.redaction import without_folders
 from service.web import openapi
+from service.web.default_versions import default_versions
 from service.web.image_call import Endpoint, image_call
 from service.web.responses import job_response
 
@@ -82,6 +83,7 @@ async def cancel_job(request: Request, job_id: _Id) -> Response:
 async def list_models(request: Request) -> ModelsReply:
     """Every model version of the repository, with its manifest and the parts and fields of its requests."""
     service: Service = request.state.service
+    defaults = default_versions(service.settings, service.models.statuses())
     usable = {status.name for status in service.models.statuses() if status.state != "refused"}
     return ModelsReply(
         data=[ListedModel(id=name) for name in sorted(usable)],
@@ -94,6 +96,7 @@ async def list_models(request: Request) -> ModelsReply:
                 engine=f"{status.engine}/{status.precision}" if status.engine else None,
                 manifest=status.manifest,
                 takes=request_format(status.manifest) if status.manifest else None,
+                default=status in defaults,
             )
             for status in service.models.statuses()
         ],

@@ -6,8 +6,8 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
@@ -19,16 +19,18 @@ from prometheus_client import disable_created_metrics, start_http_server
 from service.app import Service
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
-from service.core.settings import Settings
+from service.core.settings import Settings, SettingsInvalid
 from service.lifecycle.drain import EXIT_DEVICE_LOST
 from service.lifecycle.sighup import handling_hangups, is_hangup
 from service.preflight import run_preflight
 from service.telemetry.metrics import Metrics
 from service.web.application import App, ConnectionLimits, LimitedHttp
-from service.web.middleware.foreign import ForeignApi
+from service.web.foreign_api import ForeignApi
 
 log = structlog.get_logger(__name__)
 
+OpenBeside = Callable[[Service], AbstractAsyncContextManager[None]]
+"""Opens another server of the same service, for the time that this one serves."""
 _BACKLOG = 4096
 _CONNECTION_LIMITS = ConnectionLimits()
 _REPLY_GRACE_S = 2
@@ -42,6 +44,7 @@ def run(
     open_backend: OpenBackend = open_local_backend,
     listener: socket.socket | None = None,
     apis: Sequence[ForeignApi] = (),
+    beside: OpenBeside | None = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT, SIGHUP or the loss of the device.
 
@@ -50,6 +53,7 @@ def run(
         open_backend: opens the backend; by default one in this process.
         listener: a bound socket; by default one is made for the settings' address.
         apis: foreign APIs to serve beside the server's own.
+        beside: opens a server of another protocol beside this one.
 
     Returns:
         The exit status: 0 after a clean drain, EXIT_DEVICE_LOST if the process has lost its GPU and should be
@@ -60,13 +64,13 @@ def run(
     """
     run_preflight(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    server = DrainingServer(settings, open_backend, apis)
+    server = DrainingServer(settings, open_backend, apis, beside=beside)
     server.run(None if listener is None else [listener])
     service = server.app.service
     if service is not None and service.backend.lost.is_set():
         return EXIT_DEVICE_LOST
     clean = service is not None and service.drain.clean
-    return 0 if server.started and clean and not server.force_exit else 1
+    return 0 if server.started and clean and not (server.force_exit or server.failed) else 1
 
 
 class DrainingServer(uvicorn.Server):
@@ -83,12 +87,16 @@ class DrainingServer(uvicorn.Server):
         open_backend: OpenBackend = open_local_backend,
         apis: Sequence[ForeignApi] = (),
         limits: ConnectionLimits = _CONNECTION_LIMITS,
+        beside: OpenBeside | None = None,
     ) -> None:
         self.app = App(settings, open_backend, version("retouch"), apis)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = self._asked = False
         self._cut_at_s: float | None = None
+        self._open_beside, self._beside = beside, AsyncExitStack()
+        self.failed = False
+        """Whether what serves beside could not be opened."""
         super().__init__(
             uvicorn.Config(
                 self.app,
@@ -155,11 +163,25 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         service = self.app.service
         if self.started and service is not None:
-            port = self.servers[0].sockets[0].getsockname()[1]
-            log.info(
-                "serving", url=f"http://{self._settings.host}:{port}", docs=f"http://{self._settings.host}:{port}/docs"
-            )
             self._serve_metrics(service.metrics)
+            await self._serve_beside(service)
+            host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
+            grpc = {"grpc": f"{host}:{self._settings.grpc_port}"} if self._open_beside is not None else {}
+            log.info("serving", url=f"http://{host}:{port}", docs=f"http://{host}:{port}/docs", **grpc)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close what serves beside, then this server."""
+        await self._beside.aclose()
+        await super().shutdown(sockets)
+
+    async def _serve_beside(self, service: Service) -> None:
+        if self._open_beside is None:
+            return
+        try:
+            await self._beside.enter_async_context(self._open_beside(service))
+        except SettingsInvalid as error:
+            log.error("port not available", reason=str(error))  # noqa: TRY400 -- the reason is enough
+            self.should_exit = self.failed = True
 
     def _serve_metrics(self, metrics: Metrics) -> None:
         if not self._settings.metrics_port or metrics.shared:  # the launcher serves those of all processes

@@ -17,6 +17,7 @@ from engines.fake import FakeEngine
 from engines.manifest import Manifest
 from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
 from tests.serving.local_server import Running, Serve, serving
+from tests.serving.postgres_server import PostgresCluster, running_postgres
 
 
 @pytest.fixture
@@ -80,6 +81,13 @@ def mask() -> bytes:
 def files(photo: bytes, mask: bytes) -> dict[str, tuple[str, bytes, str]]:
     """The parts of an inpaint request, for httpx."""
     return {"image": ("photo.png", photo, "image/png"), "mask": ("mask.png", mask, "image/png")}
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresCluster]:
+    """A PostgreSQL server for all tests that need one."""
+    with running_postgres() as cluster:
+        yield cluster
 
 
 @pytest.fixture

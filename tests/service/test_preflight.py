@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.sqlite_file import LEDGER_FILE
 
 pytestmark = pytest.mark.slow
 
 
 def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
-    """The lines of a server that does not start, but for the first, which says that it is starting."""
+    """The lines of a server that does not start, but for those that tell of the start itself."""
     options = ("--port", "0", "--engine", "fake", "--models-dir", models_dir, "--engine-cache-dir", tmp_path / "cache")
     command = [sys.executable, "-m", "retouch", "serve", *options, "--results-dir", tmp_path / "results", *more]
     with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) as server:
@@ -26,7 +26,7 @@ def refused(models_dir: Path, tmp_path: Path, *more: object) -> list[str]:
     assert server.returncode == 2, said
     starting, *lines = said.splitlines()
     assert '"event": "starting"' in starting
-    return lines
+    return [line for line in lines if '"event": "processes"' not in line]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -37,6 +37,11 @@ class Running:
     thread: threading.Thread
     engines: list[FakeEngine]
 
+    @property
+    def grpc_address(self) -> str:
+        """Host and port of the gRPC server, if `grpc_port` is set."""
+        return f"127.0.0.1:{self.service.settings.grpc_port}"
+
     def client(self, **options: Any) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=60.0, **options)
 
@@ -77,7 +82,7 @@ def serving(
         settings: settings that replace the tests' defaults; `models_dir` is required.
     """
     from service.batching.local_backend import open_local_backend  # noqa: PLC0415 -- see above
-    from service.compat.assembly import foreign_apis  # noqa: PLC0415
+    from service.compat.assembly import foreign_apis, grpc_beside  # noqa: PLC0415
     from service.web.server import DrainingServer  # noqa: PLC0415
 
     chosen = Settings.model_validate(
@@ -98,7 +103,8 @@ def serving(
         return engines[-1]
 
     opened, apis = partial(open_local_backend, open_model=open_model), foreign_apis(chosen.api_names)
-    server = DrainingServer(chosen, opened, apis, limits) if limits else DrainingServer(chosen, opened, apis)
+    further = {"limits": limits} if limits else {}
+    server = DrainingServer(chosen, opened, apis, beside=grpc_beside(chosen), **further)
     thread = threading.Thread(target=server.run, name="server")
     thread.start()
     try:

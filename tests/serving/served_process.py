@@ -40,15 +40,17 @@ class ServedProcess:
             "port": 0,
             "models_dir": ROOT / "models",
             "engine": "fake",
+            "workers": 0,
             "results_dir": folder / "results",
             "engine_cache_dir": folder / "cache",
             **settings,
         }
         variables = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()}
-        self._folder, self._command = folder, command
+        self.folder, self._command = folder, command
         self._environ = {**os.environ, **variables, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
+        self._served = 0
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -59,7 +61,7 @@ class ServedProcess:
     @property
     def log(self) -> str:
         """The log of all starts."""
-        return "".join(path.read_text("utf-8") for path in sorted(self._folder.glob("served-*.log")))
+        return "".join(path.read_text("utf-8") for path in sorted(self.folder.glob("served-*.log")))
 
     def lines(self, event: str) -> list[dict[str, object]]:
         """Return the log's lines of an event, oldest first, without an incomplete last line."""
@@ -69,9 +71,12 @@ class ServedProcess:
 
     def start(self, *, ready: bool = True) -> ServedProcess:
         """Start the process and wait until it listens and, with `ready`, is ready; AssertionError if it ends before."""
-        before = len(self.lines("serving"))
         self.launch()
-        wait_until(lambda: len(self.lines("serving")) > before or self._ended(), LONGEST_START_S)
+        return self.wait(ready=ready)
+
+    def wait(self, *, ready: bool = True) -> ServedProcess:
+        """Wait until a process that was launched listens and, with `ready`, is ready; see `start`."""
+        wait_until(lambda: len(self.lines("serving")) > self._served or self._ended(), LONGEST_START_S)
         self.url = str(self.lines("serving")[-1]["url"])
         if ready:
             wait_until(lambda: self._ended() or httpx.get(f"{self.url}/readyz").status_code == 200, LONGEST_START_S)
@@ -79,8 +84,9 @@ class ServedProcess:
 
     def launch(self) -> None:
         """Start the process without waiting."""
-        number = len(list(self._folder.glob("served-*.log"))) + 1  # of all that were started with this folder
-        with (self._folder / f"served-{number:02}.log").open("wb") as file:
+        self._served = len(self.lines("serving"))
+        number = len(list(self.folder.glob("served-*.log"))) + 1  # of all that were started with this folder
+        with (self.folder / f"served-{number:02}.log").open("wb") as file:
             self._process = subprocess.Popen([*map(str, self._command)], stderr=file, cwd=ROOT, env=self._environ)
 
     def _ended(self) -> bool:

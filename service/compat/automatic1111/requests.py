@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.compat.json_fields import JsonFields
-from service.compat.options import options_of
 from service.core.errors import InvalidOption, InvalidRequest, TooLarge
 from service.core.order import Order
 from service.core.pictures import Size
 from service.core.schemas import InpaintOptions
+from service.intake.options import options_of
 
 _USED = frozenset(
     {

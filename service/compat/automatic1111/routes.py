@@ -13,10 +13,9 @@ from service.compat.automatic1111.replies import error_body, img2img_json, model
 from service.compat.automatic1111.requests import Img2ImgRequest, img2img_of
 from service.compat.json_fields import off_loop, read_json
 from service.compat.openapi import request_body
-from service.compat.options import ignored_header
-from service.core.errors import InvalidOption
-from service.web.intake import Intake, admitted
-from service.web.middleware.foreign import ForeignApi
+from service.intake.options import check_same_model, ignored_header
+from service.web.foreign_api import ForeignApi
+from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["automatic1111"])
@@ -51,10 +50,8 @@ async def set_options(request: Request) -> Response:
     with admitted(request) as intake:
         fields = await intake.arrived(read_json(intake))
     current = service.settings.inpaint_model
-    if (name := fields.value("sd_model_checkpoint", str, current)) != current:
-        raise InvalidOption(
-            f"the model is {current!r} for all clients of this API; name {name[:80]!r} in a request's override_settings"
-        )
+    advice = "can be named in a request's override_settings"
+    check_same_model(fields.value("sd_model_checkpoint", str, current), current, advice)
     return JSONResponse(None, headers=ignored_header(set(fields)))
 
 
@@ -77,12 +74,12 @@ async def progress() -> Response:
     return JSONResponse({"progress": 0.0, "eta_relative": 0.0, "state": {}, "current_image": None, "textinfo": None})
 
 
-async def _read(intake: Intake) -> Img2ImgRequest:
+async def _read(intake: HttpIntake) -> Img2ImgRequest:
     fields, max_pixels = await read_json(intake), intake.service.settings.max_pixels
     return await off_loop(intake.place.body_bytes, lambda: img2img_of(fields, max_pixels))
 
 
-async def _respond(intake: Intake, asked: Img2ImgRequest) -> Response:
+async def _respond(intake: HttpIntake, asked: Img2ImgRequest) -> Response:
     reply, settings = await intake.run(asked.order), intake.service.settings
     pixels = 0
     if asked.size is not None and asked.size != reply.size:

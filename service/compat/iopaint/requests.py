@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.compat.json_fields import JsonFields
-from service.compat.options import options_of
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.imaging.files.header import read_header
+from service.intake.options import options_of
 
 JPEG_QUALITY = 100
 """Quality of JPEG and WebP, which is IOPaint's default: its page sends each fill back for the next one."""

@@ -12,12 +12,12 @@ from service.compat.iopaint.descriptions import error_body, model_info, server_c
 from service.compat.iopaint.requests import InpaintRequest, inpaint_of
 from service.compat.json_fields import off_loop, read_json
 from service.compat.openapi import request_body
-from service.compat.options import ignored_header
 from service.core.errors import InvalidOption
 from service.imaging.files.codec import MEDIA_TYPES
+from service.intake.options import check_same_model, ignored_header
+from service.web.foreign_api import ForeignApi
 from service.web.form import read_up_to_limit
-from service.web.intake import Intake, admitted
-from service.web.middleware.foreign import ForeignApi
+from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["iopaint"])
@@ -62,8 +62,7 @@ async def switch_model(request: Request) -> Response:
     with admitted(request) as intake:
         fields = await intake.arrived(read_json(intake))
     current = service.settings.inpaint_model
-    if (name := fields.value("name", str, current)) != current:
-        raise InvalidOption(f"the model is {current!r} for all clients of this API; {name[:80]!r} cannot be chosen")
+    check_same_model(fields.value("name", str, current), current, "cannot be chosen")
     return JSONResponse(model_info(current))
 
 
@@ -81,18 +80,18 @@ async def gen_info(request: Request) -> Response:
     return JSONResponse({"prompt": "", "negative_prompt": ""})
 
 
-async def _drop(intake: Intake) -> None:
+async def _drop(intake: HttpIntake) -> None:
     async for _ in read_up_to_limit(intake.request, intake.max_body_bytes):
         pass
 
 
-async def _read(intake: Intake) -> InpaintRequest:
+async def _read(intake: HttpIntake) -> InpaintRequest:
     fields = await read_json(intake)
     max_pixels = intake.service.settings.max_pixels
     return await off_loop(intake.place.body_bytes, lambda: inpaint_of(fields, max_pixels))
 
 
-async def _respond(intake: Intake, asked: InpaintRequest) -> Response:
+async def _respond(intake: HttpIntake, asked: InpaintRequest) -> Response:
     ignored = ignored_header(set(asked.ignored))
     try:
         reply = await intake.run(asked.order)

@@ -7,9 +7,10 @@ import zlib
 
 from service.compat.json_fields import JSON_TYPE
 from service.core.errors import InvalidRequest, TooLarge, UnsupportedType
+from service.intake.wishes import single_value
 from service.web.form import media_type
-from service.web.intake import Intake
-from service.web.request_headers import joined_lines, single_value
+from service.web.intake import HttpIntake
+from service.web.request_headers import joined_lines
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 _TYPES = ("", JSON_TYPE, "application/octet-stream")
@@ -20,14 +21,14 @@ _PIECE_BYTES = 1 << 20
 """Most bytes that are unpacked without a pause for other requests."""
 
 
-async def read_body(intake: Intake) -> bytearray:
+async def read_body(intake: HttpIntake) -> bytearray:
     """Read and unpack a body; each piece is counted before the next is unpacked.
 
     Raises:
         UnsupportedType: another media type or Content-Encoding.
         TooLarge: the body is larger than the limit, as it arrives or unpacked.
         InvalidRequest: the packed data is broken.
-        Overloaded, Cancelled: as `Intake.stream`.
+        Overloaded, Cancelled: as `HttpIntake.stream`.
     """
     if media_type(intake.request) not in _TYPES:
         raise UnsupportedType(f"send {JSON_TYPE} or application/octet-stream, not {media_type(intake.request)[:80]!r}")
@@ -48,7 +49,7 @@ async def read_body(intake: Intake) -> bytearray:
     return body
 
 
-def json_length(intake: Intake, body: bytearray) -> int:
+def json_length(intake: HttpIntake, body: bytearray) -> int:
     """Return the length of the JSON at the body's beginning, in bytes; tensors follow it.
 
     Raises:
@@ -66,7 +67,7 @@ def json_length(intake: Intake, body: bytearray) -> int:
 class _Unpacker:
     """Unpacks a stream into `body`, never more than the limit of a body."""
 
-    def __init__(self, intake: Intake, body: bytearray) -> None:
+    def __init__(self, intake: HttpIntake, body: bytearray) -> None:
         self._intake, self._body = intake, body
         self._packed = zlib.decompressobj(_ANY_FORMAT)
 

@@ -6,10 +6,10 @@ import base64
 import json
 from typing import Any
 
-from service.compat.open_inference.requests import OUTPUT, InferRequest
-from service.compat.open_inference.tensors import as_elements, as_pixels
 from service.core.errors import InvalidRequest, ServiceError
 from service.core.reply import Reply
+from service.open_inference.orders import output_of
+from service.open_inference.requests import OUTPUT, InferRequest
 
 
 def infer_body(reply: Reply, request: InferRequest, max_pixels: int) -> tuple[bytes, int | None]:
@@ -17,18 +17,15 @@ def infer_body(reply: Reply, request: InferRequest, max_pixels: int) -> tuple[by
 
     The output is a file for each picture, or their pixels if the input came as pixels.
     """
-    files = [picture.body for picture in reply.pictures]
-    output: dict[str, Any] = {"name": OUTPUT, "datatype": "BYTES", "shape": [len(files)]}
-    data = b""
-    if request.as_pixels:
-        data, shape = as_pixels(files, max_pixels)
-        output |= {"datatype": "UINT8", "shape": [*shape]}
-    elif request.binary_output:
-        data = as_elements(files)
+    data, output = b"", dict[str, Any]()
     if request.binary_output:
+        made = output_of(reply, request, max_pixels)
+        data, shape = made.data, [*made.shape]
+        output = {"name": OUTPUT, "datatype": made.datatype, "shape": shape}
         output["parameters"] = {"binary_data_size": len(data)}
     else:
-        output["data"] = [base64.b64encode(file).decode("ascii") for file in files]
+        files = [base64.b64encode(picture.body).decode("ascii") for picture in reply.pictures]
+        output = {"name": OUTPUT, "datatype": "BYTES", "shape": [len(files)], "data": files}
     name, _, version = reply.model.partition("/")
     whole = {
         "model_name": name,

@@ -1,44 +1,11 @@
-"""From the body of an inference request to tensors and options. Pure."""
+"""From the JSON and the binary data of a body to an inference request. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from engines.manifest import Manifest
 from service.compat.json_fields import JsonFields, parse_fields
-from service.compat.open_inference.tensors import Tensor, read_tensor
-from service.compat.options import options_of
-from service.core.errors import InvalidOption, InvalidRequest
-from service.core.flow import HIGHEST_PRIORITY
-from service.core.schemas import OPTIONS, Options
-from service.web.request_headers import MAX_TIMEOUT_MS
-
-OUTPUT = "output"
-"""The name of the only output."""
-_NOT_PARAMETERS = frozenset({"model", "webhook", "webhook_events"})
-_OWN_PARAMETERS = frozenset({"timeout", "priority", "binary_data_output"})
-
-
-@dataclass(frozen=True, slots=True)
-class InferRequest:
-    """An inference request.
-
-    timeout_s: seconds from arrival; None if the client named none. priority: 0 (last) to 9 (first), or None.
-    """
-
-    id: str
-    tensors: tuple[Tensor, ...]
-    parameters: JsonFields
-    binary_output: bool
-    timeout_s: float | None
-    priority: int | None
-
-    @property
-    def as_pixels(self) -> bool:
-        """Whether the output is UINT8, as the input is."""
-        return any(tensor.name == "image" and tensor.datatype == "UINT8" for tensor in self.tensors)
+from service.core.errors import InvalidRequest
+from service.open_inference.requests import InferRequest, check_output_wishes, priority_of, timeout_of
+from service.open_inference.tensors import Tensor, element_of, file_tensor, pixel_tensor, refuse_shared_memory
 
 
 def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> InferRequest:
@@ -55,12 +22,10 @@ def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> In
         size = entry.nested("parameters").value("binary_data_size", int, -1)
         if size > len(binary):
             raise InvalidRequest(f"an input announces {size} bytes of binary data and {len(binary)} are left")
-        tensors.append(read_tensor(entry, binary[:size] if size >= 0 else None, max_pixels))
+        tensors.append(_tensor_of(entry, binary[:size] if size >= 0 else None, max_pixels))
         binary = binary[max(size, 0) :]
     if len(binary):
         raise InvalidRequest(f"{len(binary)} bytes follow the data of the last input")
-    if len({tensor.name for tensor in tensors}) < len(tensors):
-        raise InvalidRequest("an input is sent twice; send it once", code="repeated_part")
     return InferRequest(
         fields.value("id", str, ""),
         tuple(tensors),
@@ -71,59 +36,23 @@ def infer_request_of(head: bytearray, binary: memoryview, max_pixels: int) -> In
     )
 
 
-def options_for(manifest: Manifest, model: str, request: InferRequest) -> tuple[Options, frozenset[str]]:
-    """Return the options of a request for a model, and the names of parameters that have no effect.
-
-    Raises:
-        InvalidOption: a parameter is out of range.
-    """
-    kind = OPTIONS[manifest.task]
-    known = set(kind.model_fields) - _NOT_PARAMETERS
-    values: dict[str, Any] = {name: request.parameters.scalar(name) for name in known & set(request.parameters)}
-    ignored = frozenset(set(request.parameters) - known - _OWN_PARAMETERS)
-    if request.as_pixels:
-        values["format"] = "png"  # pixels are wanted, so no other format may lose some
-    return options_of(kind, {"format": "png", **values, "model": model}), ignored
+def _tensor_of(fields: JsonFields, binary: memoryview | None, max_pixels: int) -> Tensor:
+    """Read an input from its JSON and, if it has any, its binary data."""
+    name = fields.value("name", str, "")
+    refuse_shared_memory(name, fields.nested("parameters"))
+    datatype, shape = fields.value("datatype", str, ""), fields.value("shape", list[int], [])
+    if datatype == "BYTES":
+        return file_tensor(name, shape, lambda: _one_file(fields, name) if binary is None else element_of(binary, name))
+    if binary is None and datatype == "UINT8":
+        raise InvalidRequest(f"input {name[:80]!r}: send UINT8 as binary data, with binary_data_size")
+    return pixel_tensor(name, datatype, shape, binary or b"", max_pixels)
 
 
-def check_inputs(tensors: tuple[Tensor, ...], known: Mapping[str, bool], model: str) -> None:
-    """Check that a model takes these inputs and that none is missing.
-
-    Args:
-        tensors: the inputs.
-        known: the names that the model takes, and whether each is required.
-        model: its name, for messages.
-
-    Raises:
-        InvalidRequest: an input is unknown, or missing.
-    """
-    names = {tensor.name for tensor in tensors}
-    if unknown := sorted(names - set(known)):
-        raise InvalidRequest(f"{model} takes no input {unknown[0][:80]!r}; it takes {', '.join(known) or 'none'}")
-    if missing := [name for name, required in known.items() if required and name not in names]:
-        raise InvalidRequest(f"the input {missing[0]!r} is missing", code="missing_part")
-
-
-def timeout_of(microseconds: int) -> float | None:
-    """Return the client's timeout in seconds; None for 0, which means that there is none.
-
-    Raises:
-        InvalidOption: it is negative or over a day.
-    """
-    if not 0 <= microseconds <= MAX_TIMEOUT_MS * 1e3:
-        raise InvalidOption(f"timeout: send microseconds, 0 to {MAX_TIMEOUT_MS * 1e3:.0f}")
-    return microseconds / 1e6 or None
-
-
-def priority_of(level: int) -> int | None:
-    """Return the priority of a request; 1 is the highest level, and those from 10 on share the lowest.
-
-    Raises:
-        InvalidOption: it is negative.
-    """
-    if level < 0:
-        raise InvalidOption("priority: send 1 (first) to 10 (last), or 0 for the normal one")
-    return max(0, HIGHEST_PRIORITY + 1 - level) if level else None
+def _one_file(fields: JsonFields, name: str) -> bytes:
+    data = fields.listed("data")
+    if len(data) != 1:
+        raise InvalidRequest(f"input {name[:80]!r}: `data` has {len(data)} elements; send one file in base64")
+    return fields.file(data[0], name[:80])
 
 
 def _wants_binary(fields: JsonFields, parameters: JsonFields) -> bool:
@@ -131,9 +60,7 @@ def _wants_binary(fields: JsonFields, parameters: JsonFields) -> bool:
     outputs = fields.objects("outputs")
     if not outputs:
         return default
-    if len(outputs) > 1 or outputs[0].value("name", str, "") != OUTPUT:
-        raise InvalidRequest(f"the only output is {OUTPUT!r}")
     wishes = outputs[0].nested("parameters")
-    if "shared_memory_region" in wishes or wishes.value("classification", int, 0):
-        raise InvalidRequest("outputs are neither classified nor written to shared memory")
+    names = [output.value("name", str, "") for output in outputs]
+    check_output_wishes(names, wishes, classes=wishes.value("classification", int, 0))
     return wishes.value("binary_data", bool, default)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,19 +13,17 @@ from fastapi.responses import JSONResponse, Response
 from engines.repository.versions import ModelStatus
 from service.app import Service
 from service.compat.json_fields import decoded_bytes, off_loop, parse_fields
-from service.compat.open_inference import models
 from service.compat.open_inference.bodies import LENGTH_HEADER, json_length, read_body
 from service.compat.open_inference.replies import check_output, error_body, infer_body
-from service.compat.open_inference.requests import InferRequest, check_inputs, infer_request_of, options_for
-from service.compat.open_inference.tensors import as_file
+from service.compat.open_inference.requests import infer_request_of
 from service.compat.openapi import request_body
-from service.compat.options import ignored_header
-from service.core.errors import NotReady
-from service.core.order import Order
-from service.telemetry.redaction import without_folders
+from service.intake.options import ignored_header
+from service.open_inference import models
+from service.open_inference.orders import Asked, computed, order_of, refused_error
+from service.open_inference.requests import InferRequest
+from service.web.foreign_api import ForeignApi
 from service.web.form import read_up_to_limit
-from service.web.intake import Intake, admitted
-from service.web.middleware.foreign import ForeignApi
+from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["open-inference"])
@@ -41,20 +37,10 @@ _INFER = request_body({"type": "object"})
 _ONE, _EACH = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request that was read, and its order."""
-
-    request: InferRequest
-    order: Order
-    ignored: frozenset[str]
-
-
 @router.get("/v2", name="inference_server")
 async def server_metadata() -> Response:
     """Name, version and extensions of the server."""
-    extensions = ["binary_tensor_data", "model_configuration", "statistics"]
-    return JSONResponse({"name": "retouch", "version": version("retouch"), "extensions": extensions})
+    return JSONResponse(models.server_metadata("binary_tensor_data"))
 
 
 @router.get("/v2/health/live", name="inference_live")
@@ -78,8 +64,7 @@ async def index(request: Request) -> Response:
     async for chunk in read_up_to_limit(request, _MOST_INDEX_BYTES):
         body += chunk
     only_ready = parse_fields(body).value("ready", bool, False) if body else False
-    found = models.index(_statuses(request), ready=only_ready)
-    return JSONResponse([{**one, "reason": without_folders(one["reason"])} for one in found])
+    return JSONResponse(models.index(_statuses(request), ready=only_ready))
 
 
 @router.get("/v2/models/stats", name="inference_all_statistics")
@@ -115,7 +100,7 @@ async def model_ready(request: Request) -> Response:
     """200 if the model can be used, otherwise 503."""
     status = _requested_model(request)
     if status.state == "refused":
-        raise NotReady(f"{status.name}/{status.version}: {without_folders(status.reason)}", code="model_refused")
+        raise refused_error(status)
     return JSONResponse({"name": status.name, "ready": True})
 
 
@@ -128,26 +113,17 @@ async def infer(request: Request) -> Response:
     with admitted(request) as intake:
         asked = await intake.arrived(_read(intake))
         intake.take_wishes(asked.request.timeout_s, asked.request.priority)
-        form = ("open-inference", str(asked.request.binary_output), str(asked.request.as_pixels), asked.request.id)
-        return await intake.answered(intake.once(asked.order, form, partial(_respond, intake, asked)))
+        work = intake.once(asked.order, asked.wishes("open-inference"), partial(_respond, intake, asked))
+        return await intake.answered(work)
 
 
-async def _read(intake: Intake) -> _Asked:
+async def _read(intake: HttpIntake) -> Asked:
     request = await _parsed(intake)
     check_output(request)
-    status = _requested_model(intake.request)
-    if status.manifest is None:
-        raise NotReady(f"{status.name}/{status.version}: {without_folders(status.reason)}", code="model_refused")
-    check_inputs(request.tensors, models.inputs_of(status.manifest), status.name)
-    options, ignored = options_for(status.manifest, _reference(intake.request), request)
-    files = {}
-    for tensor in request.tensors:
-        intake.count_bytes(2 * len(tensor.data) if tensor.pixels else 0)
-        files[tensor.name] = await intake.on_codec_thread(partial(as_file, tensor), tensor.pixels)
-    return _Asked(request, Order(status.manifest.task, files, options), ignored)
+    return await order_of(intake, request, *_named_model(intake.request))
 
 
-async def _parsed(intake: Intake) -> InferRequest:
+async def _parsed(intake: HttpIntake) -> InferRequest:
     body = await read_body(intake)
     length, max_pixels = json_length(intake, body), intake.service.settings.max_pixels
     intake.count_bytes(len(body) if length < len(body) else 0)  # both parts are copied
@@ -156,13 +132,10 @@ async def _parsed(intake: Intake) -> InferRequest:
     return await off_loop(len(body), lambda: infer_request_of(head, memoryview(body)[length:], max_pixels))
 
 
-async def _respond(intake: Intake, asked: _Asked) -> Response:
-    reply = await intake.run(asked.order)
-    pixels = reply.size.height * reply.size.width
-    if asked.request.as_pixels:
-        intake.count_bytes(4 * pixels * len(reply.pictures))
+async def _respond(intake: HttpIntake, asked: Asked) -> Response:
+    reply, pixels = await computed(intake, asked)
     making = partial(infer_body, reply, asked.request, intake.service.settings.max_pixels)
-    body, length = await intake.on_codec_thread(making, pixels if asked.request.as_pixels else 0)
+    body, length = await intake.on_codec_thread(making, pixels)
     headers = {**reply_headers(reply), **ignored_header(set(asked.ignored))}
     if length is None:
         return Response(body, media_type="application/json", headers=headers)
@@ -171,8 +144,7 @@ async def _respond(intake: Intake, asked: _Asked) -> Response:
 
 async def _statistics(request: Request, statuses: Sequence[ModelStatus]) -> Response:
     service: Service = request.state.service
-    exposition = await asyncio.to_thread(service.metrics.exposition)
-    return JSONResponse(models.statistics(exposition.decode("utf-8"), statuses))
+    return JSONResponse(models.statistics(await asyncio.to_thread(service.metrics.exposition), statuses))
 
 
 def _statuses(request: Request) -> Sequence[ModelStatus]:
@@ -181,12 +153,12 @@ def _statuses(request: Request) -> Sequence[ModelStatus]:
 
 
 def _requested_model(request: Request) -> ModelStatus:
-    return models.found(_statuses(request), request.path_params["model"], request.path_params.get("version", ""))
+    return models.found(_statuses(request), *_named_model(request))
 
 
-def _reference(request: Request) -> str:
-    """Return the model of a request's path, as `name` or `name/version`."""
-    return "/".join(filter(None, (request.path_params["model"], request.path_params.get("version"))))
+def _named_model(request: Request) -> tuple[str, str]:
+    """Return name and version of the model in a request's path; the version is empty if none is named."""
+    return request.path_params["model"], request.path_params.get("version", "")
 
 
 OPEN_INFERENCE = ForeignApi(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.core.errors import ServiceError
@@ -14,13 +14,19 @@ _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 """Values of `type` by status; other statuses below 500 are invalid_request_error."""
 
 
-def images_json(reply: Reply, created: int) -> dict[str, Any]:
-    """Return the body of a response; `created` is in seconds since the epoch."""
-    return {
-        "created": created,
-        "data": [{"b64_json": base64.b64encode(picture.body).decode("ascii")} for picture in reply.pictures],
-        **_described(reply),
-    }
+def images_json(reply: Reply, created: int, link_to: Callable[[str], str] | None = None) -> dict[str, Any]:
+    """Return the body of a response.
+
+    Args:
+        reply: the pictures.
+        created: seconds since the epoch.
+        link_to: makes a link to a stored result; by default the pictures are in the body.
+    """
+    data = [
+        {"url": link_to(picture.result_id)} if link_to and picture.result_id else {"b64_json": _encoded(picture.body)}
+        for picture in reply.pictures
+    ]
+    return {"created": created, "data": data, **_described(reply)}
 
 
 def images_events(reply: Reply, created: int, event: str) -> bytes:
@@ -29,7 +35,7 @@ def images_events(reply: Reply, created: int, event: str) -> bytes:
     for picture in reply.pictures:
         data = {
             "type": event,
-            "b64_json": base64.b64encode(picture.body).decode("ascii"),
+            "b64_json": _encoded(picture.body),
             "created_at": created,
             **_described(reply),
         }
@@ -41,6 +47,10 @@ def error_body(error: ServiceError) -> dict[str, Mapping[str, Any]]:
     """Return the body of an error."""
     kind = _KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+
+
+def _encoded(body: bytes) -> str:
+    return base64.b64encode(body).decode("ascii")
 
 
 def _described(reply: Reply) -> dict[str, str]:

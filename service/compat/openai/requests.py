@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.compat.json_fields import JsonFields
-from service.compat.options import options_of
 from service.core.errors import InvalidOption, InvalidRequest
 from service.core.order import Order
 from service.core.schemas import GenerateOptions, InpaintOptions
+from service.intake.options import options_of
 from service.web.multipart import Part, PartLimits
 
 EDIT_LIMITS = PartLimits(field_bytes=128 * 1024, parts=64)
@@ -30,13 +30,15 @@ class ImagesRequest:
     stream: bool = False
     own_alpha: bool = False
     """Whether the picture's own alpha is the mask, so that its file must be divided before it is computed."""
+    links: bool = False
+    """Whether the response has links to stored results in place of the pictures."""
     ignored: frozenset[str] = frozenset()
     """Names of fields that have no effect."""
 
     @property
     def wishes(self) -> tuple[str, ...]:
         """Return the values that the response depends on beside the order."""
-        return ("openai", str(self.stream))
+        return ("openai", str(self.stream), str(self.links))
 
 
 def edit_of(parts: Sequence[Part]) -> ImagesRequest:
@@ -59,6 +61,7 @@ def edit_of(parts: Sequence[Part]) -> ImagesRequest:
         Order("inpaint", files, options),
         stream=_is_stream(fields),
         own_alpha="mask" not in files,
+        links=_wants_links(fields),
         ignored=frozenset(fields) - {*_EDIT_FIELDS, *_SHAPING_FIELDS},
     )
 
@@ -73,7 +76,10 @@ def generation_of(fields: JsonFields) -> ImagesRequest:
     texts = {name: fields.scalar(name) for name in used if name in fields}
     options = _options(GenerateOptions, texts, _GENERATION_FIELDS, "count")
     return ImagesRequest(
-        Order("generate", {}, options), stream=_is_stream(texts), ignored=frozenset(set(fields) - {*used})
+        Order("generate", {}, options),
+        stream=_is_stream(texts),
+        links=_wants_links(texts),
+        ignored=frozenset(set(fields) - {*used}),
     )
 
 
@@ -102,12 +108,24 @@ def _texts(parts: Sequence[Part]) -> dict[str, str]:
 
 def _options(kind: type[Any], fields: Mapping[str, str], names: Sequence[str], number: str) -> Any:
     """Return the options of class `kind`; `number` is its name for the number of pictures, which is `n` here."""
-    if fields.get("response_format", "") not in ("", "b64_json"):
-        raise InvalidOption("response_format: only b64_json is served; a stored result is where Location says")
+    links = _wants_links(fields)
+    if links and _is_stream(fields):
+        raise InvalidOption("response_format: a stream has pictures, not links; leave out stream or url")
     file_format = fields.get("output_format", "")
     values: dict[str, Any] = {name: fields.get(name) for name in names if name != "n"}
     values |= {number: fields.get("n"), "format": file_format or "png", "quality": _quality(fields)}
-    return options_of(kind, values, {number: "n", "format": "output_format", "quality": "output_compression"})
+    options = options_of(kind, values, {number: "n", "format": "output_format", "quality": "output_compression"})
+    if links and options.save is False:
+        raise InvalidOption("response_format: a link leads to a stored result; leave out save=false")
+    return options.model_copy(update={"save": True}) if links else options
+
+
+def _wants_links(fields: Mapping[str, str]) -> bool:
+    """Return whether the field `response_format` asks for links."""
+    wanted = fields.get("response_format", "")
+    if wanted not in ("", "b64_json", "url"):
+        raise InvalidOption("response_format: it is neither b64_json nor url")
+    return wanted == "url"
 
 
 def _quality(fields: Mapping[str, str]) -> str | None:

@@ -16,20 +16,20 @@ from service.compat.openai.own_alpha import divided
 from service.compat.openai.replies import error_body, images_events, images_json
 from service.compat.openai.requests import EDIT_LIMITS, ImagesRequest, edit_of, generation_of
 from service.compat.openapi import request_body
-from service.compat.options import ignored_header
 from service.core.errors import InvalidOption
 from service.core.order import Order
 from service.imaging.files.decode_cost import decoded_bytes
 from service.imaging.files.header import read_header
+from service.intake.options import ignored_header
+from service.web.foreign_api import ForeignApi
 from service.web.form import read_parts
-from service.web.intake import Intake, admitted
-from service.web.middleware.foreign import ForeignApi
+from service.web.intake import HttpIntake, admitted
 from service.web.responses import reply_headers
 
 router = APIRouter(tags=["openai"])
 _FILE = {"type": "string", "format": "binary"}
 _REPLY: dict[int | str, dict[str, Any]] = {
-    200: {"description": "`data` with the pictures as `b64_json`, or a stream of events"}
+    200: {"description": "`data` with the pictures as `b64_json` or `url`, or a stream of events"}
 }
 
 
@@ -38,7 +38,7 @@ def _body(media_type: str, properties: dict[str, Any], required: list[str]) -> d
     return request_body(schema, media_type)
 
 
-_TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format")}
+_TEXTS = {name: {"type": "string"} for name in ("model", "prompt", "output_format", "response_format")}
 _NUMBERS = {name: {"type": "integer"} for name in ("n", "seed")}
 
 
@@ -66,23 +66,28 @@ async def generations(request: Request) -> Response:
     return await _answer(request, _read_generation, "image_generation.completed")
 
 
-async def _answer(request: Request, read: Callable[[Intake], Awaitable[ImagesRequest]], event: str) -> Response:
+async def _answer(request: Request, read: Callable[[HttpIntake], Awaitable[ImagesRequest]], event: str) -> Response:
     with admitted(request) as intake:
         asked = await intake.arrived(read(intake))
+        if asked.links and intake.service.links is None:
+            raise InvalidOption(
+                "response_format: this server makes no links, as it has no --public-url; ask for b64_json",
+                code="links_off",
+            )
         work = partial(_respond, intake, asked, event)
         return await intake.answered(intake.once(asked.order, asked.wishes, work))
 
 
-async def _read_edit(intake: Intake) -> ImagesRequest:
+async def _read_edit(intake: HttpIntake) -> ImagesRequest:
     reading = read_parts(intake.request, intake.count_bytes, max_body_bytes=intake.max_body_bytes, limits=EDIT_LIMITS)
     return edit_of(await reading)
 
 
-async def _read_generation(intake: Intake) -> ImagesRequest:
+async def _read_generation(intake: HttpIntake) -> ImagesRequest:
     return generation_of(await read_json(intake))
 
 
-async def _respond(intake: Intake, asked: ImagesRequest, event: str) -> Response:
+async def _respond(intake: HttpIntake, asked: ImagesRequest, event: str) -> Response:
     order = await _with_own_alpha(intake, asked.order) if asked.own_alpha else asked.order
     try:
         reply = await intake.run(order)
@@ -98,10 +103,12 @@ async def _respond(intake: Intake, asked: ImagesRequest, event: str) -> Response
     if asked.stream:
         events = await asyncio.to_thread(images_events, reply, created, event)
         return Response(events, media_type="text/event-stream", headers=headers)
-    return JSONResponse(await asyncio.to_thread(images_json, reply, created), headers=headers)
+    links = intake.service.links if asked.links else None
+    body = await asyncio.to_thread(images_json, reply, created, None if links is None else links.url_of)
+    return JSONResponse(body, headers=headers)
 
 
-async def _with_own_alpha(intake: Intake, order: Order) -> Order:
+async def _with_own_alpha(intake: HttpIntake, order: Order) -> Order:
     data, max_pixels = order.files["image"], intake.service.settings.max_pixels
     header = read_header(data, max_pixels=max_pixels)
     intake.count_bytes(2 * decoded_bytes(header, len(data)))

@@ -1,7 +1,7 @@
 """Decodes image files to pixels, and encodes them, by the rules of docs/images.md.
 
 All functions are pure and thread-safe; the libraries release the interpreter's lock. The libraries were chosen by
-measurement: benchmarks/host/codec.py.
+measurement: benchmarks/codecs/codec.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def decode(data: bytes, *, max_pixels: int, header: Header | None = None) -> Pic
     header = header or read_header(data, max_pixels=max_pixels)
     samples = _apply_orientation(_decode_samples(data, header), header.orientation)
     colours = 1 if samples.shape[2] < 3 else 3
-    profile = read_profile(data, header.format, colours)
+    profile = read_profile(data, header.format, colours) if header.profile else None
     if samples.shape[2] == colours:
         return Picture(samples, None, profile)
     return Picture(_contiguous_samples(samples[:, :, :colours]), _contiguous_samples(samples[:, :, colours]), profile)

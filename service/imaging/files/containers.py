@@ -19,6 +19,8 @@ MAX_CHUNKS = 65_536
 _FILL = re.compile(rb"\xff+")
 _STANDALONE = frozenset((0x01, *range(0xD0, 0xD8)))
 SOS, EOI = 0xDA, 0xD9
+JPEG_PROFILE = b"ICC_PROFILE\0"
+"""First bytes of an APP2 segment with a part of a colour profile."""
 
 
 class Chunk(NamedTuple):

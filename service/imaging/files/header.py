@@ -7,12 +7,11 @@ as the size is known, so that a decompression bomb costs microseconds and no mem
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
-from typing import Literal, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 from service.core.errors import InvalidImage, TooLarge, UnsupportedType
 from service.core.pictures import ImageFormat, Size
-from service.imaging.files.containers import Chunk, jpeg_segments, webp_chunks
+from service.imaging.files.containers import JPEG_PROFILE, Chunk, jpeg_segments, webp_chunks
 from service.imaging.files.png_chunks import PNG_SIGNATURE, ordered_png_chunks
 
 Colour = Literal["grey", "rgb", "palette"]
@@ -45,8 +44,7 @@ _SOF_PROGRESSIVE = frozenset(b"\xc2\xca")
 _SOF_OTHER = frozenset(b"\xc3\xc5\xc6\xc7\xcb\xcd\xce\xcf")
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The facts about a picture that its file's header gives.
 
     stored: size of the pixels in the file. orientation: 1–8 as in EXIF, how to turn them upright.
@@ -54,6 +52,7 @@ class Header:
     alpha: whether there is an alpha channel (a PNG's tRNS chunk does not count).
     transparent: whether a PNG has a tRNS chunk.
     progressive, inks: whether a JPEG is progressive; whether its samples are CMYK.
+    profile: whether there is a colour profile, which may turn out to be broken.
     """
 
     format: ImageFormat
@@ -65,6 +64,7 @@ class Header:
     transparent: bool = False
     progressive: bool = False
     inks: bool = False
+    profile: bool = False
 
     @property
     def size(self) -> Size:
@@ -102,7 +102,7 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
     colour, alpha, depths = _PNG_DEPTHS.get(kind, ("grey", False, ()))
     if bits not in depths or compression or filtering or interlace > 1:
         raise InvalidImage(f"the PNG's header is broken: colour type {kind} with {bits} bits, interlace {interlace}")
-    orientation, has_palette, has_data, transparent = 1, False, False, False
+    orientation, has_palette, has_data, transparent, profile = 1, False, False, False, False
     for chunk in chunks:
         if chunk.kind == b"acTL" and data[chunk.start : chunk.start + 4] != b"\0\0\0\1":
             _refuse_animation("PNG")
@@ -113,14 +113,15 @@ def _read_png(data: bytes, max_pixels: int) -> Header:
         transparent |= chunk.kind == b"tRNS"
         has_palette |= chunk.kind == b"PLTE"
         has_data |= chunk.kind == b"IDAT"
+        profile |= chunk.kind == b"iCCP"
     if not has_data or (colour == "palette" and not has_palette):
         raise InvalidImage(f"the PNG has no {'PLTE' if has_data else 'IDAT'} chunk")
-    return Header("png", size, orientation, bits, colour, alpha, transparent)
+    return Header("png", size, orientation, bits, colour, alpha, transparent, profile=profile)
 
 
 def _read_jpeg(data: bytes, max_pixels: int) -> Header:
     frame: Header | None = None
-    orientation = 1
+    orientation, profile = 1, False
     for segment in jpeg_segments(data):
         marker = segment.kind[0]
         if marker in _SOF_OTHER:
@@ -133,9 +134,11 @@ def _read_jpeg(data: bytes, max_pixels: int) -> Header:
             frame = _read_jpeg_frame(data, segment, max_pixels)
         elif marker == 0xE1 and data.startswith(b"Exif\0\0", segment.start, segment.end):
             orientation = _exif_orientation(data[segment.start + 6 : segment.end])
+        elif marker == 0xE2:
+            profile |= data.startswith(JPEG_PROFILE, segment.start, segment.end)
     if frame is None:
         raise InvalidImage("the JPEG has no frame header before its first scan")
-    return replace(frame, orientation=orientation)
+    return frame._replace(orientation=orientation, profile=profile)
 
 
 def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
@@ -155,7 +158,7 @@ def _read_jpeg_frame(data: bytes, segment: Chunk, max_pixels: int) -> Header:
 
 def _read_webp(data: bytes, max_pixels: int) -> Header:
     canvas: Size | None = None
-    orientation, alpha = 1, False
+    orientation, alpha, profile = 1, False, False
     image: Header | None = None
     for chunk in webp_chunks(data):
         head = data[chunk.start : min(chunk.end, chunk.start + 10)]
@@ -168,9 +171,10 @@ def _read_webp(data: bytes, max_pixels: int) -> Header:
             image = _read_webp_frame(chunk.kind, head, max_pixels)
         elif chunk.kind == b"EXIF" and canvas is not None:
             orientation = _exif_orientation(data[chunk.start : chunk.end].removeprefix(b"Exif\0\0"))
+        profile |= chunk.kind == b"ICCP"
     if image is None or (canvas is not None and canvas != image.stored):
         raise InvalidImage(f"the WebP holds {'no image' if image is None else 'an image of another size than it says'}")
-    return Header("webp", image.stored, orientation, alpha=alpha or image.alpha)
+    return Header("webp", image.stored, orientation, alpha=alpha or image.alpha, profile=profile)
 
 
 def _read_webp_frame(kind: bytes, head: bytes, max_pixels: int) -> Header:

@@ -7,14 +7,13 @@ import zlib
 
 from service.core.errors import InvalidImage
 from service.core.pictures import ImageFormat
-from service.imaging.files.containers import jpeg_segments, webp_chunks
+from service.imaging.files.containers import JPEG_PROFILE, jpeg_segments, webp_chunks
 from service.imaging.files.png_chunks import png_chunks
 
 MAX_PROFILE_BYTES = 4 << 20
 """Largest profile after inflating; profiles of printers have up to 3 MB."""
 
-_JPEG_PROFILE = b"ICC_PROFILE\0"
-_JPEG_PIECE = 65_533 - len(_JPEG_PROFILE) - 2
+_JPEG_PIECE = 65_533 - len(JPEG_PROFILE) - 2
 _COLOUR_SPACES = {1: b"GRAY", 3: b"RGB "}
 
 
@@ -46,8 +45,8 @@ def embed_in_jpeg(jpeg: bytes, profile: bytes) -> bytes:
     after = 4 + struct.unpack_from(">H", jpeg, 4)[0] if jpeg[2:4] == b"\xff\xe0" else 2
     pieces = [profile[at : at + _JPEG_PIECE] for at in range(0, len(profile), _JPEG_PIECE)]
     segments = [
-        struct.pack(">HH", 0xFFE2, 2 + len(_JPEG_PROFILE) + 2 + len(piece))
-        + _JPEG_PROFILE
+        struct.pack(">HH", 0xFFE2, 2 + len(JPEG_PROFILE) + 2 + len(piece))
+        + JPEG_PROFILE
         + bytes((number, len(pieces)))
         + piece
         for number, piece in enumerate(pieces, 1)
@@ -59,8 +58,8 @@ def _read_jpeg_profile(data: bytes) -> bytes:
     pieces: dict[int, bytes] = {}
     count = 0
     for segment in jpeg_segments(data):
-        if segment.kind == b"\xe2" and data.startswith(_JPEG_PROFILE, segment.start, segment.end):
-            body = data[segment.start + len(_JPEG_PROFILE) : segment.end]
+        if segment.kind == b"\xe2" and data.startswith(JPEG_PROFILE, segment.start, segment.end):
+            body = data[segment.start + len(JPEG_PROFILE) : segment.end]
             if len(body) > 2:
                 pieces[body[0]], count = body[2:], body[1]
     return b"".join(pieces[n] for n in range(1, count + 1)) if sorted(pieces) == list(range(1, count + 1)) else b""

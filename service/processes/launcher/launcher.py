@@ -40,26 +40,29 @@ class Launcher:
     """The parent of all processes.
 
     Args:
-        settings: the server's configuration; `workers` is at least 1.
+        settings: the server's configuration.
+        front_ends: number of front ends, at least 1.
         stack: closes the launcher's resources.
     """
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
+    def __init__(self, settings: Settings, front_ends: int, stack: ExitStack) -> None:
         self._settings = settings
         self._signals = stack.enter_context(Signals(_SIGNALS | hangup_signals()))
         self._run_directory = stack.enter_context(RunDirectory.create())
         self._devices = assign_gpus(settings, os.environ)
         engines = len(self._devices)
-        self._row_counts = RowCounts(settings.workers, engines)
+        self._row_counts = RowCounts(front_ends, engines)
         self._board_fd = make_board(self._row_counts)
         stack.callback(os.close, self._board_fd)
         self._board = StatusBoard(self._board_fd, self._row_counts)
         self._address = reserve_address(settings.host, settings.port, stack)
+        if settings.grpc_port:  # each front end binds it for itself
+            reserve_address(settings.host, settings.grpc_port, stack)
         self._listeners = [
             stack.enter_context(self._run_directory.listen_for_engine(index)) for index in range(engines)
         ]
         self._engines = [self._make_child("engine", index) for index in range(engines)]
-        self._front_ends = [self._make_child("front_end", index) for index in range(settings.workers)]
+        self._front_ends = [self._make_child("front_end", index) for index in range(front_ends)]
         self._signalled, self._wishes = False, 0
         self._drained_at = 0.0
         self._looked_at = self._watching_since = time.monotonic()
@@ -180,7 +183,7 @@ class Launcher:
                 "role": role,
                 "index": index,
                 "launcher": os.getpid(),
-                "settings": divide_settings(self._settings, usable_cores()).model_copy(
+                "settings": divide_settings(self._settings, self._row_counts.front_ends, usable_cores()).model_copy(
                     update={"port": self._address.where[1]}
                 ),
                 "sockets": [str(path) for path in self._run_directory.socket_paths(self._row_counts.engines)],
@@ -204,8 +207,8 @@ class Launcher:
         return process
 
 
-def launch(settings: Settings) -> int:
-    """Serve with `settings.workers` front ends until SIGTERM, SIGINT or SIGHUP.
+def launch(settings: Settings, front_ends: int) -> int:
+    """Serve with so many front ends until SIGTERM, SIGINT or SIGHUP.
 
     Returns:
         The exit status: 0 when every process ended well.
@@ -218,7 +221,7 @@ def launch(settings: Settings) -> int:
         raise SettingsInvalid("--workers needs Linux (memfd, SO_REUSEPORT); leave it out elsewhere")
     run_preflight(settings)
     with ExitStack() as stack:
-        launcher = Launcher(settings, stack)
+        launcher = Launcher(settings, front_ends, stack)
         if settings.metrics_port and not launcher.serve_metrics():
             return 1
         return launcher.run()

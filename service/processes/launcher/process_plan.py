@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from engines.cuda.gpu_detection import visible_gpus
 from service.core.settings import Settings
+from service.lifecycle.host import cores_of_container
 
 _ON_CPUS = frozenset({"openvino", "onnxrt", "fake"})
 _DIVIDED = ("max_memory_mb", "spool_max_items")
 """Limits of memory and of the spool. `max_queue_size` holds for all front ends together: the status board counts."""
+_CORES_FOR_MANY = 4
+"""Cores from which on there is a front end for each; with fewer, the engine process needs one of them."""
+_MOST_BY_ITSELF = 16
+"""Most front ends that `auto` starts: that many were measured."""
 _RAN_WELL_S = 10.0
 _LONGEST_PAUSE_S = 10.0
 
@@ -24,11 +33,62 @@ def assign_gpus(settings: Settings, environ: Mapping[str, str], dev: Path = Path
     return [gpus[index % len(gpus)] if gpus else "" for index in range(count)]
 
 
-def divide_settings(settings: Settings, cores: int) -> Settings:
-    """The settings of one front end: limits of memory are divided among all and rounded up."""
+class Processes(NamedTuple):
+    """How many front ends there are, 0 for one process that does everything, and why."""
+
+    front_ends: int
+    why: str
+
+
+class HostFacts(NamedTuple):
+    """What the host has.
+
+    cores: cores that the server may use; less than one for a container's share of a core.
+    gpus: as `assign_gpus` returns them.
+    gpu_packages: whether what every engine on a GPU needs is installed.
+    system: as `sys.platform`.
+    """
+
+    cores: float
+    gpus: Sequence[str]
+    gpu_packages: bool
+    system: str = sys.platform
+
+
+def facts_of_this_host(settings: Settings) -> HostFacts:
+    """Return the facts of this host."""
+    return HostFacts(cores_of_container(), assign_gpus(settings, os.environ), find_spec("cuda") is not None)
+
+
+def choose_processes(settings: Settings, host: HostFacts) -> Processes:
+    """Choose the processes of a server, from what is known before anything is loaded.
+
+    Front ends pay where the device computes while the cores have nothing to do: a GPU, or a fake engine that waits. An
+    engine on the CPU needs the cores itself (docs/tuning.md has the figures).
+    """
+    cores = host.cores
+    if settings.workers != "auto":
+        return Processes(settings.workers, "as the setting workers says")
+    if not host.system.startswith("linux"):
+        return Processes(0, "front ends need Linux")
+    if any(host.gpus) and host.gpu_packages:
+        device = "a GPU computes"
+    elif settings.engine == "fake" and settings.fake_batch_ms:
+        device = "the fake engine only waits"
+    else:
+        return Processes(0, "the engine computes on the CPU and needs the cores")
+    if cores < 2:
+        return Processes(0, f"{device}, but there is one core only")
+    if cores < _CORES_FOR_MANY:
+        return Processes(1, f"{device}, and there are {cores:.0f} cores: one for HTTP and pictures")
+    return Processes(min(int(cores), _MOST_BY_ITSELF), f"{device}: a front end for each of {cores:.0f} cores")
+
+
+def divide_settings(settings: Settings, front_ends: int, cores: int) -> Settings:
+    """The settings of one of the front ends: limits of memory are divided among all and rounded up."""
     whole = settings.model_dump()
-    share = {name: math.ceil(whole[name] / settings.workers) for name in _DIVIDED}
-    threads = settings.codec_threads or max(1, math.ceil(cores / settings.workers))
+    share = {name: math.ceil(whole[name] / front_ends) for name in _DIVIDED}
+    threads = settings.codec_threads or max(1, math.ceil(cores / front_ends))
     return settings.model_copy(update={**share, "codec_threads": threads})
 
 

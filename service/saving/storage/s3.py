@@ -27,16 +27,14 @@ _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Location of the bucket.
+    """Location of the bucket; its region is AWS_REGION, AWS_DEFAULT_REGION, or us-east-1.
 
     url: `s3://BUCKET/PREFIX`.
     endpoint: URL of a server other than AWS; if empty, `AWS_ENDPOINT_URL`, else AWS.
-    region: if empty, `AWS_REGION`, `AWS_DEFAULT_REGION`, else us-east-1.
     """
 
     url: str
     endpoint: str = ""
-    region: str = ""
     timeout_s: float = 30.0
 
 
@@ -53,7 +51,7 @@ def open_object_storage(location: ObjectLocation, environ: Mapping[str, str] = o
     endpoint = location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     if endpoint and not _ENDPOINT.fullmatch(endpoint):
         raise SettingsInvalid(f"the S3 endpoint {endpoint.rpartition('@')[2]!r} is not http(s)://HOST:PORT")
-    region = location.region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or _DEFAULT_REGION
     try:
         s3_store = importlib.import_module("obstore.store").S3Store
     except ImportError as error:
@@ -85,12 +83,16 @@ class ObjectStorage(Storage):
     def write(self, body: bytes, sidecar: dict[str, Any]) -> None:
         """See `Storage`."""
         result_id, media_type = sidecar["id"], sidecar["media_type"]
-        self._put_object(object_name(result_id, SUFFIXES[media_type]), body, media_type)
-        self._put_object(object_name(result_id, ".json"), encode_sidecar(sidecar), "application/json")
+        self.put(object_name(result_id, SUFFIXES[media_type]), body, media_type)
+        self.put(object_name(result_id, ".json"), encode_sidecar(sidecar), "application/json")
 
     def entries(self) -> Iterator[StoredObject]:
         """See `Storage`."""
-        stream = iter(self._obstore.list(self._client))
+        return self.entries_under(None)
+
+    def entries_under(self, folder: str | None) -> Iterator[StoredObject]:
+        """List all objects of a folder, with its name in theirs; of all folders without one. Raises as `entries`."""
+        stream = iter(self._obstore.list(self._client, prefix=folder))
         while (page := _call_with_plain_errors(lambda: next(stream, None))) is not None:
             yield from (StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in page)
 
@@ -108,7 +110,12 @@ class ObjectStorage(Storage):
         except FileNotFoundError:
             return None
 
-    def _put_object(self, name: str, data: bytes, media_type: str) -> None:
+    def put(self, name: str, data: bytes, media_type: str) -> None:
+        """Store one object, whole, in place of one of that name.
+
+        Raises:
+            OSError: the storage is full, failing or not reachable.
+        """
         _call_with_plain_errors(
             lambda: self._obstore.put(self._client, name, data, attributes={"Content-Type": media_type})
         )

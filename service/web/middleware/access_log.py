@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import structlog
 from fastapi.exceptions import RequestValidationError
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,18 +23,18 @@ from service.core.errors import (
     MethodNotAllowed,
     NotFound,
     ServiceError,
-    ShuttingDown,
 )
+from service.intake.refusals import count_refusal, cut_off_error, internal_error
+from service.intake.wishes import acceptable_request_id
+from service.telemetry.request_log import CLIENT_CLOSED_REQUEST, RequestOutcome
 from service.telemetry.tracing import RequestTrace, RequestTracer
-from service.web.middleware.foreign import ForeignApi, foreign_api_of
-from service.web.request_headers import acceptable_request_id
+from service.web.foreign_api import ForeignApi, ForeignPaths
+from service.web.request_headers import RequestHead
 from service.web.responses import problem_response
 
 log = structlog.get_logger(__name__)
 
-CLIENT_CLOSED_REQUEST = 499
-"""Status for the log and metrics if a client disconnects before its reply; never sent."""
-_REJECTIONS = frozenset({401, 403, 421, 429, 503, 504})
+_PROBES = ("/livez", "/readyz", "/metrics")
 _TRACED = "/v1/"
 _SECURITY_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
@@ -51,26 +50,23 @@ class _ResponseFacts:
     status: int = CLIENT_CLOSED_REQUEST
     model: str = ""
     started: bool = False
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 class AccessLog:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, apis: Sequence[ForeignApi] = ()) -> None:
-        self._app, self._apis = app, apis
+        self._app, self._foreign = app, ForeignPaths(apis)
         self._random = random.Random()  # noqa: S311 -- request ids are not secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started_at, outcome = perf_counter(), _ResponseFacts()
-        request_id = (
-            acceptable_request_id(Headers(scope=scope).get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
-        )
-        scope["state"]["request_id"] = request_id
-        scope["state"]["foreign_api"] = foreign_api_of(scope["path"], self._apis)
+        started_at, outcome, state = perf_counter(), _ResponseFacts(), scope["state"]
+        head = state["head"] = RequestHead(scope)
+        request_id = acceptable_request_id(head.get("x-request-id")) or f"{self._random.getrandbits(128):032x}"
+        state["request_id"], state["foreign_api"] = request_id, self._foreign.api_of(scope["path"])
         trace = self._begin_trace(scope)
 
         async def send_with_id(message: Message) -> None:
@@ -100,7 +96,7 @@ class AccessLog:
         traced = scope["path"].startswith(_TRACED) or scope["state"]["foreign_api"] is not None
         if tracer is None or not traced:
             return None
-        trace = tracer.begin_trace(scope["method"], scope["path"], Headers(scope=scope))
+        trace = tracer.begin_trace(scope["method"], scope["path"], RequestHead.of(scope))
         structlog.contextvars.bind_contextvars(**trace.ids)
         if trace.recorded:
             scope["state"]["traceparent"] = trace.traceparent
@@ -122,31 +118,19 @@ class AccessLog:
         except Cancelled:
             state["service"].metrics.cancelled.inc()
         except asyncio.CancelledError:  # the drain timed out
-            return ShuttingDown(
-                "the server shut down before this request was answered; ask another replica",
-                retry_after_s=state["service"].ready_in_s(),
-            )
+            return cut_off_error(state["service"])
         except Exception:  # the client gets a 500, the log the traceback
             log.exception("request failed", request_id=state["request_id"], path=scope["path"])
-            return _internal_error()
+            return internal_error()
         return None
 
     def _count_and_log(self, scope: Scope, outcome: _ResponseFacts, seconds: float) -> None:
         state, endpoint = scope["state"], _route_path(scope)
-        service = state["service"]
-        service.metrics.request_done(endpoint, outcome.model, outcome.status, seconds)
-        level = log.debug if endpoint in ("/livez", "/readyz", "/metrics") else log.info
-        level(
-            "request",
-            request_id=state["request_id"],
-            method=scope["method"],
-            path=scope["path"],
-            status=outcome.status,
-            duration_ms=round(seconds * 1e3, 2),
-            **({"model": outcome.model} if outcome.model else {}),
-            **({"code": state["code"]} if "code" in state else {}),
-            **({"client": client.id} if (client := state.get("client")) and client.name else {}),
-        )
+        client = state.get("client")
+        RequestOutcome(
+            *(state["request_id"], scope["method"], scope["path"], endpoint, outcome.status, outcome.model),
+            *(state.get("code", ""), client.id if client and client.name else ""),
+        ).record(state["service"].metrics, seconds, quiet=endpoint in _PROBES)
 
 
 def _route_path(scope: Scope) -> str:
@@ -165,10 +149,7 @@ async def reply_with_problem(request: Request, error: Exception) -> Response:
     problem = _as_service_error(error)
     state = request.scope["state"]
     state["code"] = problem.code
-    if problem.status == 503 and problem.retry_after_s is None:
-        problem.retry_after_s = state["service"].ready_in_s()
-    if problem.status in _REJECTIONS:
-        state["service"].metrics.rejected.labels(problem.code).inc()
+    count_refusal(state["service"], problem)
     response = _error_response(problem, request.scope)
     if isinstance(error, HTTPException) and error.headers:
         response.headers.update(dict(error.headers))
@@ -183,17 +164,13 @@ def _error_response(error: ServiceError, scope: Scope) -> Response:
     return problem_response(error, scope["state"]["request_id"], scope["path"])
 
 
-def _internal_error() -> ServiceError:
-    return ServiceError("the server failed for a reason of its own; the log has the details")
-
-
 def _as_service_error(error: Any) -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
         return InvalidOption("; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()))
     if not isinstance(error, HTTPException):
-        return _internal_error()
+        return internal_error()
     if error.status_code == 404:
         return NotFound("no such path; GET /docs lists them")
     if error.status_code == 405:

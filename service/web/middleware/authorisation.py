@@ -6,17 +6,18 @@ route is protected without further work.
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.clients import Client, Clients
 from service.auth.keys import Scope as KeyScope
+from service.auth.links import is_link
 from service.core.errors import ServiceError
-from service.web.docs_page import DOCS_PATHS
+from service.web.docs.page import DOCS_PATHS
+from service.web.foreign_api import ForeignApi
 from service.web.middleware.access_log import reply_with_problem
-from service.web.middleware.foreign import ForeignApi
 from service.web.page.files import PAGE_PATHS
+from service.web.request_headers import RequestHead
 
 PUBLIC = frozenset({"/livez", "/readyz", *DOCS_PATHS, *PAGE_PATHS})
 """Paths without a key: probes cannot send keys, the documentation is public anyway, and the page asks for a key."""
@@ -37,18 +38,24 @@ def scopes_of(method: str, path: str, api: ForeignApi | None = None) -> tuple[Ke
 
 
 class Authorisation:
-    """ASGI middleware inside `AccessLog` and around everything else; sets `request.state.client`."""
+    """ASGI middleware inside `AccessLog` and around everything else; sets `request.state.client`.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+        app: the application.
+        links: whether the server makes links to results, whose signatures the route checks instead of a key.
+    """
+
+    def __init__(self, app: ASGIApp, *, links: bool = False) -> None:
+        self._app, self._links = app, links
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         address = scope["client"][0] if scope.get("client") else "unknown"
-        needed = scopes_of(scope["method"], scope["path"], scope["state"].get("foreign_api"))
-        if not needed:
+        method, path = scope["method"], scope["path"]
+        needed = scopes_of(method, path, scope["state"].get("foreign_api"))
+        if not needed or (self._links and is_link(method, path)):
             scope["state"]["client"] = Client(f"address:{address}", scopes=frozenset())
             await self._app(scope, receive, send)
             return
@@ -64,7 +71,7 @@ class Authorisation:
 def _identify_and_charge(scope: Scope, needed: tuple[KeyScope, ...], address: str) -> None:
     clients: Clients = scope["state"]["service"].clients
     api: ForeignApi | None = scope["state"].get("foreign_api")
-    client = clients.identify(Headers(scope=scope), address, basic=api is not None and api.basic_keys)
+    client = clients.identify(RequestHead.of(scope), address, basic=api is not None and api.basic_keys)
     scope["state"]["client"] = client
     client.require(*needed)
     idle = api is not None and scope["path"] in api.idle_posts

@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -18,8 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.core.errors import Forbidden, Misdirected, ServiceError
 from service.core.settings import Settings
+from service.web.foreign_api import ForeignApi
 from service.web.middleware.access_log import reply_with_problem
-from service.web.middleware.foreign import ForeignApi
+from service.web.request_headers import RequestHead
 
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:/?#@\[\]]*)(?::[0-9]*)?")
 _PROBES = frozenset({"/livez", "/readyz"})
@@ -36,7 +38,8 @@ _SAME_SITE = frozenset({"same-origin", "none"})
 class KnownSites:
     """The names of this server, and the origins of other servers whose pages may call it.
 
-    names: the public ones, in lower case; `*.example.org` stands for all names below it, `*` for any.
+    names: the public ones, in lower case; `*.example.org` stands for all names below it, `*` for any. That of the
+        public URL is among them, once with its port, as an `Origin` has it.
     bound: the name or address that the server listens on.
     origins: `https://app.example`; `*` for any.
     """
@@ -47,8 +50,10 @@ class KnownSites:
 
     @classmethod
     def of(cls, settings: Settings) -> KnownSites:
-        """The sites that the settings name; the address to listen on is one of them."""
+        """The sites that the settings name; the address to listen on and the public URL are among them."""
         names = {name.rstrip(".") for name in _listed(settings.public_host.lower())}
+        public = urlsplit(settings.public_url)
+        names |= {public.netloc.lower(), public.hostname or ""} - {""}
         return cls(frozenset(names), frozenset(_listed(settings.cors_origins)), settings.host.lower())
 
     def check_host(self, host: str | None) -> None:
@@ -138,7 +143,7 @@ class ForeignPages:
         await self._app(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+        headers = RequestHead.of(scope)
         host = headers.get("host")
         if host not in self._known_hosts and not _is_probe(scope):
             self._sites.check_host(host)

@@ -1,7 +1,7 @@
-"""The page's JavaScript modules, joined into one script: one request instead of forty, and 13 kB less to send.
+"""The page's JavaScript modules, joined into one script: one request instead of fifty, and a third less to send.
 
-Each module keeps its own scope. The source has no comment behind code that looks like a whole line, and no string that
-runs over lines, so whole comment lines and indentation can be left out without parsing the language.
+The modules share one scope, so that a name is declared once in all of them. Comments, indentation and spaces around
+punctuation are left out; strings, templates and regular expressions stay as they are.
 """
 
 from __future__ import annotations
@@ -9,26 +9,40 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_IMPORT = re.compile(r'^import (?:\* as (?P<all>[\w$]+)|\{(?P<names>[^}]*)\}) from "(?P<path>[^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? ?|class |const )([\w$]+))", re.MULTILINE)
-_COMMENT = re.compile(r"^\s*(?://[^\n]*|/\*\*(?:(?!\*/).)*\*/)\n|^\s+", re.MULTILINE | re.DOTALL)
+_IMPORT = re.compile(r'^import \{ [\w$]+(?:, [\w$]+)* \} from "(?P<path>[^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) ?\*? ?[\w$])", re.MULTILINE)
+_DECLARED = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) ([\w$]+)", re.MULTILINE)
+_TOKEN = re.compile(
+    r"""(?P<kept> "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | `(?:\\.|[^`\\])*`
+                | (?:(?<=[(,=:!&|?\[])|(?<=[(,=:!&|?]\ )) / (?![*/\ ]) (?:\\.|\[(?:\\.|[^]\n])*]|[^/\\\n])+ / )
+    | \s*//[^\n]* | \s*/\*.*?\*/                            # comments
+    | (?:(?<![-+])\ )?(?P<mark>[-+*%&|^<>=!?:;,.{}()\[\]~]+|/)(?:\ (?![-+]))?
+    | (?P<line>\n)\s*""",
+    re.VERBOSE | re.DOTALL,
+)
+_NEEDLESS_LINE = re.compile(r"(?<=[;,{(\[])\n")
 
 
 class ScriptInvalid(ValueError):
-    """A module imports what is not there, or itself through others."""
+    """A module imports what is not there, or itself through others, or declares a name that another one declares."""
 
 
 def joined(folder: Path, entry: str) -> str:
     """Join the module `entry` of `folder` and all that it imports into one module, each after those it imports.
 
     Raises:
-        ScriptInvalid: an imported file is missing, a module imports itself through others, or an import or export has
-            a form that is not supported (default, dynamic, re-export).
+        ScriptInvalid: an imported file is missing, a module imports itself through others, two modules declare the
+            same name, or an import or export has a form that is not supported (default, dynamic, renamed, re-export).
     """
     order: list[Path] = []
     _visit((folder / entry).resolve(), (), order)
-    names = {path: f"m{number}" for number, path in enumerate(order)}
-    return "".join(_wrapped(path, names, last=path == order[-1]) for path in order)
+    declared: dict[str, str] = {}
+    for path in order:
+        for name in _DECLARED.findall(path.read_text("utf-8")):
+            if name in declared:
+                raise ScriptInvalid(f"{name} is declared in {declared[name]} and in {path.name}; name one of them anew")
+            declared[name] = path.name
+    return "".join(_bare(path) for path in order)
 
 
 def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
@@ -43,15 +57,10 @@ def _visit(path: Path, above: tuple[Path, ...], order: list[Path]) -> None:
     order.append(path)
 
 
-def _wrapped(path: Path, names: dict[Path, str], *, last: bool) -> str:
-    def bound(found: re.Match[str]) -> str:
-        pattern = found["all"] or "{" + found["names"].replace(" as ", ":") + "}"
-        return f"const {pattern}={names[(path.parent / found['path']).resolve()]};\n"
-
-    body = _IMPORT.sub(bound, path.read_text("utf-8"))
-    exported = _EXPORT.findall(body)
-    body = _COMMENT.sub("", _EXPORT.sub("", body))
+def _bare(path: Path) -> str:
+    """The module's code without imports, exports and what only people need."""
+    body = _EXPORT.sub("", _IMPORT.sub("", path.read_text("utf-8")))
     if found := re.search(r"^(?:import|export)\b.*", body, re.MULTILINE):
         raise ScriptInvalid(f"{path.name}: {found[0]!r} is not supported; name what is imported and exported")
-    # the last one may await, which a function around it would forbid
-    return body if last else f"const {names[path]}=(()=>{{\n{body}return{{{','.join(exported)}}}}})();\n"
+    code = _TOKEN.sub(lambda token: token["kept"] or token["mark"] or token["line"] or "", body)
+    return _NEEDLESS_LINE.sub("", code).lstrip("\n")

@@ -10,23 +10,28 @@ from fastapi.responses import JSONResponse, Response
 
 from service.app import Service
 from service.auth.exposure import is_loopback
-from service.core.errors import NotFound, ServiceError
+from service.auth.links import LINK_PATH
+from service.core.errors import NotFound, NotReady, ServiceError
 from service.core.flow import Flow, owner_of
 from service.gallery.deletion import gone, no_result
 from service.gallery.thumbnails import MEDIA_TYPE
+from service.intake.wishes import single_value
 from service.web import openapi
-from service.web.request_headers import etag_matches, joined_lines, single_value, wants_json
+from service.web.request_headers import etag_matches, joined_lines, wants_json
 from service.web.results.byte_range import wanted_range
 from service.web.results.listing import ResultsQuery, ResultsReply, results_reply
 
 router = APIRouter()
 gallery_router = APIRouter()
 """Routes that exist only where results have owners, or one machine alone can ask."""
+link_router = APIRouter()
+"""The route of links, which exists only where the server has a public URL. Needs no key: the signature is checked."""
 _Id = Annotated[str, Path(description="32 hexadecimal digits", json_schema_extra={"example": 32 * "0"})]
 _FOR_EVER = "private, max-age=31536000, immutable"
 """Cache-Control of a result, which never changes; deleting it through this address removes it from that cache."""
 _ASK_AGAIN = "private, no-cache"
-"""Cache-Control of a thumbnail: it is kept, and asked for again with its entity tag, as it may have been deleted."""
+"""Cache-Control of a thumbnail or behind a link: it is kept, and asked for again with its entity tag, as it may have
+been deleted, or the link have expired."""
 
 
 @router.get("/v1/results/{result_id}", tags=["results"], **openapi.result_route())
@@ -44,6 +49,22 @@ async def get_result(request: Request, result_id: _Id) -> Response:
     elif (found := await service.results.image(result_id)) is not None:
         return _picture(request, *found, headers)
     raise await _missing_error(request, result_id)
+
+
+@link_router.get(LINK_PATH, tags=["results"], **openapi.result_route(link=True))
+async def get_shared_result(request: Request, result_id: _Id, expires: str = "", signature: str = "") -> Response:
+    """A stored image, whole or a range of it, for whoever has a link to it that the server made."""
+    service: Service = request.state.service
+    if service.links is None:
+        raise no_result(result_id)
+    service.links.check(result_id, expires, signature)
+    headers = {"Cache-Control": _ASK_AGAIN, "ETag": f'"{result_id}"'}
+    if etag_matches(joined_lines(request.headers, "if-none-match"), headers["ETag"]):
+        if await service.results.sidecar(result_id) is not None:
+            return Response(status_code=304, headers=headers)
+    elif (found := await service.results.image(result_id)) is not None:
+        return _picture(request, *found, headers)
+    raise await _missing_error(request, result_id, linked=True)
 
 
 def _picture(request: Request, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
@@ -99,13 +120,19 @@ def _owner(request: Request) -> str:
     return owner_of(request.state.client.id)
 
 
-async def _missing_error(request: Request, result_id: str) -> ServiceError:
-    """Return the error for a result that cannot be read any more: 410 for the owner of a deleted one, else 404."""
+async def _missing_error(request: Request, result_id: str, *, linked: bool = False) -> ServiceError:
+    """Return the error for a result that cannot be read any more.
+
+    It is 410 for the owner of a deleted one and for who has a link to it, else 404.
+    """
     service: Service = request.state.service
     row = await service.results.known(result_id)
-    if row is not None and row.deleted and row.owner == owner_of(request.state.client.id):
+    if row is not None and row.deleted and (linked or row.owner == owner_of(request.state.client.id)):
         return gone(result_id)
     if row is not None and row.saved and not row.deleted:  # retention, or somebody, has removed its files
         with suppress(ServiceError):
             await service.results.forget(result_id)
+    if row is not None and not row.saved and not row.deleted and service.settings.ledger_url:
+        why = f"result {result_id} is still on the host that made it; try again later"
+        return NotReady(why, code="storage_unavailable", retry_after_s=1)
     return no_result(result_id)

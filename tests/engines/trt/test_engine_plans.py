@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from engines.base import BatchShape
 from engines.errors import EngineUnavailable
+from engines.plan_cache import PlanCache
 from tests.engines.conftest import conv_graph
 from tests.engines.trt.bench import Bench, feed_of
+
+
+def replace_content(file: Path, content: bytes) -> None:
+    """Store other content for the facts that a file of the cache is for."""
+    start = file.read_bytes().index(b"{")
+    header, _ = json.JSONDecoder().raw_decode(file.read_bytes()[start:].decode("latin-1"))
+    cache = PlanCache(file.parent)
+    assert cache.path(header["facts"]) == file
+    cache.put(header["facts"], content)
 
 
 def test_plan_is_built_once_and_then_loaded(bench, directory):
@@ -49,9 +59,9 @@ def test_damaged_plan_is_built_anew(ten, directory):
     assert ten.trt.builds == 2
 
 
-def test_plan_that_the_runtime_refuses_is_built_anew(ten, directory, monkeypatch):
+def test_plan_that_the_runtime_refuses_is_built_anew(ten, directory):
     ten.open(directory)
-    monkeypatch.setattr("engines.plan_cache.PlanCache.get", lambda *_: b"foreign")
+    replace_content(ten.plans()[0], b"foreign")
     with capture_logs() as logs:
         engine = ten.open(directory)
     assert [line["event"] for line in logs] == ["plan refused", "plan is being built"]
@@ -61,7 +71,7 @@ def test_plan_that_the_runtime_refuses_is_built_anew(ten, directory, monkeypatch
 
 def test_plan_that_is_refused_on_a_read_only_disk_is_built_anew_all_the_same(ten, directory, monkeypatch):
     ten.open(directory)
-    monkeypatch.setattr("engines.plan_cache.PlanCache.get", lambda *_: b"foreign")
+    replace_content(ten.plans()[0], b"foreign")
 
     def refuse(path: Path, missing_ok: bool = False) -> None:
         raise OSError(30, "Read-only file system", str(path))
@@ -79,13 +89,12 @@ def test_timing_cache_of_the_first_build_serves_the_next(ten, directory):
 
 
 @pytest.mark.parametrize("content", [b"foreign", b"damaged"])
-def test_timing_cache_that_does_not_fit_is_started_afresh(ten, directory, monkeypatch, content):
-    def get(_cache: Any, facts: dict[str, Any]) -> bytes | None:
-        return None if "model" in facts else content
-
-    monkeypatch.setattr("engines.plan_cache.PlanCache.get", get)
+def test_timing_cache_that_does_not_fit_is_started_afresh(ten, directory, content):
     ten.open(directory)
-    assert ten.trt.timing_caches == [content, b""]
+    (timings,) = (ten.plans()[0].parent.parent / "timing").iterdir()
+    replace_content(timings, content)
+    ten.open(directory, max_batch=2)
+    assert ten.trt.timing_caches == [b"", content, b""]
 
 
 def test_library_that_finds_no_gpu_is_unavailable_with_its_reason(bench, directory):

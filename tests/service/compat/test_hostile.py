@@ -92,8 +92,10 @@ def test_json_that_is_none_is_refused(client: httpx.Client, good: ForeignRequest
 @pytest.mark.usefixtures("steady")
 @pytest.mark.parametrize("good", GOOD, ids=lambda good: good.api)
 def test_pictures_that_are_none_are_refused(client: httpx.Client, good: ForeignRequest) -> None:
+    before = psutil.Process().memory_info().rss
     for image in BOMBS.values():
         check(asked(client, good, with_image(good, image)), good)
+    assert psutil.Process().memory_info().rss - before < 2**28
 
 
 @pytest.mark.usefixtures("steady")
@@ -136,6 +138,13 @@ def test_forms_that_are_none_are_refused(client: httpx.Client) -> None:
         check(asked(client, EDIT, body), EDIT)
     check(client.post("/v1/images/generations", content=b"[]", headers={"Content-Type": JSON}), EDIT)
     check(client.post("/v1/images/generations", json={"n": {}, "model": 7}), EDIT)
+    for field in ("response_format", "stream", "save", "seed", "output_compression", "model"):
+        wrong: tuple[object, ...] = ({}, [], [[]], 2**70, -1, 1e300, "\ud800", "a" * 100_000)
+        for value in wrong:
+            reply = client.post(
+                "/v1/images/generations", content=json.dumps({field: value}), headers={"Content-Type": JSON}
+            )
+            check(reply, EDIT)
 
 
 @pytest.mark.usefixtures("steady")
@@ -223,6 +232,12 @@ def test_small_requests_that_are_not_for_pictures_are_bounded_too(client: httpx.
         for body in bad_json().values():
             reply = client.post(path, content=body, headers={"Content-Type": JSON})
             assert reply.status_code < 500, (path, reply.text[:200])
+    for name in ("timeout", "priority", "seed", "samples", "binary_data_output", "mask_mode"):
+        wrong: tuple[object, ...] = ({}, [], "x", -1, 2**70, 1.5, 1e300)
+        for value in wrong:
+            reply = client.post(INFER.path, json={**json.loads(INFER.body), "parameters": {name: value}})
+            assert reply.status_code < 500, (name, value, reply.text[:200])
+            assert reply.status_code == 200 or isinstance(reply.json()["error"], str)
     for body in (b" " * 5_000, b"[" * 3_000, b"x"):
         check(client.post("/v2/repository/index", content=body), INFER)
     assert client.post("/api/v1/gen-info", content=bytes(2**22)).status_code == 413

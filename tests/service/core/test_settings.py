@@ -119,8 +119,8 @@ def test_every_setting_stands_in_one_group() -> None:
     assert sorted(grouped) == sorted(Settings.model_fields)
 
 
-def test_nobody_has_to_read_more_than_49_settings() -> None:
-    assert len(Settings.model_fields) <= 49
+def test_nobody_has_to_read_more_than_51_settings() -> None:
+    assert len(Settings.model_fields) <= 51
 
 
 @pytest.mark.parametrize("name", RETIRED)
@@ -178,3 +178,35 @@ def test_what_follows_the_memory_is_as_it_was_before_by_default() -> None:
     settings = Settings()
     assert (settings.max_bodies_mb, settings.max_decoded_mb, settings.max_uploads) == (2048.0, 2048.0, 1024)
     assert settings.spool_max_mb == 1024.0
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("", ""),
+        ("https://images.example/", "https://images.example"),
+        ("http://10.0.0.7:8000/shop/", "http://10.0.0.7:8000/shop"),
+        ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+    ],
+)
+def test_a_public_url_is_an_address_with_or_without_a_prefix(url: str, read: str) -> None:
+    assert Settings(public_url=url).public_url == read
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("images.example", "//images.example", "ftp://images.example", "https://", "https:///shop", "https://:80"),
+        *("https://a.example?x=1", "https://a.example#x", "https://me:pw@a.example", "https://a.example:99999"),
+        *(
+            "https://a.example:0",
+            "https://[::1",
+            "https://a.example/a b",
+            "https://a.example/\n",
+            "javascript:alert(1)",
+        ),
+    ],
+)
+def test_what_links_could_not_begin_with_stops_the_start(url: str) -> None:
+    with pytest.raises(SettingsInvalid, match="public_url"):
+        load_settings({"public_url": url}, {})

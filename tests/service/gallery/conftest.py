@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from service.ledger.connection import LEDGER_FILE
-from service.saving.index import ResultIndex
+from service.saving.index import ResultIndex, ledger_file
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[ResultIndex]:
-    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 0.0)
+    one = ResultIndex(ledger_file(tmp_path), lambda: 0.0)
     one.open()
     yield one
     one.close()

@@ -16,11 +16,13 @@ from service.core.flow import Flow
 from service.core.order import Order
 from service.core.schemas import InpaintOptions
 from service.jobs import jobs_table, webhook_table
-from service.jobs.jobs import JobLimits, JobParts, Jobs
+from service.jobs.job_parts import JobLimits, JobParts
+from service.jobs.job_queue import HostQueue
+from service.jobs.jobs import Jobs
 from service.jobs.jobs_table import Job
 from service.jobs.request_files import KeptOrders
-from service.ledger.connection import LEDGER_FILE
 from service.ledger.database import Database
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving.local_disk.disk import Disk
 from service.saving.local_disk.disk_state import DiskState
 from service.saving.spool.process_folder import SpoolOwner
@@ -80,7 +82,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
     """Run the part of a process that shares `root` with others; leaving it is its death: nothing is tidied up."""
     owner, clock, admission, state = SpoolOwner(root, lambda: uuid4().hex), Clock(), Admission(8), DiskState(root)
     owner.create()
-    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA], retry_s=0.001) as ledger:
+    with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]), retry_s=0.001) as ledger:
 
         async def remembering(order: Order, call: Call) -> list[str]:
             desk.asked.append((order, call))
@@ -91,6 +93,7 @@ async def process(root: Path, run: Run = succeed, max_jobs: int = 10, disk: Disk
             kept=KeptOrders(root, disk),
             disk=state,
             owner=owner,
+            queue=HostQueue(ledger, owner),
             admission=admission,
             run=remembering,
             clock=clock,

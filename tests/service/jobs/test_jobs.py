@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +150,11 @@ async def test_every_process_tells_and_cancels_the_jobs_of_all(tmp_path: Path) -
     async with process(tmp_path, hang) as one, process(tmp_path) as other:
         job = await one.start()
         assert (await other.jobs.get(job.id)).status == "queued"
-        await other.jobs.inherit()
+        await other.jobs.take()
         assert other.asked == [], "it lives"
         assert (await other.jobs.cancel(job.id)).status == "cancelled"
         assert one.jobs.running
-        await one.jobs.stop_cancelled()
+        await one.jobs.stop_lost()
         await until(lambda: not one.jobs.running)
 
 
@@ -165,7 +166,7 @@ async def test_a_job_ends_even_if_the_ledger_could_not_be_written_for_a_while(
     def failing(*arguments: Any) -> bool:
         if failures[0]:
             failures[0] -= 1
-            raise jobs_table.sqlite3.OperationalError("database or disk is full")  # type: ignore[attr-defined]
+            raise sqlite3.OperationalError("database or disk is full")
         return finish(*arguments)
 
     monkeypatch.setattr(jobs_table, "finish", failing)

@@ -26,7 +26,7 @@ async def test_the_job_of_a_dead_process_is_run_again_by_another_with_what_it_wa
             job = await dying.start()
             await until(lambda: bool(dying.asked))
         assert (await heir.jobs.get(job.id)).finished_at is None
-        await heir.jobs.inherit()
+        await heir.jobs.take()
         await heir.until(job.id, "succeeded")
         order, call = heir.asked[0]
         assert order == ORDER
@@ -41,7 +41,7 @@ async def test_a_job_that_is_started_again_under_its_id_is_the_one_that_was_ther
     async with process(tmp_path) as desk:
         assert await desk.start(job_id=job_id) == first
         assert desk.asked == []  # it is taken up as any job of a dead process
-        await desk.jobs.inherit()
+        await desk.jobs.take()
         finished = await desk.until(job_id, "succeeded")
         assert await desk.start(job_id=job_id) == finished
         assert [order for order, _ in desk.asked] == [ORDER]
@@ -73,7 +73,7 @@ async def test_what_a_process_left_that_died_keeping_a_request_is_written_over(t
     async with process(tmp_path, hang) as dying:
         await dying.start(job_id=job_id)
     async with process(tmp_path) as heir:
-        await heir.jobs.inherit()
+        await heir.jobs.take()
         await heir.until(job_id, "succeeded")
         assert [order for order, _ in heir.asked] == [ORDER]
 
@@ -83,10 +83,10 @@ async def test_a_job_that_takes_processes_down_with_it_is_given_up_and_says_so(t
         job = await dying.start()
     for _ in range(2):
         async with process(tmp_path, hang) as dying:
-            await dying.jobs.inherit()
+            await dying.jobs.take()
             await until(lambda: bool(dying.asked))
     async with process(tmp_path) as last:
-        await last.jobs.inherit()
+        await last.jobs.take()
         given_up = await last.until(job.id, "failed")
         assert last.asked == []
         assert given_up.problem is not None
@@ -98,7 +98,7 @@ async def test_a_job_whose_request_was_deleted_fails_and_says_so(tmp_path: Path)
         job = await dying.start()
     (tmp_path / ".jobs" / job.id / "order.json").unlink()
     async with process(tmp_path) as heir:
-        await heir.jobs.inherit()
+        await heir.jobs.take()
         lost = await heir.until(job.id, "failed")
         assert lost.problem is not None
         assert lost.problem["code"] == "order_lost"
@@ -115,11 +115,11 @@ async def test_a_job_that_a_draining_process_did_not_come_to_is_left_to_the_next
         assert (left.status, left.attempts) == ("queued", 0)
     async with process(tmp_path) as draining:
         draining.admission.draining.set()
-        await draining.jobs.inherit()
+        await draining.jobs.take()
         await until(lambda: not draining.jobs.running)
         assert draining.asked == []
     async with process(tmp_path) as heir:
-        await heir.jobs.inherit()
+        await heir.jobs.take()
         await heir.until(job.id, "succeeded")
 
 
@@ -141,7 +141,7 @@ async def test_a_job_that_is_taken_up_waits_for_a_place_in_the_house(
     async with process(tmp_path) as heir:
         heir.admission.max_requests = 0
         monkeypatch.setattr("service.jobs.jobs.asyncio.sleep", brief)
-        await heir.jobs.inherit()
+        await heir.jobs.take()
         await heir.until(job.id, "succeeded")
         assert slept
 

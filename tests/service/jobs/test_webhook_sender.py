@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import socket
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,8 +21,9 @@ from service.jobs.name_lookup import NameLookup
 from service.jobs.webhook_sender import RETRY_AFTER_S, Deliverer
 from service.jobs.webhook_signing import Secrets
 from service.jobs.webhook_targets import Destinations, Resolve
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.contract import Transaction
 from service.ledger.database import Database
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from tests.fakes.clock import Clock
 from tests.service.jobs.webhook_receiver import KEY, Receiver
 
@@ -39,7 +39,7 @@ class Outcomes(Counter[str]):
 async def deliverer(
     root: Path, clock: Clock, destinations: Destinations | None = None, resolve: Resolve | None = None
 ) -> AsyncIterator[Deliverer]:
-    with Database(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA]) as ledger:
+    with Database(SqliteFile(root / LEDGER_FILE, [jobs_table.SCHEMA, webhook_table.SCHEMA])) as ledger:
         allowed = destinations or Destinations(private=True)
         yield Deliverer(ledger, Secrets([KEY]), allowed, Outcomes(), clock, resolve or NameLookup())
 
@@ -57,7 +57,7 @@ def outcomes(one: Deliverer) -> Outcomes:
 async def announce(one: Deliverer, job: Job) -> None:
     """End the job, as `Jobs` does."""
 
-    def end(ledger: sqlite3.Connection) -> None:
+    def end(ledger: Transaction) -> None:
         jobs_table.insert(ledger, replace(job, status="running"), 100)
         jobs_table.finish(ledger, job)
         one.enqueue_job_ended(ledger, job)

@@ -13,6 +13,7 @@ import pytest
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
 from service.ledger.database import Database
+from service.ledger.sqlite_file import SqliteFile
 from tests.fakes.disk import fill, tmpfs
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER)"
@@ -41,16 +42,16 @@ def add_in_another_process(path: Path) -> subprocess.Popen[bytes]:
 
 
 async def test_what_is_written_is_read_and_is_there_at_the_next_start(tmp_path: Path) -> None:
-    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         assert await ledger.read(value) is None
         assert await ledger.write(put(7)) == 1
         assert await ledger.read(value) == 7
-    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         assert await ledger.read(value) == 7
 
 
 async def test_several_processes_write_without_losing_anything(tmp_path: Path) -> None:
-    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         await ledger.write(put(0))
         others = [add_in_another_process(tmp_path / "ledger") for _ in range(2)]
         for _ in range(200):
@@ -68,7 +69,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_runs(tmp
         put(1)(ledger)
         raise RuntimeError("a bug")
 
-    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         with pytest.raises(NotReady) as refused:
             await ledger.write(half)
         assert refused.value.code == "ledger_unavailable"
@@ -82,7 +83,7 @@ async def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_runs(tmp
 
 
 async def test_the_event_loop_runs_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
-    with Database(tmp_path / "ledger", [SCHEMA]) as ledger:
+    with Database(SqliteFile(tmp_path / "ledger", [SCHEMA])) as ledger:
         await ledger.write(put(1))
         holder = sqlite3.connect(tmp_path / "ledger", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
@@ -100,7 +101,7 @@ async def test_the_event_loop_runs_on_while_another_process_holds_the_file(tmp_p
 def test_a_file_that_is_no_ledger_stops_the_start_and_says_what_to_do(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(content) if content else path.mkdir()
-    with pytest.raises(SettingsInvalid, match="move it away"), Database(path, [SCHEMA]):
+    with pytest.raises(SettingsInvalid, match="move it away"), Database(SqliteFile(path, [SCHEMA])):
         pass
 
 
@@ -108,7 +109,7 @@ async def test_a_full_disk_is_told_of_and_what_was_written_before_is_kept(tmp_pa
     failures: list[str] = []
     with (
         tmpfs(tmp_path / "small", "1m") as folder,
-        Database(folder / "ledger", [SCHEMA], lambda: failures.append("failed")) as ledger,
+        Database(SqliteFile(folder / "ledger", [SCHEMA], lambda: failures.append("failed"))) as ledger,
     ):
         await ledger.write(put(1))
         filler = fill(folder)
@@ -132,5 +133,5 @@ def put_much(ledger: sqlite3.Connection) -> None:
 def test_a_start_on_a_full_disk_says_to_make_room(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "small", "256k") as folder:
         fill(folder)
-        with pytest.raises(SettingsInvalid, match="make room"), Database(folder / "ledger", [SCHEMA]):
+        with pytest.raises(SettingsInvalid, match="make room"), Database(SqliteFile(folder / "ledger", [SCHEMA])):
             pass

@@ -8,11 +8,18 @@ import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from service.lifecycle.host import SWITCH_S, keep_freed_memory, shorten_switch_interval, usable_cores
+from service.lifecycle.host import (
+    SWITCH_S,
+    cores_of_container,
+    keep_freed_memory,
+    shorten_switch_interval,
+    usable_cores,
+)
 
 PAGES = (1 << 20) // resource.getpagesize()
 
@@ -59,3 +66,14 @@ def test_arrays_of_pictures_are_not_mapped_anew_each_time() -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(faults_of, 5).result()
         assert thread.submit(faults_of, 50).result() < 50 * PAGES / 4
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("50000 100000", 0.5), ("max 100000", None), ("99900000 100000", None), ("nonsense", None), (None, None)],
+)
+def test_a_containers_quota_limits_the_cores(tmp_path: Path, text: str | None, cores: float | None) -> None:
+    file = tmp_path / "cpu.max"
+    if text is not None:
+        file.write_text(f"{text}\n")
+    assert cores_of_container(file) == (usable_cores() if cores is None else cores)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import HTTP_PROTOCOLS
 
+from service.compat.assembly import foreign_apis
+from service.core.settings import FOREIGN_APIS
 from service.ray.proxy import RepeatOnLoss, middlewares
 from service.ray.repeat_header import JOB_ID, job_id_of
+from service.web.foreign_api import ForeignApi
 from service.web.framing import FramedHttp
+from tests.service.compat.foreign_requests import GOOD, ForeignRequest
 
 BODY = [b"one ", b"two ", b"three"]
 
@@ -52,7 +56,8 @@ async def asked(
     proxy: Proxy, client: Client, path: str = "/v1/inpaint", headers: Sequence[tuple[bytes, bytes]] = ()
 ) -> None:
     scope = {"type": "http", "path": path, "headers": [(b"x-request-id", b"mine"), *headers]}
-    await asyncio.wait_for(RepeatOnLoss(proxy, pause_s=0.001)(scope, client.receive, client.send), 10)
+    repeating = RepeatOnLoss(proxy, foreign_apis(FOREIGN_APIS), pause_s=0.001)
+    await asyncio.wait_for(repeating(scope, client.receive, client.send), 10)
 
 
 async def read(receive: Receive) -> bytes:
@@ -141,6 +146,26 @@ async def test_a_request_that_outlives_every_replica_is_answered_with_a_problem(
     assert client.sent[0]["status"] == 503
     assert client.headers["retry-after"] == "5"
     assert client.headers["x-request-id"] == json.loads(client.sent[1]["body"])["request_id"] == "mine"
+
+
+@pytest.mark.parametrize("foreign", GOOD, ids=lambda one: one.api)
+async def test_a_foreign_request_that_outlives_every_replica_is_answered_in_its_own_form(
+    foreign: ForeignRequest,
+) -> None:
+    client, (proxy, _) = Client(), replies(lost=100)
+    await asked(proxy, client, foreign.path)
+    assert client.sent[0]["status"] == 503
+    assert client.headers["content-type"] == "application/json"
+    assert client.headers["retry-after"] == "5"
+    assert client.headers["x-request-id"] == "mine"
+    assert "lost over this request" in foreign.message(json.loads(client.sent[1]["body"]))
+
+
+async def test_rays_own_middleware_knows_the_foreign_apis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HTTP_PROTOCOLS, "auto", HTTP_PROTOCOLS["auto"])
+    (made,) = middlewares()
+    apis = cast("Sequence[ForeignApi]", made.kwargs["apis"])
+    assert {api.name for api in apis} == set(FOREIGN_APIS)
 
 
 async def test_nothing_is_asked_again_for_a_client_that_left() -> None:

@@ -21,7 +21,7 @@ from engines.manifest import Manifest
 from service.batching.backend import OpenBackend
 from service.batching.local_backend import open_local_backend
 from service.core.settings import Settings
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.ray.proxy import RepeatOnLoss
 from service.ray.replica import DeviceGone, Replica
 

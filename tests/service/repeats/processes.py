@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from service.ledger.connection import LEDGER_FILE
 from service.ledger.database import Database
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.repeats import idempotency_table
 from service.repeats.idempotency import Idempotency
 from service.repeats.response_files import KeptResponses
@@ -22,7 +22,7 @@ from tests.fakes.clock import Clock
 async def process(root: Path, clock: Clock | None = None, disk: Disk | None = None) -> AsyncIterator[Idempotency]:
     owner = SpoolOwner(root, lambda: uuid4().hex)
     owner.create()
-    with Database(root / LEDGER_FILE, [idempotency_table.SCHEMA], retry_s=0.001) as ledger:
+    with Database(SqliteFile(root / LEDGER_FILE, [idempotency_table.SCHEMA]), retry_s=0.001) as ledger:
         desk = Idempotency(
             ledger, KeptResponses(root, disk), DiskState(root), owner, clock or Clock(), ttl_s=60.0, wait_s=30.0
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from engines.fake import FakeEngine, Hang
 from engines.manifest import Manifest
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.sqlite_file import LEDGER_FILE
 from service.repeats.result_cache import ResultCache
 from service.saving.local_disk.disk_state import INCOMING
 from tests.serving.tensor_specs import image, latent, mask, output

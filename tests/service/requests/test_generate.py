@@ -88,7 +88,7 @@ def test_format_and_quality_are_those_of_the_other_calls(serve: Serve) -> None:
     ],
 )
 def test_what_cannot_be_made_is_said(serve: Serve, fields: dict[str, str], status: int, code: str) -> None:
-    with serve().client() as client:
+    with serve(generate_model="").client() as client:
         sent = {name: (None, value) for name, value in fields.items()}
         reply = client.post("/v1/generate", files=sent) if sent else client.post("/v1/generate")
     assert (reply.status_code, reply.json()["code"]) == (status, code), reply.text

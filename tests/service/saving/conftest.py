@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,57 +13,17 @@ from typing import Literal
 
 import pytest
 
-from tests.serving.waiting import wait_until
+from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket, unused_port
 
-KEY, SECRET = "test-key", "test-secret-that-must-not-be-logged"
 Mood = Literal["good", "slow", "failing", "gone"]
 _CHUNK = 65_536
-
-
-def _free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _listens(port: int) -> bool:
-    with suppress(OSError), closing(socket.create_connection(("127.0.0.1", port), 0.5)):
-        return True
-    return False
-
-
-@dataclass
-class Bucket:
-    """A bucket `results` of a running S3 server, whose objects are files."""
-
-    port: int
-    folder: Path
-
-    @property
-    def names(self) -> set[str]:
-        return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Iterator[Bucket]:
     """rclone's S3 server, with keys."""
-    port, root = _free_port(), tmp_path / "s3"
-    (root / "results").mkdir(parents=True)
-    rclone = shutil.which("rclone", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert rclone, "the extra `dev` brings rclone"
-    arguments = ["serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY},{SECRET}", str(root)]
-    with (tmp_path / "rclone.log").open("w") as log:
-        server = subprocess.Popen(
-            [rclone, *arguments, "--vfs-cache-mode", "off"],
-            stderr=log,
-            env={"RCLONE_CONFIG": "", "HOME": str(tmp_path)},
-        )
-    try:
-        wait_until(lambda: _listens(port))
-        yield Bucket(port, root / "results")
-    finally:
-        server.kill()
-        server.wait()
+    with serving_bucket(tmp_path) as running:
+        yield running
 
 
 @dataclass
@@ -76,7 +32,7 @@ class Proxy:
 
     target: int
     mood: Mood = "good"
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=unused_port)
     connections: int = 0
     _listener: socket.socket | None = None
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from service.core.errors import NotReady
 from service.core.settings import SettingsInvalid
-from service.ledger.connection import LEDGER_FILE
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
 from service.saving import index_table
-from service.saving.index import ResultIndex
+from service.saving.index import ResultIndex, ledger_file
 from service.saving.index_table import row_of
 
 ONE, TWO = "1" * 32, "2" * 32
@@ -28,7 +28,7 @@ def sidecar(result_id: str = ONE, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[ResultIndex]:
-    one = ResultIndex(tmp_path / LEDGER_FILE, lambda: 1000.0)
+    one = ResultIndex(ledger_file(tmp_path), lambda: 1000.0)
     one.open()
     yield one
     one.close()
@@ -77,7 +77,7 @@ def test_a_result_without_a_row_can_be_deleted(index: ResultIndex) -> None:
 
 
 def test_another_process_sees_a_tombstone_at_once(index: ResultIndex, tmp_path: Path) -> None:
-    other = ResultIndex(tmp_path / LEDGER_FILE, lambda: 1000.0)
+    other = ResultIndex(ledger_file(tmp_path), lambda: 1000.0)
     other.open()
     index.bury(ONE, "")
     assert other.deleted([ONE]) == {ONE}
@@ -106,7 +106,8 @@ def test_copies_are_removed_once_at_once_and_once_more_later(index: ResultIndex)
 
 
 def test_a_ledger_that_rejects_writes_delays_lists_and_refuses_deletions(tmp_path: Path, index: ResultIndex) -> None:
-    index._writing.execute("PRAGMA query_only = 1")
+    assert isinstance(index.connections, SqliteFile)
+    index.connections._writing.execute("PRAGMA query_only = 1")
     with capture_logs() as lines:
         index.saved([sidecar()])
     assert [line["results"] for line in lines] == [1]
@@ -114,7 +115,7 @@ def test_a_ledger_that_rejects_writes_delays_lists_and_refuses_deletions(tmp_pat
         index.bury(ONE, "")
     assert refused.value.code == "ledger_unavailable"
     assert index.deleted([ONE]) == set()
-    index._writing.execute("PRAGMA query_only = 0")
+    index.connections._writing.execute("PRAGMA query_only = 0")
     index.flush()
     assert index.find(ONE) == row_of(sidecar(), saved=True)
 
@@ -122,15 +123,15 @@ def test_a_ledger_that_rejects_writes_delays_lists_and_refuses_deletions(tmp_pat
 def test_a_ledger_that_cannot_be_read_is_an_error_and_not_an_answer(tmp_path: Path, index: ResultIndex) -> None:
     with closing(sqlite3.connect(tmp_path / LEDGER_FILE)) as other:
         other.execute("DROP TABLE results")
-    with pytest.raises(NotReady):
-        index.deleted([ONE])
-    index._writing.executescript(index_table.SCHEMA)
+        with pytest.raises(NotReady):
+            index.deleted([ONE])
+        other.executescript(index_table.SCHEMA)
 
 
 def test_a_file_that_is_no_ledger_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "notes").write_bytes(b"not a database, but long enough to be read as one" * 100)
     with pytest.raises(SettingsInvalid, match="move it away"):
-        ResultIndex(tmp_path / "notes", lambda: 0.0).open()
+        ResultIndex(SqliteFile(tmp_path / "notes"), lambda: 0.0).open()
 
 
 @pytest.mark.parametrize("created", [None, "yesterday", 5])

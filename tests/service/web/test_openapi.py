@@ -15,7 +15,7 @@ import pytest
 
 from service.core.errors import codes_by_status, problem_kinds
 from service.core.schemas import OPTIONS
-from service.web.request_headers import asked_priority
+from service.intake.wishes import asked_priority
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
@@ -152,7 +152,7 @@ def test_the_example_for_a_model_is_one_that_is_served(
     form = paths["/v1/inpaint"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
     assert form["properties"]["model"]["examples"] == ["photos"]
     form = paths["/v1/generate"]["post"]["requestBody"]["content"]["multipart/form-data"]["schema"]
-    assert form["properties"]["model"]["examples"] == [""]  # there is none
+    assert form["properties"]["model"]["examples"] == ["housefronts"]  # none is there, so the default
 
 
 def raised_codes() -> set[tuple[str, str]]:

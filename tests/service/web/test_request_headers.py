@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from service.core.errors import InvalidOption, UnsupportedType
+from service.core.errors import UnsupportedType
 from service.web.request_headers import (
-    acceptable_request_id,
-    asked_priority,
-    asked_timeout_s,
+    RequestHead,
     check_json,
     wanted_format,
     wants_job,
@@ -59,25 +57,6 @@ def test_a_job_is_made_where_the_client_prefers_one(prefer: str, expected: bool)
     assert wants_job(prefer) is expected
 
 
-def test_the_deadline_is_read_in_milliseconds() -> None:
-    assert asked_timeout_s("1500") == 1.5
-    assert asked_timeout_s(None) is None
-
-
-@pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan", "inf", "1e12", "1_0", "0x10", "1e-400"])
-def test_an_absurd_deadline_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="X-Request-Timeout-Ms"):
-        asked_timeout_s(text)
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [("abc-1.2:3_4", "abc-1.2:3_4"), ("a" * 129, None), ("new\nline", None), ("", None), (None, None)],
-)
-def test_a_clients_request_id_is_kept_only_if_it_is_safe_to_log(given: str | None, kept: str | None) -> None:
-    assert acceptable_request_id(given) == kept
-
-
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
@@ -95,19 +74,6 @@ def test_several_results_are_json_unless_multipart_is_wanted_more(accept: str, e
     assert wants_multipart(accept) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "level"), [(None, 5), ("high", 8), (" Normal ", 5), ("low", 2), ("0", 0), ("9", 9), ("7", 7)]
-)
-def test_a_priority_is_a_name_or_a_digit(text: str | None, level: int) -> None:
-    assert asked_priority(text) == level
-
-
-@pytest.mark.parametrize("text", ["", "10", "-1", "urgent", "5.0", "٣"])
-def test_any_other_priority_is_refused(text: str) -> None:
-    with pytest.raises(InvalidOption, match="X-Priority"):
-        asked_priority(text)
-
-
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
 def test_a_body_that_says_it_is_json_is_taken_for_json(kind: str) -> None:
     check_json(Headers({"Content-Type": kind}))
@@ -120,3 +86,24 @@ def test_a_body_that_a_form_of_another_site_could_send_is_refused(kinds: list[st
     headers = Headers(raw=[(b"content-type", kind.encode()) for kind in kinds])
     with pytest.raises(UnsupportedType, match="application/json"):
         check_json(headers)
+
+
+def test_a_request_head_answers_as_starlettes_headers_do() -> None:
+    lines = [(b"host", b"a"), (b"accept", b"image/png"), (b"accept", b"text/html"), (b"x-caf\xe9", b"\xe9")]
+    scope = {"type": "http", "headers": lines}
+    head, plain = RequestHead(scope), Headers(scope=scope)
+    for name in ("Host", "accept", "ACCEPT", "x-café", "missing"):
+        assert head.get(name) == plain.get(name)
+        assert head.get(name, "other") == plain.get(name, "other")
+        assert head.getlist(name) == plain.getlist(name)
+        assert (name in head) == (name in plain)
+    assert head["Accept"] == plain["Accept"]
+    assert list(head.items()) == list(plain.items())
+    with pytest.raises(KeyError):
+        head["missing"]
+
+
+def test_a_list_of_lines_that_is_changed_leaves_the_head_as_it_was() -> None:
+    head = RequestHead({"type": "http", "headers": [(b"accept", b"a")]})
+    head.getlist("accept").append("b")
+    assert head.getlist("accept") == ["a"]

@@ -7,8 +7,9 @@ import { Busy, explained } from "./ui/busy.js";
 import { Compare } from "./ui/compare.js";
 import { askForKey, connectDialogs } from "./ui/dialogs.js";
 import { $ } from "./ui/dom.js";
-import { EditMenu } from "./ui/edit_menu.js";
+import { EditMenu, maskName } from "./ui/edit_menu.js";
 import { FillControl } from "./ui/fill_control.js";
+import { Gallery } from "./ui/gallery.js";
 import { connectOpening } from "./photographs/opening.js";
 import { Painting } from "./ui/painting.js";
 import { Saving } from "./photographs/saving.js";
@@ -21,7 +22,7 @@ import { connectTheme } from "./ui/theme.js";
 import { Workspace } from "./photographs/workspace.js";
 import { View } from "./view/view.js";
 
-const MODELS_AGAIN_MS = 3000;
+const MODELS_AGAIN_MS = 2000;
 
 /** Makes and connects the parts; resolves when all is connected and stored work is back. */
 export async function startPage() {
@@ -37,10 +38,12 @@ export async function startPage() {
   const compare = new Compare(view);
   const saving = new Saving(workspace);
   new Strip(workspace, fills, busy);
-  const sheets = new Sheets(api, busy, () => tabs.model, (file) => {
+  const edit = (files) => {
     tabs.choose("inpaint");
-    workspace.open([file]);
-  });
+    return workspace.open(files);
+  };
+  const sheets = new Sheets(api, busy, () => tabs.model, (file) => edit([file]));
+  const gallery = new Gallery(api, (file) => edit([file]));
 
   view.onTransform = () => ($("zoom").textContent = `${Math.round(view.transform.scale * 100)} %`);
   workspace.addEventListener("active", ({ detail: picture }) => {
@@ -52,35 +55,37 @@ export async function startPage() {
   tabs.addEventListener("change", () => {
     fills.update();
     sheets.showParts();
+    if (tabs.task === "results") gallery.reload();
   });
   for (const [id, act] of Object.entries({ "zoom-in": () => view.zoomBy(1.25), "zoom-out": () => view.zoomBy(0.8), fit: () => view.fit() })) {
-    $(id).addEventListener("click", act);
+    $(id).onclick = act;
   }
   connectOpening((files) => {
-    if (tabs.task === "translate") return sheets.drop(files[0]);
-    tabs.choose("inpaint");
-    return workspace.open(files);
+    return tabs.task === "translate" ? sheets.drop(files[0]) : edit(files);
   });
   connectShortcuts({ view, workspace, painting, fills, menu, compare, saving, busy });
   connectDialogs(() => {
     if (tabs.task !== "inpaint") return sheets.call(tabs.task);
     const name = workspace.active?.name ?? "photo.jpg";
-    return { task: "inpaint", files: { image: name, mask: "mask.png" }, fields: fills.choice };
+    return { task: "inpaint", files: { image: name, mask: maskName(name) }, fields: fills.choice };
   });
-  await Promise.all([readModels(api, tabs), new Recovery(workspace).start()]);
+  await Promise.all([readModels(api, tabs, gallery), new Recovery(workspace).start()]);
   document.documentElement.dataset.ready = "true"; // for tests
 }
 
-/** Reads the models until there is one; a server that starts has none yet. */
-async function readModels(api, tabs) {
+/** Reads the models until all that the server loads are there; those that come first are offered first. */
+async function readModels(api, tabs, gallery) {
   try {
+    const loading = await api.loading(); // asked before the models, so that none is missing afterwards
     const models = byTask(await api.get("v1/models"));
-    tabs.offer(models);
-    if (Object.values(models).some((list) => list.length)) return;
-    say("No model is ready yet.");
+    tabs.offer(models, loading);
+    if ($("tab-results").hidden && (await gallery.offered())) tabs.offerResults();
+    const found = Object.values(models).some((list) => list.length);
+    if (found && !loading) return;
+    if (!found) say("No model is ready yet.");
   } catch (error) {
     say(explained(error), true);
     if (error.status === 401) return; // no key was given; the next call asks again
   }
-  setTimeout(() => readModels(api, tabs), MODELS_AGAIN_MS);
+  setTimeout(() => readModels(api, tabs, gallery), MODELS_AGAIN_MS);
 }

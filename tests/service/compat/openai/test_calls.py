@@ -95,7 +95,6 @@ def test_a_stream_is_one_complete_event_and_the_end(
         ({"n": "2"}, 422, "not_diverse"),
         ({"n": "0"}, 422, "invalid_option"),
         ({"n": str(2**63)}, 422, "invalid_option"),
-        ({"response_format": "url"}, 422, "invalid_option"),
         ({"output_format": "gif"}, 422, "invalid_option"),
         ({"output_compression": "101"}, 422, "invalid_option"),
         ({"seed": "-1"}, 422, "invalid_option"),

@@ -269,3 +269,11 @@ def test_mutated_files_raise_nothing_but_service_errors(data: bytes, draw: st.Da
 def test_a_huge_text_chunk_is_never_inflated() -> None:
     text = files.chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(1 << 20)))
     assert read_header(files.png(RGB, *[text] * 100), max_pixels=LIMIT).size == Size(17, 23)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_the_header_tells_whether_there_is_a_colour_profile(kind: str) -> None:
+    pixels = np.zeros((4, 5, 3), np.uint8)
+    with_one, without = (files.saved(pixels, kind, **extra) for extra in ({"icc_profile": files.icc_profile()}, {}))
+    assert read_header(with_one, max_pixels=100).profile
+    assert not read_header(without, max_pixels=100).profile

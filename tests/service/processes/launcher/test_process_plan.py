@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from service.core.settings import Settings
-from service.processes.launcher.process_plan import Restarts, assign_gpus, divide_settings
+from service.processes.launcher.process_plan import HostFacts, Restarts, assign_gpus, choose_processes, divide_settings
 
 
 def test_a_process_that_lived_well_is_started_again_at_once() -> None:
@@ -25,11 +27,11 @@ def test_one_that_dies_young_again_and_again_is_started_ever_more_rarely() -> No
 
 def test_limits_of_memory_are_divided_among_front_ends_and_the_house_is_not() -> None:
     whole = Settings(workers=4, max_memory_mb=4096, spool_max_items=10, max_queue_size=256)
-    share = divide_settings(whole, cores=16)
+    share = divide_settings(whole, 4, cores=16)
     assert (share.max_decoded_mb, share.spool_max_items, share.codec_threads) == (512, 3, 4)
     assert share.max_queue_size == 256
-    assert divide_settings(whole.model_copy(update={"codec_threads": 7}), cores=2).codec_threads == 7
-    assert divide_settings(whole, cores=2).codec_threads == 1
+    assert divide_settings(whole.model_copy(update={"codec_threads": 7}), 4, cores=2).codec_threads == 7
+    assert divide_settings(whole, 4, cores=2).codec_threads == 1
 
 
 def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_without(tmp_path: Path) -> None:
@@ -42,3 +44,31 @@ def test_there_is_an_engine_process_for_each_gpu_that_may_be_seen_and_one_withou
     assert assign_gpus(auto, {}, tmp_path / "none") == [""]
     assert assign_gpus(Settings(workers=2, engine="openvino"), {}, tmp_path) == [""]
     assert assign_gpus(Settings(workers=2, engine_processes=4), {}, tmp_path) == ["0", "1", "2", "0"]
+
+
+AUTO_ON_CPU = Settings(engine="openvino")
+FAKE_DEVICE = Settings(engine="fake", fake_batch_ms=8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "front_ends", "why"),
+    [
+        pytest.param(AUTO_ON_CPU, HostFacts(64, [""], False), 0, "on the CPU", id="a CPU computes"),
+        pytest.param(Settings(), HostFacts(16, ["0"], True), 16, "each of 16 cores", id="a GPU and its cores"),
+        pytest.param(Settings(), HostFacts(96, ["0", "1"], True), 16, "a GPU", id="no more than were measured"),
+        pytest.param(Settings(), HostFacts(2.5, ["0"], True), 1, "a GPU", id="a GPU and few cores"),
+        pytest.param(Settings(), HostFacts(0.5, ["0"], True), 0, "one core", id="a GPU and half a core"),
+        pytest.param(Settings(), HostFacts(16, ["0"], False), 0, "on the CPU", id="a GPU that nothing here can use"),
+        pytest.param(FAKE_DEVICE, HostFacts(2, [""], False), 1, "waits", id="a device that is only waited for"),
+        pytest.param(Settings(engine="fake"), HostFacts(2, [""], False), 0, "on the CPU", id="one that takes no time"),
+        pytest.param(FAKE_DEVICE, HostFacts(16, [""], False, "darwin"), 0, "Linux", id="another system"),
+        pytest.param(Settings(workers=3), HostFacts(16, [""], False), 3, "setting", id="a number that was set"),
+        pytest.param(Settings(workers=0), HostFacts(16, ["0"], True), 0, "setting", id="one process that was set"),
+    ],
+)
+def test_processes_are_chosen_by_device_and_cores(
+    settings: Settings, host: HostFacts, front_ends: int, why: str
+) -> None:
+    chosen = choose_processes(settings, host)
+    assert chosen.front_ends == front_ends
+    assert why in chosen.why

@@ -54,7 +54,7 @@ def test_a_result_is_two_objects_and_comes_back_whole(bucket: Any) -> None:
 def test_a_damaged_sidecar_is_an_error_that_says_so(bucket: Any) -> None:
     storage = storage_at(f"http://127.0.0.1:{bucket.port}")
     storage.write(BODY, SIDECAR)
-    storage._put_object(f"ab/{ID}.json", b"{", "application/json")
+    storage.put(f"ab/{ID}.json", b"{", "application/json")
     with pytest.raises(ServiceError, match="damaged"):
         storage.read(ID)
 

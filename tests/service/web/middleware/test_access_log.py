@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from service.saving.store import ResultStore
+from service.saving.reader import ResultReader
 from tests.serving.local_server import Running
 
 Serve = Callable[..., Any]
 
 
-def test_a_failure_of_our_own_is_a_problem_that_tells_nothing_of_our_inside(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_self: ResultStore, _result_id: str) -> None:
-        raise RuntimeError("/secret/path is gone")
+class FailingReader(ResultReader):
+    """Fails as nobody has foreseen."""
 
-    monkeypatch.setattr(ResultStore, "get", fail)
-    with serve().client() as client:
+    async def image(self, result_id: str) -> tuple[bytes, str] | None:
+        raise RuntimeError(f"/secret/path of {result_id} is gone")
+
+
+def test_a_failure_of_our_own_is_a_problem_that_tells_nothing_of_our_inside(serve: Serve) -> None:
+    running = serve()
+    running.service.results.close()
+    running.service.results = FailingReader(running.service.store)
+    with running.client() as client:
         response = client.get(f"/v1/results/{'a' * 32}", headers={"X-Request-ID": "r9"})
         assert client.get("/livez").status_code == 200
         assert 'code="500",endpoint="/v1/results/{result_id}"' in client.get("/metrics").text

@@ -27,9 +27,13 @@ Serve = Callable[..., Any]
 Files = dict[str, tuple[str, bytes, str]]
 
 
+PUBLIC_URL = "https://images.example"
+LINK = f"/v1/results/{'0' * 32}/shared"
+
+
 def endpoints() -> list[tuple[str, str]]:
     """Method and path of every route of the application, parameters filled in."""
-    found, waiting = set(), [*App(Settings()).routes]
+    found, waiting = set(), [*App(Settings(public_url=PUBLIC_URL, keys_file="keys.json")).routes]
     while waiting:
         route = waiting.pop()
         if included := getattr(route, "original_router", None):  # what FastAPI keeps of include_router
@@ -41,7 +45,7 @@ def endpoints() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-GUARDED = [(method, path) for method, path in endpoints() if path not in PUBLIC]
+GUARDED = [(method, path) for method, path in endpoints() if path not in {*PUBLIC, LINK}]
 
 
 def test_what_needs_no_key_is_listed_here_a_second_time() -> None:
@@ -50,6 +54,7 @@ def test_what_needs_no_key_is_listed_here_a_second_time() -> None:
     page = {"/", "/page/app.js", "/page/page.css", "/page/icon.svg"}
     assert probes | documentation | assets | page == PUBLIC
     assert {path for _, path in endpoints()} >= PUBLIC
+    assert {("GET", LINK), ("HEAD", LINK)} == {one for one in endpoints() if one[1] == LINK}
     assert ("POST", "/v1/inpaint") in GUARDED
     assert {("GET", "/v1/results"), ("DELETE", f"/v1/results/{'0' * 32}")} <= set(GUARDED)
     assert len(GUARDED) >= 12
@@ -85,7 +90,7 @@ def keys(tmp_path: Path) -> Keys:
 
 @pytest.fixture
 def client(serve: Serve, keys: Keys) -> Iterator[httpx.Client]:
-    with serve(keys_file=str(keys.path)).client() as client:
+    with serve(keys_file=str(keys.path), public_url=PUBLIC_URL).client() as client:
         yield client
 
 
@@ -99,6 +104,12 @@ def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
         if path in PUBLIC:
             assert ask(client, method, path, None).status_code == 200, where
             assert ask(client, method, path, keys.wrong).status_code == 200, where
+            continue
+        if path == LINK:  # no key opens it, and none is asked for
+            for key in (None, keys.wrong, *keys.by_scope.values()):
+                refused = ask(client, method, path, key)
+                assert refused.status_code == 403, where
+                assert method == "HEAD" or refused.json()["code"] == "link_invalid", where
             continue
         for key, code in (
             (None, "no_key"),
@@ -125,7 +136,8 @@ def test_the_matrix(client: httpx.Client, keys: Keys) -> None:
         ),
         *(("GET", path) for path in ("/metrics/", "/%6detrics", "/LIVEZ", "/livez;/metrics")),
         *(("OPTIONS", path) for path in ("/v1/inpaint", "/metrics")),
-        *(("PATCH", "/v1/models"), ("PROPFIND", "/v1/inpaint")),
+        *(("PATCH", "/v1/models"), ("PROPFIND", "/v1/inpaint"), ("DELETE", LINK), ("POST", LINK)),
+        *(("GET", path) for path in (f"{LINK}/", f"/{LINK}", LINK.replace("0", "g"), f"{LINK}%0a")),
     ],
 )
 def test_a_stranger_does_not_even_learn_which_paths_exist(client: httpx.Client, method: str, path: str) -> None:

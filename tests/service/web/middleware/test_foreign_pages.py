@@ -78,6 +78,18 @@ def test_the_name_to_listen_on_is_known_and_a_star_knows_all() -> None:
     KnownSites.of(Settings(public_host="*")).check_host("evil.example")
 
 
+def test_the_public_url_names_the_server_and_its_own_origin_with_the_port() -> None:
+    sites = KnownSites.of(Settings(host="0.0.0.0", allow_anonymous=True, public_url="https://Images.example:8443/shop"))
+    sites.check_host("images.example")
+    sites.check_host("images.example:8443")
+    for host in ("images.example", "10.0.0.7:8000"):  # of a proxy that drops the port, or sends its own name for us
+        sites.check_origin("POST", Headers({"origin": "https://images.example:8443", "host": host}))
+    with pytest.raises(Misdirected):
+        sites.check_host("images.example.evil")
+    with pytest.raises(Forbidden):
+        sites.check_origin("POST", Headers({"origin": "https://images.example:9", "host": "10.0.0.7:8000"}))
+
+
 @pytest.mark.parametrize(
     "headers",
     [

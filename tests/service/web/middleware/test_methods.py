@@ -9,7 +9,8 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from service.web import docs_page, routes
+from service.web import routes
+from service.web.docs import page as docs
 from service.web.middleware.methods import allowed_methods, heads_of
 from service.web.results import routes as results
 from tests.serving.local_server import Running
@@ -21,7 +22,7 @@ STEADY = ("content-type", "etag", "cache-control", "vary", "content-security-pol
 
 def readable() -> list[str]:
     """The path of every route that takes GET, with an id that nothing has."""
-    routers = (routes.router, results.router, results.gallery_router, docs_page.router)
+    routers = (routes.router, results.router, results.gallery_router, docs.router)
     found = [route for router in routers for route in router.routes]
     gets = [route.path for route in found if isinstance(route, APIRoute) and "GET" in route.methods]
     return sorted({path.replace("{job_id}", "0" * 32).replace("{result_id}", "0" * 32) for path in gets})

@@ -55,7 +55,9 @@ def test_the_page_loads_nothing_but_its_own_files_by_relative_addresses(server: 
 def test_the_script_calls_the_api_by_relative_addresses(server: Running) -> None:
     with server.client() as client:
         script = client.get("/page/app.js").text
-    assert set(re.findall(r'"(/?v1/\w+)"', script)) == {"v1/models", "v1/inpaint", "v1/translate", "v1/generate"}
+    tasks = {"v1/inpaint", "v1/translate", "v1/generate"}
+    assert set(re.findall(r'["`](/?v1/\w+)', script)) == {"v1/models", "v1/results", *tasks}
+    assert set(re.findall(r'"(/?readyz)"', script)) == {"readyz"}
     assert re.findall(r"https?://(?!www\.w3\.org)", script) == []
     assert not re.search(r"\.(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function", script)
 

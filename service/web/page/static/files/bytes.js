@@ -15,6 +15,11 @@ export function ascii(bytes, from, to) {
   return String.fromCharCode(...bytes.subarray(from, to));
 }
 
+/** The bytes of a text whose characters are below 256. */
+export function asciiBytes(text) {
+  return Uint8Array.from(text, (letter) => letter.charCodeAt(0));
+}
+
 const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, value) => {
   for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ 0xedb88320 : value >>> 1;
   return value;

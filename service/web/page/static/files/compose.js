@@ -74,14 +74,14 @@ function writeRow({ colour, depth }, patch, row, line) {
   for (let x = 0; x < patch.width; x++) {
     const from = row * patch.width + x;
     if (!patch.inside[from]) continue;
-    samplesOf(colour, patch.pixels, from * 4).forEach((value, c) => {
+    coloursOf(colour, patch.pixels, from * 4).forEach((value, c) => {
       // 8 bits are widened to 16 by repeating them: 255 becomes 65535
       line.fill(value, (patch.x + x) * bpp + c * size, (patch.x + x) * bpp + (c + 1) * size);
     });
   }
 }
 
-function samplesOf(colour, pixels, at) {
+function coloursOf(colour, pixels, at) {
   const [red, green, blue, alpha] = pixels.subarray(at, at + 4);
   if (colour === 2) return [red, green, blue];
   if (colour === 6) return [red, green, blue, alpha];

@@ -10,8 +10,8 @@ import { inspect } from "./inspect.js";
 export function exportPicture(picture, format) {
   const worker = new Worker(import.meta.url, { type: "module" });
   return new Promise((resolve, reject) => {
-    worker.addEventListener("message", ({ data }) => (data.result ? resolve(data.result) : reject(new Error(data.error))));
-    worker.addEventListener("error", () => reject(new Error("The picture could not be encoded: too little memory?")));
+    worker.onmessage = ({ data }) => (data.result ? resolve(data.result) : reject(new Error(data.error)));
+    worker.onerror = () => reject(new Error("The picture could not be encoded: too little memory?"));
     worker.postMessage({ file: picture.file, format, patches: picture.patches.map((patch) => patch.plain) });
   }).finally(() => worker.terminate());
 }

@@ -1,41 +1,59 @@
 // The worker that encodes an edited picture, so that the page stays usable meanwhile.
 
 import { RAW } from "../editing/raw.js";
-import { through } from "./bytes.js";
+import { ascii, asciiBytes, through } from "./bytes.js";
 import { composed } from "./compose.js";
 import { isLosslessWebp } from "./export.js";
 import { inspect, joined } from "./inspect.js";
-import { withMetadata } from "./jpeg_metadata.js";
+import { writeFills } from "./jpeg/blocks.js";
+import { withMetadata } from "./jpeg/metadata.js";
+import { readJpeg } from "./jpeg/reader.js";
+import { writeJpeg } from "./jpeg/writer.js";
 import { writePng } from "./png_writer.js";
 
 const JPEG_QUALITY = 0.95;
 
 /** Answers each message with the encoded picture. */
 export function serveExports() {
-  self.addEventListener("message", async ({ data: { file, patches, format } }) => {
+  self.onmessage = async ({ data: { file, patches, format } }) => {
     try {
-      self.postMessage({ result: await encode(file, patches, format) });
+      self.postMessage({ result: await encoded(file, patches, format) });
     } catch (error) {
       self.postMessage({ error: error.message });
     }
-  });
+  };
 }
 
-async function encode(file, patches, format) {
-  const facts = inspect(new Uint8Array(await file.arrayBuffer()));
+async function encoded(file, patches, format) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const facts = inspect(bytes);
+  const own = format === "jpeg" && facts.format === "jpeg" && ownBlocks(bytes, patches, facts.orientation);
+  if (own) return { blob: new Blob([withMetadata(own, facts, false)], { type: "image/jpeg" }), exact: true };
+  if (facts.icc && ascii(facts.icc, 16, 20) !== "RGB ") facts.icc = null; // one for inks or greys; the browser decodes to RGB
   if (format === "png") {
     const { kind, rows, exact } = await composed(file, facts, patches);
     return { blob: await writePng(kind, rows, await profileChunks(facts)), exact };
   }
   const canvas = await drawn(file, patches, format === "jpeg" ? "#fff" : null);
   if (format === "jpeg") {
-    const encoded = await canvas.convertToBlob({ type: "image/jpeg", quality: JPEG_QUALITY });
-    const bytes = withMetadata(new Uint8Array(await encoded.arrayBuffer()), { ...facts, icc: await profileOf(facts) });
-    return { blob: new Blob([bytes], { type: "image/jpeg" }), exact: false };
+    const made = await canvas.convertToBlob({ type: "image/jpeg", quality: JPEG_QUALITY });
+    const written = withMetadata(new Uint8Array(await made.arrayBuffer()), { ...facts, icc: await profileOf(facts) }, true);
+    return { blob: new Blob([written], { type: "image/jpeg" }), exact: false };
   }
   const blob = await canvas.convertToBlob({ type: "image/webp", quality: 1 });
   if (!(await isLosslessWebp(blob))) throw new Error("This browser cannot write lossless WebP.");
   return { blob, exact: facts.opaque };
+}
+
+/** A JPEG with the original's own blocks wherever no fill is; null for a kind of JPEG that cannot be taken apart. */
+function ownBlocks(bytes, patches, orientation) {
+  try {
+    const frame = readJpeg(bytes);
+    writeFills(frame, patches, orientation);
+    return joined(writeJpeg(frame));
+  } catch {
+    return null;
+  }
 }
 
 /** @param {string | null} ground colour under transparent pixels, which JPEG cannot hold */
@@ -61,8 +79,7 @@ async function drawn(file, patches, ground) {
 async function profileChunks({ icc, iccChunk }) {
   if (iccChunk) return [{ type: "iCCP", data: iccChunk }];
   if (!icc) return [];
-  const name = Uint8Array.from("ICC\0\0", (letter) => letter.charCodeAt(0));
-  return [{ type: "iCCP", data: joined([name, await gathered(through(new CompressionStream("deflate"), [icc]))]) }];
+  return [{ type: "iCCP", data: joined([asciiBytes("ICC\0\0"), await gathered(through(new CompressionStream("deflate"), [icc]))]) }];
 }
 
 /** The original's profile as other files than PNG hold it. */

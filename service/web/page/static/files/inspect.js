@@ -24,9 +24,9 @@ export function inspect(bytes) {
 }
 
 function readAny(bytes) {
-  if (readU32(bytes, 0) === 0x89504e47) return readPng(bytes);
-  if (bytes[0] === 0xff && bytes[1] === 0xd8) return readJpeg(bytes);
-  if (ascii(bytes, 0, 4) === "RIFF" && ascii(bytes, 8, 12) === "WEBP") return readWebp(bytes);
+  if (readU32(bytes, 0) === 0x89504e47) return pngFacts(bytes);
+  if (bytes[0] === 0xff && bytes[1] === 0xd8) return jpegFacts(bytes);
+  if (ascii(bytes, 0, 4) === "RIFF" && ascii(bytes, 8, 12) === "WEBP") return webpFacts(bytes);
   return null;
 }
 
@@ -40,7 +40,7 @@ export function* pngChunks(bytes) {
   }
 }
 
-function readPng(bytes) {
+function pngFacts(bytes) {
   const facts = { format: "png", opaque: true, icc: null, iccChunk: null, exif: null, png: null };
   for (const { type, data } of pngChunks(bytes)) {
     if (type === "IHDR") {
@@ -53,22 +53,23 @@ function readPng(bytes) {
   return facts.png && facts;
 }
 
-/** The segments of a JPEG before its pixels. */
-export function* jpegSegments(bytes) {
-  for (let at = 2; at + 4 <= bytes.length && bytes[at] === 0xff; ) {
+/** The segments of a JPEG from `at` to the head of the next scan, which is the last one. */
+export function* jpegSegments(bytes, at = 2) {
+  while (at + 4 <= bytes.length && bytes[at] === 0xff) {
     const marker = bytes[at + 1];
-    if (marker === 0xda || marker === 0xd9) return;
+    if (marker === 0xd9) return;
     if (marker === 0xff) {
       at += 1; // a fill byte
       continue;
     }
     const length = (bytes[at + 2] << 8) | bytes[at + 3];
     yield { marker, start: at, data: bytes.subarray(at + 4, at + 2 + length) };
+    if (marker === 0xda) return;
     at += 2 + length;
   }
 }
 
-function readJpeg(bytes) {
+function jpegFacts(bytes) {
   const parts = [];
   let exif = null;
   for (const { marker, data } of jpegSegments(bytes)) {
@@ -80,7 +81,7 @@ function readJpeg(bytes) {
   return { format: "jpeg", opaque: true, icc, iccChunk: null, exif, png: null };
 }
 
-function readWebp(bytes) {
+function webpFacts(bytes) {
   const facts = { format: "webp", opaque: true, icc: null, iccChunk: null, exif: null, png: null, lossless: false };
   for (let at = 12; at + 8 <= bytes.length; ) {
     const type = ascii(bytes, at, at + 4);
@@ -109,15 +110,16 @@ export function joined(parts) {
   return out;
 }
 
-/** The orientation in EXIF data and the place of its number; 1 and -1 where there is none. */
+/** The orientation in EXIF data and the place of its number, 1 and -1 where there is none; and the place of the link to the small picture's directory. */
 export function orientationAt(exif) {
   const little = exif[0] === 0x49;
   const u16 = (at) => (little ? exif[at] | (exif[at + 1] << 8) : (exif[at] << 8) | exif[at + 1]);
   const offset = little ? u16(4) | (u16(6) << 16) : (u16(4) << 16) | u16(6);
-  const count = Math.min(u16(offset) || 0, 200);
-  for (let at = offset + 2; at < offset + 2 + count * 12 && at + 12 <= exif.length; at += 12) {
+  const next = offset + 2 + Math.min(u16(offset) || 0, 200) * 12;
+  const found = { value: 1, at: -1, next };
+  for (let at = offset + 2; at < next && at + 12 <= exif.length; at += 12) {
     const value = u16(at + 8);
-    if (u16(at) === 0x112) return { value: value >= 1 && value <= 8 ? value : 1, at: at + (little ? 8 : 9) };
+    if (u16(at) === 0x112) Object.assign(found, { value: value >= 1 && value <= 8 ? value : 1, at: at + (little ? 8 : 9) });
   }
-  return { value: 1, at: -1 };
+  return found;
 }

@@ -3,9 +3,8 @@
 
 import { through } from "./bytes.js";
 import { pngChunks } from "./inspect.js";
-import { paeth } from "./png_writer.js";
+import { CHANNELS, paeth } from "./png_writer.js";
 
-const CHANNELS = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
 const BLOCK_BYTES = 2 ** 20;
 
 /** The kind of PNG that holds all samples of this one, once a palette is written out and small samples are widened. */

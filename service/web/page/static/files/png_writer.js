@@ -1,9 +1,10 @@
 // A PNG encoder that takes rows and gives a Blob, so that a picture of 50 megapixels never lies in memory twice.
 
-import { crc32, through, u32 } from "./bytes.js";
+import { asciiBytes, crc32, through, u32 } from "./bytes.js";
 
 const SIGNATURE = Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a);
-const CHANNELS = { 0: 1, 2: 3, 4: 2, 6: 4 };
+/** Samples of a pixel, by colour type; that of a palette is its index. */
+export const CHANNELS = { 0: 1, 2: 3, 3: 1, 4: 2, 6: 4 };
 
 /**
  * @typedef {object} Kind
@@ -40,7 +41,7 @@ export function pixelBytes({ colour, depth }) {
 }
 
 function chunk(type, data) {
-  const name = Uint8Array.from(type, (letter) => letter.charCodeAt(0));
+  const name = asciiBytes(type);
   return [u32(data.length), name, data, u32(crc32(data, crc32(name)))];
 }
 

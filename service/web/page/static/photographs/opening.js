@@ -5,12 +5,12 @@ import { $ } from "../ui/dom.js";
 /** Connects the ways to open files. @param {(files: File[]) => void} open */
 export function connectOpening(open) {
   const pick = $("pick-pictures");
-  for (const id of ["open", "open-first"]) $(id).addEventListener("click", () => pick.click());
-  pick.addEventListener("change", () => {
+  for (const id of ["open", "open-first"]) $(id).onclick = () => pick.click();
+  pick.onchange = () => {
     const files = [...pick.files];
     pick.value = ""; // so that the same file can be chosen again
     if (files.length) open(files);
-  });
+  };
   addEventListener("paste", ({ clipboardData }) => given(clipboardData, open));
   addEventListener("dragover", (event) => {
     event.preventDefault();

@@ -12,12 +12,18 @@ export function resultName(name, format) {
   return `${safeName(stem(name))}-retouched.${EXTENSIONS[format]}`;
 }
 
+/** What became of the pixels outside the fills. */
+function told(format, exact) {
+  if (format !== "jpeg") return exact ? "Outside the fills every pixel is the file's." : "This kind of file had to be rounded: pixels outside the fills may differ a little.";
+  return exact ? "Only the fills and the blocks of pixels that they touch were encoded again." : "JPEG changes every pixel a little.";
+}
+
 export class Saving {
   /** @param {import("./workspace.js").Workspace} workspace */
   constructor(workspace) {
     this.workspace = workspace;
     for (const button of document.querySelectorAll("[data-save]")) {
-      button.addEventListener("click", () => this.save(button.dataset.save));
+      button.onclick = () => this.save(button.dataset.save);
     }
     workspace.addEventListener("active", () => this.#offer());
   }
@@ -30,7 +36,7 @@ export class Saving {
     try {
       const { blob, exact } = await exportPicture(picture, format);
       download(blob, resultName(picture.name, format));
-      say(format === "jpeg" ? "Saved. JPEG changes every pixel a little." : exact ? "Saved. Outside the fills every pixel is the file's." : "Saved. This kind of file had to be rounded: pixels outside the fills may differ a little.");
+      say(`Saved. ${told(format, exact)}`);
     } catch (error) {
       say(error.message, true);
     }

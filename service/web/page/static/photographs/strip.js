@@ -1,6 +1,6 @@
 // The film strip: several photographs, one mask for all of them, and their results as one ZIP.
 
-import * as morphology from "../editing/morphology.js";
+import { replace } from "../editing/morphology.js";
 import { exportPicture, download } from "../files/export.js";
 import { zip } from "../files/zip.js";
 import { $, element, icon, thumbnail } from "../ui/dom.js";
@@ -19,8 +19,8 @@ export class Strip {
     Object.assign(this, { workspace, fills, busy });
     workspace.addEventListener("list", () => this.#update());
     workspace.addEventListener("active", () => this.#update());
-    $("mask-for-all").addEventListener("click", () => this.fillAll());
-    $("zip").addEventListener("click", () => this.saveAll());
+    $("mask-for-all").onclick = () => this.fillAll();
+    $("zip").onclick = () => this.saveAll();
   }
 
   /** Fills every photograph under the active one's mask, scaled to its size. */
@@ -44,7 +44,7 @@ export class Strip {
   async #fillOne(picture, { data, width, height }, call) {
     try {
       await picture.load();
-      picture.edit("mask for all", (mask) => morphology.replace(mask, data, width, height));
+      picture.edit("mask for all", (mask) => replace(mask, data, width, height));
       const joinTo = picture.history.last;
       await this.fills.filled(picture, this.fills.choice, call, joinTo);
       return null;
@@ -82,9 +82,9 @@ export class Strip {
   #item(picture, current) {
     const choose = element("button", { ariaLabel: picture.name, title: picture.name }, this.#thumbnail(picture));
     choose.setAttribute("aria-current", String(current));
-    choose.addEventListener("click", () => this.workspace.activate(picture));
+    choose.onclick = () => this.workspace.activate(picture);
     const remove = element("button", { className: "icon", ariaLabel: `Close ${picture.name}` }, icon("close"));
-    remove.addEventListener("click", () => this.workspace.remove(picture));
+    remove.onclick = () => this.workspace.remove(picture);
     return element("li", {}, choose, remove);
   }
 

@@ -24,7 +24,7 @@ export class Recovery {
   /** @param {import("../photographs/workspace.js").Workspace} workspace */
   constructor(workspace) {
     this.workspace = workspace;
-    $("forget").addEventListener("click", () => this.#forget());
+    $("forget").onclick = () => this.#forget();
   }
 
   /** Brings stored work back and keeps further work; not in a second tab, which would overwrite the first one's. */

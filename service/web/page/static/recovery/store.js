@@ -1,11 +1,10 @@
 // Work in IndexedDB, so that a reload loses nothing: files, masks and fills of the open photographs. No key is in it.
 
-const NAME = "retouch";
 const STORES = ["pictures", "masks", "patches"];
 
 /** @returns {Promise<IDBDatabase>} */
 function opened() {
-  const request = indexedDB.open(NAME, 1);
+  const request = indexedDB.open("retouch", 1);
   request.addEventListener("upgradeneeded", () => {
     request.result.createObjectStore("pictures", { keyPath: "id" });
     request.result.createObjectStore("masks", { keyPath: "id" });

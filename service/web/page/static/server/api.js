@@ -1,5 +1,6 @@
 // Calls of the public API, and its errors.
 
+import { asciiBytes } from "../files/bytes.js";
 import { currentKey, rememberKey } from "./key.js";
 
 /** A reply that says why there is no result (RFC 9457). */
@@ -37,6 +38,16 @@ export class Api {
     return (await this.#send(path, { signal })).json();
   }
 
+  /** Whether the server still loads models, or starts a part of itself again. */
+  async loading() {
+    return this.get("readyz").then(() => false, ({ status }) => status === 503);
+  }
+
+  /** The bytes of a file. */
+  async blob(path, options = {}) {
+    return (await this.#send(path, options)).blob();
+  }
+
   /**
    * POST of a form.
    * @param {string} path @param {Record<string, string | {blob: Blob, name: string}>} fields
@@ -69,8 +80,8 @@ export class Api {
     if (refusal.status === 401 && (currentKey() !== key || (await this.#keyGiven(refusal.message)))) {
       return this.#send(path, options);
     }
-    // a key that may not do this: the next call asks for another
-    if (refusal.status === 403 && refusal.code === "forbidden") rememberKey("");
+    // a key that may not compute: the next call asks for another
+    if (refusal.status === 403 && refusal.code === "forbidden" && !path.startsWith("v1/results")) rememberKey("");
     throw refusal;
   }
 
@@ -94,6 +105,5 @@ export async function pictures(response) {
 }
 
 function fromBase64(text, type) {
-  const binary = atob(text);
-  return new Blob([Uint8Array.from(binary, (letter) => letter.charCodeAt(0))], { type });
+  return new Blob([asciiBytes(atob(text))], { type });
 }

@@ -12,7 +12,7 @@ export class Busy {
   #timer = 0;
 
   constructor() {
-    $("cancel").addEventListener("click", () => this.cancel());
+    $("cancel").onclick = () => this.cancel();
   }
 
   get running() {
@@ -95,7 +95,7 @@ export function explained(error) {
   if (!(error instanceof Refusal)) return error.message;
   const text = error.message.charAt(0).toUpperCase() + error.message.slice(1);
   const when = error.retryAfter === null ? "" : ` Try again in ${duration(error.retryAfter)}.`;
-  return `${/[.!?]$/.test(text) ? text : `${text}.`}${when}`;
+  return text.replace(/[^.!?]$/, "$&.") + when;
 }
 
 function duration(seconds) {

@@ -7,21 +7,21 @@ export class Compare {
   constructor(view) {
     this.view = view;
     const divider = $("divider");
-    $("compare").addEventListener("click", () => this.toggle());
-    divider.addEventListener("pointerdown", (event) => {
+    $("compare").onclick = () => this.toggle();
+    divider.onpointerdown = (event) => {
       divider.setPointerCapture(event.pointerId);
       event.stopPropagation();
-    });
-    divider.addEventListener("pointermove", (event) => {
+    };
+    divider.onpointermove = (event) => {
       if (divider.hasPointerCapture(event.pointerId)) this.#put(view.onStage(event).x / view.size.width);
-    });
-    divider.addEventListener("keydown", (event) => {
+    };
+    divider.onkeydown = (event) => {
       const step = { ArrowLeft: -0.02, ArrowRight: 0.02, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 }[event.key];
       if (step === undefined) return;
       event.preventDefault();
       event.stopPropagation();
       this.#put(view.divider + step);
-    });
+    };
     for (const [type, held] of Object.entries({ pointerdown: true, pointerup: false, pointerleave: false, pointercancel: false, blur: false })) {
       $("peek").addEventListener(type, () => this.hold(held));
     }

@@ -27,41 +27,34 @@ export function askForKey(reason) {
   $("key").value = "";
   dialog.showModal();
   return new Promise((resolve) => {
-    const submit = (event) => {
+    dialog.querySelector("form").onsubmit = (event) => {
       event.preventDefault();
       rememberKey($("key").value.trim());
       dialog.close("given");
     };
-    const form = dialog.querySelector("form");
-    form.addEventListener("submit", submit);
-    dialog.addEventListener(
-      "close",
-      () => {
-        form.removeEventListener("submit", submit);
-        const given = dialog.returnValue === "given" && currentKey() !== "";
-        dialog.returnValue = $("key").value = "";
-        resolve(given);
-      },
-      { once: true },
-    );
+    dialog.onclose = () => {
+      const given = dialog.returnValue === "given" && currentKey() !== "";
+      dialog.returnValue = $("key").value = "";
+      resolve(given);
+    };
   });
 }
 
 /** Connects the dialogs' buttons. @param {() => import("../server/snippets.js").Call} currentCall the request as it would be sent */
 export function connectDialogs(currentCall) {
   $("keys").append(...KEYS.flatMap(([key, does]) => [element("dt", {}, element("kbd", { textContent: key })), element("dd", { textContent: does })]));
-  $("help").addEventListener("click", () => $("help-dialog").showModal());
-  $("code").addEventListener("click", () => {
+  $("help").onclick = () => $("help-dialog").showModal();
+  $("code").onclick = () => {
     const call = { ...currentCall(), key: currentKey() !== "" };
     $("code-curl").textContent = curl(call, document.baseURI);
     $("code-python").textContent = python(call, document.baseURI);
     $("code-dialog").showModal();
-  });
+  };
   for (const button of document.querySelectorAll("[data-close]")) {
-    button.addEventListener("click", () => button.closest("dialog").close());
+    button.onclick = () => button.closest("dialog").close();
   }
   for (const button of document.querySelectorAll("[data-copy]")) {
-    button.addEventListener("click", () => copy($(button.dataset.copy)));
+    button.onclick = () => copy($(button.dataset.copy));
   }
   connectMenus();
 }
@@ -82,13 +75,13 @@ function connectMenus() {
   const close = (menu) => menu.removeAttribute("open");
   document.addEventListener("pointerdown", ({ target }) => menus.filter((menu) => !menu.contains(target)).forEach(close));
   for (const menu of menus) {
-    menu.addEventListener("click", ({ target }) => target.closest("button") && close(menu));
+    menu.onclick = ({ target }) => target.closest("button") && close(menu);
     menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close(menu));
-    menu.addEventListener("keydown", (event) => {
+    menu.onkeydown = (event) => {
       if (event.key !== "Escape" || !menu.open) return;
       event.stopPropagation();
       close(menu);
       menu.querySelector("summary").focus();
-    });
+    };
   }
 }

@@ -12,6 +12,12 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
+/** A picture with its caption and buttons; they paint only where a model fills. */
+export function figure(image, caption, paint, ...buttons) {
+  paint.hidden = $("tab-inpaint").hidden;
+  return element("figure", {}, image, element("figcaption", {}, paint, ...buttons, caption));
+}
+
 /** A symbol of the page as an icon. */
 export function icon(name) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");

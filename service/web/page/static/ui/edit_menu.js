@@ -1,6 +1,6 @@
 // Undo and redo, changes of the whole mask, and the mask as a file.
 
-import * as morphology from "../editing/morphology.js";
+import { clear, grow, invert, replace, shrink } from "../editing/morphology.js";
 import { safeName, stem } from "../files/bytes.js";
 import { download } from "../files/export.js";
 import { maskPng } from "../files/png_writer.js";
@@ -10,20 +10,22 @@ import { say } from "./status.js";
 /** Brightness from which a pixel of an opened mask is filled, as /v1/inpaint reads it. */
 const THRESHOLD = 128;
 
+const CHANGES = { grow, shrink, invert, clear };
+
 export class EditMenu {
   /** @param {import("../photographs/workspace.js").Workspace} workspace @param {import("./busy.js").Busy} busy @param {import("./painting.js").Painting} painting */
   constructor(workspace, busy, painting) {
     Object.assign(this, { workspace, busy, painting });
-    $("undo").addEventListener("click", () => this.undo());
-    $("redo").addEventListener("click", () => this.redo());
+    $("undo").onclick = () => this.undo();
+    $("redo").onclick = () => this.redo();
     for (const button of document.querySelectorAll("[data-mask]")) {
-      button.addEventListener("click", () => this.run(button.dataset.mask));
+      button.onclick = () => this.run(button.dataset.mask);
     }
-    $("pick-mask").addEventListener("change", async ({ target }) => {
+    $("pick-mask").onchange = async ({ target }) => {
       const [file] = target.files;
       target.value = "";
       if (file) await this.#import(file);
-    });
+    };
     for (const type of ["edit", "active"]) workspace.addEventListener(type, () => this.#update());
   }
 
@@ -48,7 +50,7 @@ export class EditMenu {
     else {
       // a step that is seen: a 400th of the picture, two pixels at least
       const radius = Math.max(2, Math.round(Math.max(picture.width, picture.height) / 400));
-      if (picture.edit(what, (mask) => morphology[what](mask, radius))) this.workspace.edited();
+      if (picture.edit(what, (mask) => CHANGES[what](mask, radius))) this.workspace.edited();
     }
   }
 
@@ -75,15 +77,20 @@ export class EditMenu {
     const { data } = context.getImageData(0, 0, bitmap.width, bitmap.height);
     const bytes = new Uint8Array(bitmap.width * bitmap.height);
     for (let i = 0; i < bytes.length; i++) bytes[i] = brightness(data, i * 4) >= THRESHOLD ? 1 : 0;
-    picture.edit("import", (mask) => morphology.replace(mask, bytes, bitmap.width, bitmap.height));
+    picture.edit("import", (mask) => replace(mask, bytes, bitmap.width, bitmap.height));
     this.workspace.edited();
     return say(picture.mask.area ? `${file.name} is the mask now.` : `${file.name} has no white: nothing would be filled.`, !picture.mask.area);
   }
 
   async #export({ mask, name }) {
     if (!mask.area) return say("Nothing is painted: the mask is empty.", true);
-    return download(await maskPng(mask.data, mask.width, mask.height), `${safeName(stem(name))}-mask.png`);
+    return download(await maskPng(mask.data, mask.width, mask.height), maskName(name));
   }
+}
+
+/** Name under which the mask of a picture is saved. */
+export function maskName(name) {
+  return `${safeName(stem(name))}-mask.png`;
 }
 
 /** Luma of ITU-R BT.601, as the server computes it. */

@@ -7,6 +7,7 @@ import { say } from "./status.js";
 
 export class FillControl {
   #strokes = 0;
+  #waiting = false; // for a model
 
   /**
    * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
@@ -15,11 +16,11 @@ export class FillControl {
   constructor(api, busy, workspace, model) {
     Object.assign(this, { api, busy, workspace, model });
     $("instant").checked = preferences().instant;
-    $("instant").addEventListener("change", () => {
+    $("instant").onchange = () => {
       prefer({ instant: $("instant").checked });
       this.update();
-    });
-    $("fill").addEventListener("click", () => this.fill());
+    };
+    $("fill").onclick = () => this.fill();
     for (const type of ["edit", "active"]) {
       workspace.addEventListener(type, () => {
         $("variants").hidden = true; // they belong to the fill just made
@@ -37,9 +38,11 @@ export class FillControl {
   }
 
   update() {
-    const { active } = this.workspace;
-    $("fill").disabled = !active || active.mask.area === 0 || !this.model();
-    $("samples-field").hidden = !this.model()?.draws;
+    const model = this.model();
+    $("fill").disabled = !this.workspace.active?.mask.area || !model;
+    $("fill").textContent = model ? "Fill" : "No model yet";
+    $("samples-field").hidden = !model?.draws;
+    if (this.#waiting && model && $("instant").checked) this.fill();
   }
 
   /** After each stroke: fills at once in that mode. */
@@ -51,7 +54,9 @@ export class FillControl {
   /** Fills the active picture's mask. @param {import("../editing/history.js").Entry} joinTo the stroke that is one step with its fill */
   async fill(joinTo) {
     const picture = this.workspace.active;
-    if (!picture || !picture.mask.area || this.busy.running || !this.model()) return;
+    if (!picture?.mask.area || this.busy.running) return;
+    this.#waiting = !this.model();
+    if (this.#waiting) return say("No model is ready yet.");
     const strokes = this.#strokes;
     const done = await this.busy.run("Filling", (call) => this.filled(picture, this.choice, call, joinTo));
     this.update();
@@ -76,19 +81,19 @@ export class FillControl {
   #offer(picture, patches) {
     const entry = picture.history.last;
     const buttons = patches.map((patch, i) => {
-      const shown = picture.render(around(patch, picture));
+      const shown = picture.render(surroundings(patch, picture));
       if (i) {
-        const { x, y } = around(patch, picture);
+        const { x, y } = surroundings(patch, picture);
         shown.getContext("2d").drawImage(patch.canvas, patch.x - x, patch.y - y);
       }
       const button = element("button", { ariaLabel: `Variant ${i + 1}` }, thumbnail(shown, shown.width, shown.height, 84));
       button.setAttribute("aria-pressed", String(i === 0));
-      button.addEventListener("click", () => {
+      button.onclick = () => {
         swap(picture, entry, patch);
         buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
         this.workspace.edited(picture);
         $("variants").hidden = false;
-      });
+      };
       return button;
     });
     $("variants").replaceChildren(...buttons);
@@ -103,7 +108,7 @@ function swap(picture, entry, patch) {
   change.patch = patch;
 }
 
-function around({ x, y, width, height }, picture) {
+function surroundings({ x, y, width, height }, picture) {
   const margin = Math.round(Math.max(width, height) / 4) + 8;
   const left = Math.max(0, x - margin);
   const top = Math.max(0, y - margin);

@@ -40,11 +40,11 @@ export class Painting {
         view.redrawTool();
       },
     });
-    $("surface").addEventListener("keydown", (event) => this.#key(event));
+    $("surface").onkeydown = (event) => this.#key(event);
     for (const button of document.querySelectorAll("[data-tool]")) {
-      button.addEventListener("click", () => this.choose(button.dataset.tool));
+      button.onclick = () => this.choose(button.dataset.tool);
     }
-    $("size").addEventListener("input", () => this.resize(fromSlider(Number($("size").value))));
+    $("size").oninput = () => this.resize(fromSlider(Number($("size").value)));
     const { tool, size } = preferences();
     this.choose(tool);
     this.resize(size);
@@ -131,8 +131,8 @@ export class Painting {
       this.#cursor = { x: within(this.#cursor.x + arrow[0] * step, width), y: within(this.#cursor.y + arrow[1] * step, height) };
       this.#move(this.#cursor, 1);
     }
-    clearTimeout(this.#spoken);
-    this.#spoken = setTimeout(() => say(`${Math.round(this.#cursor.x)}, ${Math.round(this.#cursor.y)}`), SPOKEN_AFTER_MS);
+    clearTimeout(this.#spoken); // what Enter leads to is said instead
+    if (arrow) this.#spoken = setTimeout(() => say(`${Math.round(this.#cursor.x)}, ${Math.round(this.#cursor.y)}`), SPOKEN_AFTER_MS);
   }
 
   #press() {

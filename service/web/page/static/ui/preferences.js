@@ -1,12 +1,12 @@
 // What the page remembers between visits: brush, mode, theme. No key and no picture.
 
-const NAME = "retouch-preferences";
+const PREFERENCES = "retouch-preferences";
 
 /** @returns {{size: number, tool: string, instant: boolean, theme: string | null}} */
 export function preferences() {
   const standard = { size: 40, tool: "brush", instant: true, theme: null };
   try {
-    return { ...standard, ...JSON.parse(localStorage.getItem(NAME) ?? "{}") };
+    return { ...standard, ...JSON.parse(localStorage.getItem(PREFERENCES) ?? "{}") };
   } catch {
     return standard; // storage is off, or holds something else
   }
@@ -14,7 +14,7 @@ export function preferences() {
 
 export function prefer(changes) {
   try {
-    localStorage.setItem(NAME, JSON.stringify({ ...preferences(), ...changes }));
+    localStorage.setItem(PREFERENCES, JSON.stringify({ ...preferences(), ...changes }));
   } catch {
     // without storage nothing is remembered
   }

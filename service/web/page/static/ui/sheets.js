@@ -3,33 +3,38 @@
 import { safeName, stem } from "../files/bytes.js";
 import { download } from "../files/export.js";
 import { pictures } from "../server/api.js";
-import { $, element } from "./dom.js";
+import { $, element, figure } from "./dom.js";
 import { say } from "./status.js";
 
 const MOST_SHOWN = 32;
 
 export class Sheets {
+  /** Key of the model whose files are asked for. */
+  #asked = "";
+
   /**
    * @param {import("../server/api.js").Api} api @param {import("./busy.js").Busy} busy
    * @param {() => import("../server/models.js").Model | null} model the one chosen for the shown sheet
-   * @param {(file: File) => void} edit opens a result for filling; null where no model fills
+   * @param {(file: File) => void} edit opens a result for filling
    */
   constructor(api, busy, model, edit) {
     Object.assign(this, { api, busy, model, edit });
-    $("translate-form").addEventListener("submit", (event) => {
+    $("translate-form").onsubmit = (event) => {
       event.preventDefault();
       this.#translate();
-    });
-    $("draw-form").addEventListener("submit", (event) => {
+    };
+    $("draw-form").onsubmit = (event) => {
       event.preventDefault();
       this.#draw();
-    });
+    };
   }
 
   /** Shows the file fields that the chosen model takes. */
   showParts() {
-    const parts = this.model()?.parts ?? [];
-    const fields = parts.map(({ name, required, description }) =>
+    const model = this.model();
+    if (model?.task !== "translate" || model.key === this.#asked) return; // chosen files stay
+    this.#asked = model.key;
+    const fields = model.parts.map(({ name, required, description }) =>
       element(
         "label",
         {},
@@ -76,7 +81,7 @@ export class Sheets {
     const fields = { ...this.#modelField(), ...this.#drawFields(), save: "false" };
     const reply = await this.#send("Drawing", "v1/generate", fields);
     if (!reply) return;
-    this.#show($("drawn"), reply.blobs, (i) => `seed ${reply.seed}${reply.blobs.length > 1 ? `, ${i + 1} of ${reply.blobs.length}` : ""}`);
+    this.#show($("drawn"), reply.blobs, (i) => `seed ${reply.seed}` + (reply.blobs.length > 1 ? `, ${i + 1} of ${reply.blobs.length}` : ""));
   }
 
   async #send(label, path, fields) {
@@ -111,16 +116,12 @@ export class Sheets {
   }
 
   #figure(blob, caption) {
-    const save = element("button", { textContent: "Save" });
     const name = `${safeName(caption)}.png`;
-    save.addEventListener("click", () => download(blob, name));
-    const buttons = [save];
-    if (this.edit) {
-      const edit = element("button", { textContent: "Paint on it" });
-      edit.addEventListener("click", () => this.edit(new File([blob], name, { type: blob.type })));
-      buttons.push(edit);
-    }
-    const image = element("img", { src: URL.createObjectURL(blob), alt: caption });
-    return element("figure", {}, image, element("figcaption", {}, ...buttons, caption));
+    return figure(
+      element("img", { src: URL.createObjectURL(blob), alt: caption }),
+      caption,
+      element("button", { textContent: "Paint on it", onclick: () => this.edit(new File([blob], name, { type: blob.type })) }),
+      element("button", { textContent: "Save", onclick: () => download(blob, name) }),
+    );
   }
 }

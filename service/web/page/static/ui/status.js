@@ -8,6 +8,9 @@ let timer = 0;
 /** Says something. @param {string} text @param {boolean} wrong whether it is an error */
 export function say(text, wrong = false) {
   const line = $("status");
+  // what is outside an open dialog is neither seen nor read out
+  const place = document.querySelector("dialog[open]") ?? document.body;
+  if (line.parentNode !== place) place.append(line);
   line.textContent = text;
   line.classList.toggle("wrong", wrong);
   clearTimeout(timer);

@@ -2,31 +2,32 @@
 
 import { $, element } from "./dom.js";
 
-const TASKS = ["inpaint", "translate", "generate"];
+const TASKS = ["inpaint", "translate", "generate", "results"];
 
 /** Event: `change` when another task or model is chosen. */
 export class Tabs extends EventTarget {
   task = "inpaint";
   /** @type {Record<string, import("../server/models.js").Model[]>} */
-  #models = { inpaint: [], translate: [], generate: [] };
+  #models = { inpaint: [], translate: [], generate: [], results: [] };
   /** @type {Record<string, string>} key of the chosen model by task */
   #chosen = {};
+  #offered = "";
 
   constructor() {
     super();
-    for (const task of TASKS) $(`tab-${task}`).addEventListener("click", () => this.choose(task));
-    $("tabs").addEventListener("keydown", (event) => {
+    for (const task of TASKS) $(`tab-${task}`).onclick = () => this.choose(task);
+    $("tabs").onkeydown = (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       const shown = TASKS.filter((task) => !$(`tab-${task}`).hidden);
       const next = step && shown[(shown.indexOf(this.task) + step + shown.length) % shown.length];
       if (!next) return;
       this.choose(next);
       $(`tab-${next}`).focus();
-    });
-    $("model").addEventListener("change", () => {
+    };
+    $("model").onchange = () => {
       this.#chosen[this.task] = $("model").value;
       this.dispatchEvent(new Event("change"));
-    });
+    };
   }
 
   /** The model chosen for the shown task; null if there is none. */
@@ -36,17 +37,29 @@ export class Tabs extends EventTarget {
 
   modelOf(task) {
     const models = this.#models[task];
-    return models.find(({ key }) => key === this.#chosen[task]) ?? models.at(-1) ?? null; // the newest version is last
+    return models.find(({ key }) => key === this.#chosen[task]) ?? models.find(({ first }) => first) ?? models.at(-1) ?? null;
   }
 
-  /** Offers models; the task stays if one does it. @param {Record<string, import("../server/models.js").Model[]>} models */
-  offer(models) {
-    this.#models = models;
-    for (const task of TASKS) $(`tab-${task}`).hidden = models[task].length === 0 && task !== "inpaint";
-    const possible = TASKS.filter((task) => models[task].length);
-    $("tab-inpaint").hidden = models.inpaint.length === 0 && possible.length > 0;
-    $("tabs").hidden = possible.length < 2;
-    this.choose(models[this.task].length || !possible.length ? this.task : possible[0]);
+  /**
+   * Offers models; the task stays if one does it, or if its model may still come.
+   * @param {Record<string, import("../server/models.js").Model[]>} models @param {boolean} loading whether more may come
+   */
+  offer(models, loading) {
+    const offered = JSON.stringify([models, loading]);
+    if (offered === this.#offered) return; // what is shown stays untouched
+    this.#offered = offered;
+    Object.assign(this.#models, models);
+    const tasks = Object.keys(models);
+    const possible = tasks.filter((task) => models[task].length || (loading && task === "inpaint"));
+    if (!possible.length) possible.push("inpaint");
+    for (const task of tasks) $(`tab-${task}`).hidden = !possible.includes(task);
+    $("tabs").hidden = possible.length < 2 && $("tab-results").hidden;
+    this.choose(this.task === "results" || possible.includes(this.task) ? this.task : possible[0]);
+  }
+
+  /** Offers the results that the server keeps. */
+  offerResults() {
+    $("tab-results").hidden = $("tabs").hidden = false;
   }
 
   choose(task) {
@@ -59,7 +72,10 @@ export class Tabs extends EventTarget {
     const options = this.#models[task].map(({ key, label }) => element("option", { value: key, textContent: label }));
     $("model").replaceChildren(...options);
     if (this.model) $("model").value = this.model.key;
-    document.querySelector(".model").classList.toggle("several", options.length > 1);
+    const choice = document.querySelector(".model");
+    choice.hidden = !options.length;
+    choice.classList.toggle("several", options.length > 1);
+    $("code").hidden = task === "results";
     this.dispatchEvent(new Event("change"));
   }
 }

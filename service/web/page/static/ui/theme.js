@@ -10,10 +10,10 @@ export function connectTheme() {
     if (theme) document.documentElement.dataset.theme = theme;
     $("theme").setAttribute("aria-pressed", String(theme ? theme === "dark" : system.matches));
   };
-  $("theme").addEventListener("click", () => {
+  $("theme").onclick = () => {
     prefer({ theme: $("theme").getAttribute("aria-pressed") === "true" ? "light" : "dark" });
     show();
-  });
+  };
   system.addEventListener("change", show);
   show();
 }

@@ -1,0 +1,148 @@
+"""Chooses what processes share: on one host a file and a folder, with `ledger_url` a database and a bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from service.auth.limits import KeyUsage
+from service.core.settings import Settings, SettingsInvalid
+from service.fleet.key_usage import SharedKeyUsage
+from service.fleet.shared_files import SharedOrders, SharedResponses
+from service.jobs import jobs_table, webhook_table
+from service.jobs.job_parts import JobRecords
+from service.jobs.job_queue import HostQueue
+from service.jobs.request_files import KeptOrders
+from service.jobs.shared_queue import SharedQueue
+from service.ledger.database import Database
+from service.ledger.sqlite_file import LEDGER_FILE, SqliteFile
+from service.lifecycle.drain import Drain
+from service.repeats import cache_table, idempotency_table
+from service.repeats.response_files import KeptResponses, ResponseFiles
+from service.saving.assembly import open_objects, open_store
+from service.saving.results import SaveObserver
+from service.saving.spool.process_folder import SpoolOwner
+from service.saving.store import ResultStore
+
+if TYPE_CHECKING:
+    from service.ledger.postgres.node import Node
+    from service.ledger.postgres.server import PostgresServer
+
+_JOBS_PER_BATCH = 2
+"""Jobs of a process for each place in a batch: one computes while the other is read, decoded or saved."""
+_UNSAVED_LOOK_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """The results of this process, and what it shares with the others of its ledger.
+
+    pause_for_keys: waits so many seconds, or until another process has answered a key.
+    key_usage: the use of API keys; None: each process counts its own.
+    """
+
+    store: ResultStore
+    jobs: JobRecords
+    responses: ResponseFiles
+    pause_for_keys: Callable[[float], Awaitable[None]]
+    key_usage: KeyUsage | None = None
+
+
+@asynccontextmanager
+async def open_state(
+    settings: Settings, observer: SaveObserver, drain: Drain, owner: SpoolOwner
+) -> AsyncIterator[SharedState]:
+    """Open the ledger and the result store that the settings choose.
+
+    Args:
+        settings: the server's configuration.
+        observer: counts saves.
+        drain: how long the end may take.
+        owner: this process among those of the host.
+
+    Raises:
+        SettingsInvalid: as `make_server` and `open_store`, or the ledger cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(_open_node(settings)) if settings.ledger_url else None
+        index_ledger = node.server.separate() if node else None
+        store = await stack.enter_async_context(open_store(settings, observer, drain, owner, index_ledger))
+        if node is None:
+            ledger = stack.enter_context(make_ledger_file(settings, store.disk.suspect_failure))
+            yield _state_of_host(settings, ledger, store, owner)
+        else:
+            ledger = stack.enter_context(Database(node.server.separate()))
+            key_usage = SharedKeyUsage(ledger, node.now, node.lease_s)
+            stack.push_async_callback(key_usage.close)
+            yield replace(_state_of_hosts(settings, ledger, store, node), key_usage=key_usage)
+
+
+def make_ledger_file(settings: Settings, on_failed: Callable[[], None] = lambda: None) -> Database:
+    """Return the ledger in `results_dir`, with all tables. `with` opens it; see `Database.__enter__`.
+
+    Args:
+        settings: the server's configuration.
+        on_failed: called when the file cannot be used, on any thread.
+    """
+    schemas = [one.SCHEMA for one in (jobs_table, webhook_table, idempotency_table, cache_table)]
+    return Database(SqliteFile(settings.results_dir / LEDGER_FILE, schemas, on_failed))
+
+
+def make_server(settings: Settings) -> PostgresServer:
+    """The database of `ledger_url`, not yet connected.
+
+    Raises:
+        SettingsInvalid: psycopg is not installed, the address is none, or there is no bucket that all hosts reach.
+    """
+    if not (find_spec("psycopg") and find_spec("psycopg_pool")):
+        raise SettingsInvalid("ledger_url needs psycopg: install the extra, pip install '.[postgres]'")
+    if not settings.results_url:
+        raise SettingsInvalid(
+            "ledger_url needs results_url: jobs, answers and results that any host serves must be where all hosts can "
+            "read them, and results_dir is on this one; set results_url to s3://BUCKET/PREFIX, or leave ledger_url out"
+        )
+    from service.ledger.postgres.address import parse_address  # noqa: PLC0415 -- psycopg is an extra
+    from service.ledger.postgres.server import PostgresServer  # noqa: PLC0415 -- as above
+
+    return PostgresServer(parse_address(settings.ledger_url))
+
+
+@asynccontextmanager
+async def _open_node(settings: Settings) -> AsyncIterator[Node]:
+    from service.ledger.postgres.node import Node  # noqa: PLC0415 -- psycopg is an extra
+
+    node = Node(make_server(settings), lambda: uuid4().hex)
+    await asyncio.to_thread(node.open, asyncio.get_running_loop())
+    try:
+        yield node
+    finally:
+        await asyncio.to_thread(node.close)
+
+
+def _state_of_host(settings: Settings, ledger: Database, store: ResultStore, owner: SpoolOwner) -> SharedState:
+    async def promised(_: list[str]) -> None:
+        """Return at once: results in a spool are found by every process of the host."""
+
+    folder = settings.results_dir
+    jobs = JobRecords(ledger, owner, HostQueue(ledger, owner), KeptOrders(folder), time.time, promised)
+    return SharedState(store, jobs, KeptResponses(folder), asyncio.sleep)
+
+
+def _state_of_hosts(settings: Settings, ledger: Database, store: ResultStore, node: Node) -> SharedState:
+    async def pause_for_keys(at_most_s: float) -> None:
+        await node.changed(idempotency_table.TOPIC, at_most_s)
+
+    async def promised(result_ids: list[str]) -> None:
+        while store.unsaved_among(result_ids):  # noqa: ASYNC110 -- threads save them
+            await asyncio.sleep(_UNSAVED_LOOK_S)
+
+    objects = open_objects(settings)
+    queue = SharedQueue(ledger, node, node.now, _JOBS_PER_BATCH * settings.max_batch_size)
+    jobs = JobRecords(ledger, node, queue, SharedOrders(objects), node.now, promised)
+    return SharedState(store, jobs, SharedResponses(objects), pause_for_keys)

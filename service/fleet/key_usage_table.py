@@ -1,0 +1,82 @@
+"""Table of the use of API keys by all hosts, of which processes take blocks. Only in PostgreSQL, on its clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from service.ledger.contract import Transaction
+
+_DAY_S = 86_400
+_NOW = "extract(epoch FROM clock_timestamp())::float8"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a process wants of a key's limits.
+
+    tokens, requests: how many, at best; 0 for a limit that the key does not have.
+    tokens_owed, requests_owed: how many of them were admitted on credit.
+    """
+
+    key_id: str
+    tokens: float = 0.0
+    tokens_owed: float = 0.0
+    rate_per_s: float = 0.0
+    burst: int = 0
+    requests: float = 0.0
+    requests_owed: float = 0.0
+    allowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a process got.
+
+    tokens_wait_s, requests_wait_s: seconds until there is more; 0 if all that was wanted was granted.
+    tokens_left, requests_left: how many there still are for all processes.
+    processes: how many are alive.
+    """
+
+    tokens: float
+    tokens_wait_s: float
+    tokens_left: float
+    requests: float
+    requests_wait_s: float
+    requests_left: float
+    processes: int
+
+
+def take(ledger: Transaction, wish: Wish, lease_s: float) -> Grant:
+    """Take a block of each limit that is wanted; what is owed is taken in any case."""
+    ledger.execute(
+        "INSERT INTO key_usage (key_id, tokens, at, day, requests) "  # noqa: S608 -- ours
+        f"SELECT ?, ?, now, floor(now / {_DAY_S})::int, 0 FROM (SELECT {_NOW} AS now) AS clock "
+        "ON CONFLICT (key_id) DO NOTHING",
+        (wish.key_id, float(wish.burst)),
+    )
+    row = ledger.execute(
+        f"SELECT tokens, at, day, requests, {_NOW} AS now, "  # noqa: S608 -- ours
+        "(SELECT count(*) FROM nodes WHERE seen_at > clock_timestamp() - ? * interval '1 second') AS processes "
+        "FROM key_usage WHERE key_id = ? FOR UPDATE",
+        (lease_s, wish.key_id),
+    ).fetchone()
+    now, today = row["now"], int(row["now"] // _DAY_S)
+    refilled = min(float(wish.burst), row["tokens"] + max(0.0, now - row["at"]) * wish.rate_per_s)
+    tokens = _granted(wish.tokens, wish.tokens_owed, refilled)
+    used = row["requests"] if row["day"] == today else 0
+    requests = _granted(wish.requests, wish.requests_owed, wish.allowed - used)
+    ledger.execute(
+        "UPDATE key_usage SET tokens = ?, at = ?, day = ?, requests = ? WHERE key_id = ?",
+        (refilled - tokens, now, today, used + int(requests), wish.key_id),
+    )
+    tokens_wait_s = (1.0 - refilled + tokens) / wish.rate_per_s if tokens < wish.tokens else 0.0
+    requests_wait_s = _DAY_S - now % _DAY_S if requests < wish.requests else 0.0
+    left = (refilled - tokens, wish.allowed - used - requests)
+    processes = max(1, row["processes"])
+    return Grant(tokens, max(0.0, tokens_wait_s), left[0], requests, requests_wait_s, left[1], processes)
+
+
+def _granted(wanted: float, owed: float, there: float) -> float:
+    """Whole ones of those that are there, and what is owed in any case."""
+    return max(owed, float(min(math.floor(wanted), math.floor(max(0.0, there)))))

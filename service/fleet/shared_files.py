@@ -1,0 +1,125 @@
+"""Files that every host reads, in the bucket of the results: orders of jobs, and responses to idempotency keys.
+
+`.jobs/ID` is an order, `.replies/ab/NAME-OWNER` a response; retention and lists know neither. All methods block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from engines.manifest import Task
+from service.core.errors import NotReady, ServiceError
+from service.core.order import Order
+from service.core.schemas import OPTIONS
+from service.repeats.idempotency_table import Claim
+from service.repeats.response_files import DELETED, KeptResponse, decode_response, encode_response
+from service.saving.storage.contract import is_result_id
+from service.saving.storage.s3 import ObjectStorage
+
+_log = structlog.get_logger(__name__)
+_ORDERS = ".jobs"
+_RESPONSES = ".replies"
+_BYTES = "application/octet-stream"
+
+
+class _StoredOrder(msgspec.Struct, frozen=True):
+    """An order as one object: MessagePack, so that it is there whole or not at all."""
+
+    task: Task
+    options: dict[str, object]
+    files: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOrders:
+    """Orders in the bucket, by the id of their job. See `OrderFiles`."""
+
+    objects: ObjectStorage
+
+    def keep(self, job_id: str, order: Order) -> None:
+        """See `OrderFiles`."""
+        options = order.options.model_dump(mode="json", exclude_none=True)
+        data = msgspec.msgpack.encode(_StoredOrder(order.task, options, dict(order.files)))
+        try:
+            self.objects.put(_order_name(job_id), data, _BYTES)
+        except OSError as error:
+            raise _away("a job's request cannot be stored", error) from error
+
+    def find(self, job_id: str) -> Order:
+        """See `OrderFiles`."""
+        lost = "what this job was sent is not in the bucket any more; send it again"
+        try:
+            data = self.objects.load(_order_name(job_id))
+        except OSError as error:
+            raise _away("a job's request cannot be read", error) from error
+        try:
+            stored = msgspec.msgpack.decode(data or b"", type=_StoredOrder)
+            return Order(stored.task, stored.files, OPTIONS[stored.task].model_validate(stored.options))
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise ServiceError(lost, code="order_lost") from error
+
+    def older_than(self, moment: float) -> list[str]:
+        """See `OrderFiles`."""
+        found = [one for one in self.objects.entries_under(_ORDERS) if one.modified_at < moment]
+        ids = [one.name.rpartition("/")[2] for one in found]
+        return [job_id for job_id in ids if is_result_id(job_id)]
+
+    def drop(self, job_id: str) -> None:
+        """See `OrderFiles`."""
+        try:
+            self.objects.delete(_order_name(job_id))
+        except OSError as error:
+            _log.warning(
+                "a finished job's request is left in the bucket; it is tried again", job=job_id, error=str(error)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResponses:
+    """Responses in the bucket, by their claim. See `ResponseFiles`.
+
+    The owner is part of the name: a process that lost its claim while it was frozen overwrites no other's answer.
+    """
+
+    objects: ObjectStorage
+
+    def keep(self, held: Claim, response: KeptResponse) -> None:
+        """See `ResponseFiles`."""
+        try:
+            self.objects.put(_response_name(held), encode_response(response), _BYTES)
+        except OSError as error:
+            raise _away("the answer to an Idempotency-Key cannot be stored", error) from error
+
+    def find(self, held: Claim) -> KeptResponse | None:
+        """See `ResponseFiles`."""
+        try:
+            data = self.objects.load(_response_name(held))
+        except OSError as error:
+            raise _away("the answer to this Idempotency-Key cannot be read", error) from error
+        return None if data is None else decode_response(data)
+
+    def replace_deleted(self, held: Claim) -> None:
+        """See `ResponseFiles`."""
+        if self.find(held) is not None:
+            self.keep(held, DELETED)
+
+    def drop(self, held: Claim) -> None:
+        """See `ResponseFiles`."""
+        self.objects.delete(_response_name(held))
+
+
+def _order_name(job_id: str) -> str:
+    if not is_result_id(job_id):
+        raise ValueError(f"{job_id!r} is no job id")
+    return f"{_ORDERS}/{job_id}"
+
+
+def _response_name(held: Claim) -> str:
+    return f"{_RESPONSES}/{held.name[:2]}/{held.name}-{held.owner}"
+
+
+def _away(what: str, error: OSError) -> NotReady:
+    return NotReady(f"{what} now ({error.strerror or error}); try again later", code="storage_unavailable")

@@ -1,0 +1,102 @@
+"""One call of a client, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from service.admission.deadline import await_with_deadline
+from service.app import Service
+from service.auth.clients import Client
+from service.core.errors import DeadlineExceeded, InvalidRequest, TooLarge, UploadTimeout
+from service.grpc.message_memory import MessageMemory
+from service.grpc.metadata import MetadataLines
+
+_NONE: Client = Client("", scopes=frozenset())
+
+
+class Context(Protocol):
+    """What we use of grpcio's context of a call."""
+
+    def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
+        """Return the client's metadata."""
+
+    def peer(self) -> str:
+        """Return the client's address, as grpcio writes it."""
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the client's deadline; None without one."""
+
+    async def read(self) -> Any:
+        """Return the next message, or a mark of the end."""
+
+    async def write(self, message: bytes) -> None:
+        """Send a message; returns when the client's flow control has taken it."""
+
+    def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, str], ...]) -> None:
+        """Set what is sent behind the message."""
+
+    def set_code(self, code: Any) -> None:
+        """Set the status."""
+
+    def set_details(self, details: str) -> None:
+        """Set the message of the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The message of an answer, and the facts that trailing metadata tells beside it."""
+
+    message: bytes
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RemoteCall:
+    """A call whose message has not been read.
+
+    path: `/inference.GRPCInferenceService/METHOD`. client: set once the key has been checked.
+    traceparent: the identity of its span; empty if it is not traced.
+    """
+
+    service: Service
+    memory: MessageMemory
+    context: Context
+    path: str
+    lines: MetadataLines
+    request_id: str
+    client: Client = _NONE
+    traceparent: str = ""
+
+    async def read(self, max_bytes: int | None = None) -> bytes:
+        """Wait for a place in memory, and read the message.
+
+        Args:
+            max_bytes: the largest message; by default the server's limit of a body, which gRPC itself keeps.
+
+        Raises:
+            InvalidRequest: no message came, or one over the server's limit, whose status gRPC has already sent.
+            TooLarge: it is larger than `max_bytes`.
+            Overloaded: as `MessageMemory.arriving`.
+        """
+        async with self.memory.arriving(self.client.id):
+            message: Any = await self.context.read()
+        if not isinstance(message, bytes):
+            raise InvalidRequest("no message came, or one that is too large")
+        if max_bytes is not None and len(message) > max_bytes:
+            raise TooLarge(f"the message has {len(message)} bytes and this method takes {max_bytes}")
+        return message
+
+    async def read_in_time(self, max_bytes: int) -> bytes:
+        """Read a small message of a method that is not admitted.
+
+        Raises:
+            UploadTimeout: it does not arrive within `body_timeout_s`.
+            InvalidRequest, TooLarge, Overloaded: as `read`.
+        """
+        limit_s = self.service.settings.body_timeout_s
+        try:
+            return await await_with_deadline(self.read(max_bytes), limit_s)
+        except DeadlineExceeded:
+            raise UploadTimeout(f"the message did not arrive within {limit_s:.0f} s; send it faster") from None

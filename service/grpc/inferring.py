@@ -1,0 +1,73 @@
+"""ModelInfer: admitted before its message is read, then as any request for pictures."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from service.grpc.call import Answer, RemoteCall
+from service.grpc.metadata import allowed_s
+from service.grpc.requests import NamedRequest, named_request_of, response_of
+from service.intake.intake import Arrival, Intake, admitted
+from service.intake.options import ignored_header
+from service.intake.reply_facts import reply_facts
+from service.intake.wishes import asked_priority, asked_timeout_s, single_value
+from service.open_inference.orders import Asked, computed, order_of, output_of
+from service.repeats.response_files import KeptResponse
+
+_LARGE_BYTES = 1 << 20
+"""Size of a message from which it is parsed on a thread."""
+
+
+async def infer(call: RemoteCall) -> Answer:
+    """Compute pictures: of `image` and `mask`, of what else the model takes, or of nothing."""
+    with admitted(call.service, _arrival(call)) as intake:
+        asked = await intake.arrived(_read(call, intake))
+        intake.take_wishes(_shorter(asked.request.timeout_s, intake), asked.request.priority)
+        key = single_value(call.lines, "idempotency-key")
+        work = partial(_respond, intake, asked)
+        if key is not None:
+            work = partial(intake.kept_once, key, asked.order, asked.wishes("open-inference-grpc"), work)
+        kept = await intake.answered(work)
+        return Answer(kept.body, dict(kept.headers))
+
+
+def _arrival(call: RemoteCall) -> Arrival:
+    asked_s = asked_timeout_s(single_value(call.lines, "x-request-timeout-ms"))
+    return Arrival(
+        call.request_id,
+        call.client.id,
+        allowed_s(call.context.time_remaining(), asked_s),
+        asked_priority(single_value(call.lines, "x-priority")),
+        call.traceparent,
+    )
+
+
+async def _read(call: RemoteCall, intake: Intake) -> Asked:
+    message = await call.read()
+    intake.count_bytes(2 * len(message))  # the pictures are copied out of it
+    reading = partial(named_request_of, message, intake.service.settings.max_pixels)
+    named = await _off_loop(reading) if len(message) > _LARGE_BYTES else reading()
+    del message, reading
+    return await order_of(intake, named.request, named.model, named.version)
+
+
+def _shorter(wish_s: float | None, intake: Intake) -> float | None:
+    """Return the timeout in the message, or that of the call if it is shorter: gRPC ends the call then in any case."""
+    return min(wish_s, intake.allowed_s) if wish_s is not None and intake.own_deadline else wish_s
+
+
+async def _off_loop(reading: partial[NamedRequest]) -> NamedRequest:
+    return await asyncio.to_thread(reading)
+
+
+async def _respond(intake: Intake, asked: Asked) -> KeptResponse:
+    reply, pixels = await computed(intake, asked)
+
+    def make() -> bytes:
+        output = output_of(reply, asked.request, intake.service.settings.max_pixels)
+        return response_of(reply, asked.request, output)
+
+    message = await intake.on_codec_thread(make, pixels)
+    facts = {**reply_facts(reply), **ignored_header(set(asked.ignored))}
+    return KeptResponse(200, tuple((name.lower(), value) for name, value in facts.items()), message)

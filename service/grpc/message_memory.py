@@ -1,0 +1,107 @@
+"""The memory of messages outside of admission's count: those that arrive, and replies that clients have not read.
+
+gRPC hands a message over when it is complete, and its size is not known before. So while one arrives it holds a place
+for the largest, and further messages stay with their clients, held back by the flow control of HTTP/2. A client has at
+most half of the places, so that one that sends slowly leaves room for others. Used on the event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from service.core.errors import Overloaded
+
+_RETRY_S = 1.0
+
+
+class MessageMemory:
+    """Places for arriving messages, and bytes of unread replies.
+
+    Args:
+        max_bytes: memory for arriving messages, and as much again for unread replies.
+        message_bytes: the largest message.
+    """
+
+    def __init__(self, max_bytes: float, message_bytes: int) -> None:
+        self.places = max(2, int(max_bytes // message_bytes))
+        self._each = self.places // 2
+        self._arriving: Counter[str] = Counter()
+        self._waiting: deque[tuple[str, asyncio.Future[None]]] = deque()
+        self._max_unread = max(max_bytes, 2 * message_bytes)
+        self._unread: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def arriving(self, client: str) -> AsyncIterator[None]:
+        """Wait for a place, and hold it for the length of the block.
+
+        Raises:
+            Overloaded: replies that this client, or all, have not read take too much memory.
+        """
+        self._refuse_unread(client)
+        await self._take(client)
+        try:
+            yield
+        finally:
+            self._give_back(client)
+
+    @contextmanager
+    def unread(self, client: str, nbytes: int) -> Iterator[None]:
+        """Count a reply for the length of the block, in which the client reads it."""
+        self._unread[client] += nbytes
+        try:
+            yield
+        finally:
+            self._unread[client] -= nbytes
+            if not self._unread[client]:
+                del self._unread[client]
+
+    @property
+    def held(self) -> tuple[int, int, int]:
+        """The places taken, the messages that wait for one, and the bytes of unread replies."""
+        return self._arriving.total(), len(self._waiting), self._unread.total()
+
+    def _refuse_unread(self, client: str) -> None:
+        if self._unread[client] > self._max_unread / 2 or self._unread.total() > self._max_unread:
+            raise Overloaded(
+                f"replies that were not read take {self._unread.total() / 2**20:.0f} MiB; read them first",
+                retry_after_s=_RETRY_S,
+            )
+
+    async def _take(self, client: str) -> None:
+        if not self._waiting and self._has_place_for(client):
+            self._arriving[client] += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((client, turn))
+        self._wake()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the place was given at the same moment
+                self._give_back(client)
+            else:
+                self._waiting.remove((client, turn))
+            raise
+
+    def _give_back(self, client: str) -> None:
+        self._arriving[client] -= 1
+        if not self._arriving[client]:
+            del self._arriving[client]
+        self._wake()
+
+    def _has_place_for(self, client: str) -> bool:
+        return self._arriving.total() < self.places and self._arriving[client] < self._each
+
+    def _wake(self) -> None:
+        """Give free places to those who wait, the longest wait first; one whose client has its half waits on."""
+        for entry in tuple(self._waiting):
+            client, turn = entry
+            if self._arriving.total() >= self.places:
+                return
+            if self._has_place_for(client):
+                self._waiting.remove(entry)
+                self._arriving[client] += 1
+                turn.set_result(None)

@@ -1,0 +1,73 @@
+"""The gRPC server: opened beside the HTTP server of the same process, and closed before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from grpc import aio
+
+from service.app import Service
+from service.core.settings import Settings, SettingsInvalid
+from service.grpc.calls import Calls
+from service.grpc.message_memory import MessageMemory
+
+_MEMORY_DIVISOR = 4
+"""A quarter of the memory for bodies is for arriving messages, and as much for unread replies."""
+_LONGEST_CALL_S = 600.0
+_REPLY_GRACE_S = 2.0
+"""Time to send replies after the drain."""
+_SETTLE_S = 0.25
+"""Time for calls that were sent before the end to be refused by us: gRPC would answer them CANCELLED."""
+_OPTIONS = {
+    "grpc.http2.bdp_probe": 0,  # it lets a client send megabytes ahead of our reading, for each of its calls
+    "grpc.http2.lookahead_bytes": 65_536,
+    "grpc.max_concurrent_streams": 1024,  # of one connection; further calls wait in the client
+    "grpc.max_metadata_size": 16_384,
+    "grpc.absolute_max_metadata_size": 16_384,
+    "grpc.server_handshake_timeout_ms": 20_000,
+    "grpc.keepalive_time_ms": 60_000,  # finds clients that vanished
+    "grpc.keepalive_timeout_ms": 20_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_ping_interval_without_data_ms": 10_000,  # clients may ask as often
+    "grpc.max_connection_idle_ms": 600_000,
+    "grpc.max_connection_age_ms": 3_600_000,  # then a client connects anew; one that reads no reply loses its calls
+}
+
+
+@asynccontextmanager
+async def open_grpc_server(service: Service) -> AsyncIterator[None]:
+    """Serve on `grpc_port` for the length of the block; calls in progress get a moment at its end.
+
+    Raises:
+        SettingsInvalid: the address is not available.
+    """
+    settings = service.settings
+    message_bytes = int(settings.max_body_mb * 2**20)
+    memory = MessageMemory(settings.max_bodies_mb * 2**20 / _MEMORY_DIVISOR, message_bytes)
+    server = aio.server(options=tuple(_options(settings, message_bytes).items()))
+    server.add_generic_rpc_handlers((Calls(service, memory),))
+    address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.grpc_port}"
+    try:
+        server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise SettingsInvalid(f"cannot listen on {address} for gRPC; choose another --grpc-port") from error
+    await server.start()
+    try:
+        yield
+    finally:
+        await asyncio.sleep(_SETTLE_S)
+        await server.stop(_REPLY_GRACE_S)
+
+
+def _options(settings: Settings, message_bytes: int) -> dict[str, int]:
+    grace_s = max(_LONGEST_CALL_S, 2 * settings.request_timeout_s)
+    return {
+        **_OPTIONS,
+        "grpc.max_receive_message_length": message_bytes,
+        "grpc.max_send_message_length": -1,
+        # several front ends share the port; otherwise a second server would share it unnoticed
+        "grpc.so_reuseport": int(settings.workers not in (0, "auto")),
+        "grpc.max_connection_age_grace_ms": int(grace_s * 1000),
+    }

@@ -1,0 +1,181 @@
+"""A request for pictures from its admission to its answer: the steps that every API has in common.
+
+An API reads its own form of a request between `admitted` and `Intake.answered`, and writes its own form of a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from service.admission.admission import AdmissionRequest, AdmittedRequest
+from service.admission.deadline import await_with_deadline
+from service.app import Service
+from service.core.call import Call
+from service.core.errors import Cancelled, DeadlineExceeded, NotReady, ShuttingDown, UploadTimeout
+from service.core.flow import Flow
+from service.core.order import Order
+from service.core.reply import Reply
+from service.repeats.idempotency import fingerprint_of, key_name
+from service.repeats.response_files import KeptResponse
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is known of a request before its body is read.
+
+    asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
+    traceparent: the identity of its span; empty if it is not traced.
+    gone: a future that is done when the client has disconnected; None where a cancelled task says so.
+    """
+
+    request_id: str
+    client: str
+    asked_s: float | None
+    priority: int
+    traceparent: str = ""
+    gone: asyncio.Future[None] | None = None
+
+
+@dataclass(slots=True)
+class Intake:
+    """An admitted request whose body has not been read, or is not answered yet."""
+
+    arrival: Arrival
+    service: Service
+    place: AdmittedRequest
+    admitted: ExitStack
+    """Holds the request's place; a job takes it over."""
+    received_at: float
+    allowed_s: float
+    own_deadline: bool
+    """Whether the client chose the deadline."""
+    flow: Flow
+    result_ids: tuple[str, ...] = ()
+    """The stored results that were made for it."""
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body, as it arrives and unpacked."""
+        return int(self.service.settings.max_body_mb * 2**20)
+
+    def count_bytes(self, nbytes: int) -> None:
+        """Count memory for the body, before it is used.
+
+        Raises:
+            Overloaded: the bodies of other requests leave too little.
+        """
+        self.service.admission.count_body_bytes(self.place, nbytes)
+
+    async def arrived(self, reading: Awaitable[T]) -> T:
+        """Await the reading of the body, then count the request as in flight.
+
+        Raises:
+            UploadTimeout, DeadlineExceeded: the body takes too long.
+            ShuttingDown, Overloaded: the server drains, or the limit was reached in the meantime.
+            Cancelled: the client left.
+        """
+        limit_s = min(self.allowed_s, self.service.settings.body_timeout_s)
+        try:
+            body = await await_with_deadline(reading, limit_s, self.service.drain.begun)
+        except DeadlineExceeded:
+            if limit_s == self.allowed_s:
+                raise
+            raise UploadTimeout(f"the body did not arrive within {limit_s:.0f} s; send it faster") from None
+        except Cancelled:
+            if self.service.admission.draining.is_set():
+                raise ShuttingDown("the server is shutting down; ask another replica") from None
+            raise
+        self.service.admission.count_in_flight(self.place)
+        return body
+
+    def take_wishes(self, timeout_s: float | None, priority: int | None) -> None:
+        """Apply a deadline (from arrival) and a priority that came in the body; None leaves what came before it."""
+        if timeout_s is not None:
+            self.allowed_s, self.own_deadline = timeout_s, True
+        if priority is not None:
+            self.flow = self.flow._replace(priority=priority)
+
+    def call(self) -> Call:
+        """Return what the pipeline needs of the request: its id, times, deadline and place in the fair order."""
+        return Call(
+            *(self.arrival.request_id, self.received_at, self.received_at + self.allowed_s, self.flow),
+            traceparent=self.arrival.traceparent,
+            own_deadline=self.own_deadline,
+            on_large=partial(self.service.admission.mark_large, self.place),
+        )
+
+    async def run(self, order: Order) -> Reply:
+        """Compute an order's pictures; errors are those of `Pipeline.run`."""
+        reply = await self.service.run(order, self.call())
+        self.result_ids = tuple(picture.result_id for picture in reply.pictures if picture.result_id)
+        return reply
+
+    async def on_codec_thread(self, work: Callable[[], T], pixels: int) -> T:
+        """Convert a picture of so many pixels where all pictures are decoded."""
+        return await self.service.pipeline.codec_work.run_decoding(lambda _: work(), pixels)
+
+    async def answered(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` until the deadline, or until the client disconnects.
+
+        Raises:
+            DeadlineExceeded, Cancelled: the one or the other came first.
+        """
+        return await await_with_deadline(work(), self.left_s, self.arrival.gone)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self.received_at + self.allowed_s - self.service.clock()
+
+    async def kept_once(
+        self, key: str, order: Order, wishes: Sequence[str], work: Callable[[], Awaitable[KeptResponse]]
+    ) -> KeptResponse:
+        """Return the response to the first request with an Idempotency-Key; `work` makes it if this is the first.
+
+        Args:
+            key: the key, as the client sent it.
+            order: the order.
+            wishes: what else the response depends on; another order or another wish is another request.
+            work: makes the response.
+
+        Raises:
+            InvalidOption: the key cannot be one.
+            ServiceError: as for `Idempotency.run_once`.
+        """
+        name = key_name(key, self.flow.client, order.task)
+        fingerprint = await asyncio.to_thread(fingerprint_of, order, *wishes)
+
+        async def kept_work() -> KeptResponse:
+            return replace(await work(), result_ids=self.result_ids)
+
+        return await self.service.idempotency.run_once(name, fingerprint, kept_work)
+
+
+@contextmanager
+def admitted(service: Service, arrival: Arrival, unasked_s: float | None = None) -> Iterator[Intake]:
+    """Admit a request by what is known before its body, for the length of the block.
+
+    Args:
+        service: the parts of the server.
+        arrival: the request.
+        unasked_s: seconds until the deadline if the client names none; by default the server's `request_timeout_s`.
+
+    Raises:
+        ShuttingDown, Overloaded, DeadlineExceeded, NotReady: it cannot be served now.
+    """
+    received_at, own_deadline = service.clock(), arrival.asked_s is not None
+    allowed_s = arrival.asked_s or unasked_s or service.settings.request_timeout_s
+    flow = Flow(arrival.client, arrival.priority)
+    with ExitStack() as stack:
+        ask = AdmissionRequest(allowed_s, own_deadline, flow, arrival.request_id)
+        place = stack.enter_context(service.admission.admit(ask))
+        if not service.outage.over and (reasons := service.outage_reasons()):
+            raise NotReady("; ".join(reasons))
+        yield Intake(arrival, service, place, stack, received_at, allowed_s, own_deadline, flow)

@@ -1,0 +1,64 @@
+"""Validates the values of a foreign request as options of an order. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from engines.validation import validation_message
+from service.core.errors import InvalidOption, NotFound
+
+OptionsT = TypeVar("OptionsT", bound=BaseModel)
+IGNORED_HEADER = "X-Ignored-Fields"
+_MODEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}(/[1-9][0-9]{0,8})?")
+_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,40}")
+_MOST_NAMES = 40
+
+
+def options_of(kind: type[OptionsT], values: Mapping[str, Any], names: Mapping[str, str] | None = None) -> OptionsT:
+    """Validate values as options; one that is None or empty counts as absent.
+
+    Args:
+        kind: the class of the options.
+        values: by the names of the options.
+        names: the foreign names of options, for messages.
+
+    Raises:
+        NotFound: the value of `model` cannot be the name of a model here.
+        InvalidOption: a value is out of range; the message has the foreign name.
+    """
+    present = {name: value for name, value in values.items() if value is not None and value != ""}
+    model = present.get("model")
+    if model is not None and not _MODEL.fullmatch(str(model)):
+        raise NotFound(f"no model {str(model)[:80]!r}; GET /v1/models lists them", code="model_not_found")
+    try:
+        return kind.model_validate(present)
+    except ValidationError as error:
+        message = validation_message(error, "field", kind.model_fields)
+        for ours, theirs in (names or {}).items():
+            message = message.replace(f"{ours}:", f"{theirs}:")
+        raise InvalidOption(message) from error
+
+
+def check_same_model(name: str, current: str, advice: str) -> None:
+    """Check that a client does not ask to change the model that an API fills with, for it would change for all.
+
+    Args:
+        name: the model that is asked for.
+        current: the model that fills.
+        advice: the end of the message.
+
+    Raises:
+        InvalidOption: it is another one.
+    """
+    if name != current:
+        raise InvalidOption(f"the model is {current!r} for all clients of this API; {name[:80]!r} {advice}")
+
+
+def ignored_header(names: set[str]) -> dict[str, str]:
+    """Return the header that names the fields of a request that were ignored; none if there were none."""
+    shown = sorted(name for name in names if _NAME.fullmatch(name))[:_MOST_NAMES]
+    return {IGNORED_HEADER: ", ".join(shown)} if shown else {}

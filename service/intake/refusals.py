@@ -1,0 +1,29 @@
+"""What a refusal needs in every protocol: an error of ours, counted, with the time to return."""
+
+from __future__ import annotations
+
+from service.app import Service
+from service.core.errors import ServiceError, ShuttingDown
+
+_REJECTIONS = frozenset({401, 403, 421, 429, 503, 504})
+
+
+def count_refusal(service: Service, error: ServiceError) -> None:
+    """Count an error as a rejection if it is one, and complete it with the time to return if the server knows it."""
+    if error.status == 503 and error.retry_after_s is None:
+        error.retry_after_s = service.ready_in_s()
+    if error.status in _REJECTIONS:
+        service.metrics.rejected.labels(error.code).inc()
+
+
+def internal_error() -> ServiceError:
+    """Return the error that a client gets for a failure that only the log explains."""
+    return ServiceError("the server failed for a reason of its own; the log has the details")
+
+
+def cut_off_error(service: Service) -> ShuttingDown:
+    """Return the error for a request that the end of the drain cut off."""
+    return ShuttingDown(
+        "the server shut down before this request was answered; ask another replica",
+        retry_after_s=service.ready_in_s(),
+    )

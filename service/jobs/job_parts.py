@@ -1,0 +1,63 @@
+"""What `Jobs` is made of, and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from service.admission.admission import Admission
+from service.core.call import Call
+from service.core.order import Order
+from service.jobs.job_queue import JobQueue
+from service.jobs.jobs_table import Job
+from service.jobs.request_files import OrderFiles
+from service.ledger.contract import Owner, Transaction
+from service.ledger.database import Database
+from service.saving.local_disk.disk_state import DiskState
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """Limits of jobs. max_unfinished: of all processes together. ttl_s: how long a finished job can be polled."""
+
+    max_unfinished: int
+    ttl_s: float
+    max_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """What the processes that share a ledger know of jobs.
+
+    owner: this process.
+    kept: the orders of unfinished jobs.
+    now: the ledger's clock, in seconds since the epoch, for times that other processes and later starts read.
+    promised: waits until any process that is asked for results finds them.
+    """
+
+    ledger: Database
+    owner: Owner
+    queue: JobQueue
+    kept: OrderFiles
+    now: Callable[[], float]
+    promised: Callable[[list[str]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobParts:
+    """The dependencies of `Jobs`; see `JobRecords`."""
+
+    ledger: Database
+    kept: OrderFiles
+    disk: DiskState
+    owner: Owner
+    queue: JobQueue
+    admission: Admission
+    run: Callable[[Order, Call], Awaitable[list[str]]]
+    """Runs an order and returns the URL paths of its results."""
+    clock: Callable[[], float]
+    """Monotonic clock, in seconds."""
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    on_finished: Callable[[Transaction, Job], None] = lambda _ledger, _job: None
+    """Callback in the transaction that finishes a job."""

@@ -1,0 +1,80 @@
+"""Who runs a job: with SQLite the process that accepted it, or the heir of a dead one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
+from service.ledger.contract import Owner
+from service.ledger.database import Database
+
+_LOOK_EVERY_S = 0.5
+
+
+class JobQueue(Protocol):
+    """The jobs of all processes, of which this one runs some. Used on the event loop."""
+
+    @property
+    def keeps_doubtful(self) -> bool:
+        """Whether a job may have been entered although the ledger reported a failure, and is run then."""
+
+    def owner_of_new(self, running: int) -> str:
+        """The owner of a job that this process accepts while it runs so many; empty: the first one with room."""
+
+    async def take(self, running: Collection[str]) -> list[Job]:
+        """Jobs that this process owns from now on and must run, oldest first; `running` are those it runs already.
+
+        Raises:
+            NotReady: code `ledger_unavailable`.
+        """
+
+    async def give_back(self, job_id: str) -> None:
+        """Leave an unfinished job of this process to others, without counting an attempt."""
+
+    async def pause(self) -> None:
+        """Wait until there may be something to take or to stop."""
+
+    def room_made(self) -> None:
+        """A job of this process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostQueue:
+    """The jobs of the processes of one host: each runs what it accepts, and an heir what a dead one has left."""
+
+    ledger: Database
+    owner: Owner
+    keeps_doubtful = False
+
+    def owner_of_new(self, running: int) -> str:  # noqa: ARG002 -- admission limits them
+        """See `JobQueue`."""
+        return self.owner.id
+
+    async def take(self, running: Collection[str]) -> list[Job]:  # noqa: ARG002 -- a process inherits nothing from itself
+        """See `JobQueue`.
+
+        Raises:
+            OSError: no file descriptor is left to check an owner's lock.
+        """
+        taken: list[Job] = []
+        for owner_id in await self.ledger.read(jobs_table.owners):
+            if not await asyncio.to_thread(self.owner.is_alive, owner_id):
+                inherit = partial(jobs_table.inherit, dead=owner_id, heir=self.owner.id)
+                taken += await self.ledger.write(inherit)
+        return taken
+
+    async def give_back(self, job_id: str) -> None:
+        """See `JobQueue`: it is inherited once this process has ended."""
+        await self.ledger.write_until_done(partial(jobs_table.requeue, job_id=job_id))
+
+    async def pause(self) -> None:
+        """See `JobQueue`."""
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+    def room_made(self) -> None:
+        """Do nothing: there is room for whatever is admitted."""

@@ -1,0 +1,96 @@
+"""Who runs a job when hosts share the ledger: the process that accepted it while it has room, else the first that has.
+
+A process takes jobs without an owner, jobs of processes whose lease has ended, and its own that it does not run: a
+commit of which the database's answer was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
+from service.ledger.contract import SharedOwner, Transaction
+from service.ledger.database import Database
+
+TOPIC = "jobs"
+_LOOK_EVERY_S = 2.0
+"""Pause without a notification: leases end, and notifications are lost while the database is away."""
+_IN_DOUBT_S = 10.0
+"""Age at which a process runs a job of its own that it does not know: entering it takes milliseconds."""
+_WAITING = (
+    "SELECT id FROM jobs WHERE finished_at IS NULL AND (owner = '' OR (owner = ? AND created_at < ?) "
+    "OR (? = 1 AND owner <> ? AND owner NOT IN (SELECT id FROM nodes WHERE seen_at > clock_timestamp() - ? * interval "
+    "'1 second'))) ORDER BY created_at LIMIT ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedQueue:
+    """The jobs of all hosts. See `JobQueue`.
+
+    slots: most jobs that this process runs at once; what it accepts beyond them waits for any process.
+    """
+
+    ledger: Database
+    owner: SharedOwner
+    now: Callable[[], float]
+    slots: int
+    keeps_doubtful = True
+
+    def owner_of_new(self, running: int) -> str:
+        """See `JobQueue`."""
+        return self.owner.id if running < self.slots else ""
+
+    async def take(self, running: Collection[str]) -> list[Job]:
+        """See `JobQueue`."""
+        room = self.slots - len(running)
+        if room <= 0:
+            return []
+        judges = int(self.owner.is_steady)
+        mine = (self.owner.id, self.now() - _IN_DOUBT_S)
+        values = (*mine, judges, self.owner.id, self.owner.lease_s, room + len(running))
+        if not (set(await self.ledger.read(partial(_waiting, values=values))) - set(running)):
+            return []
+        take = partial(_take, values=values, running=frozenset(running), most=room, owner=self.owner.id)
+        return await self.ledger.write(take)
+
+    async def give_back(self, job_id: str) -> None:
+        """See `JobQueue`."""
+        await self.ledger.write_until_done(partial(_give_back, job_id=job_id, owner=self.owner.id))
+
+    async def pause(self) -> None:
+        """See `JobQueue`."""
+        await self.owner.changed(TOPIC, _LOOK_EVERY_S)
+
+    def room_made(self) -> None:
+        """See `JobQueue`."""
+        self.owner.wake(TOPIC)
+
+
+def _waiting(ledger: Transaction, values: tuple[object, ...]) -> list[str]:
+    return [row["id"] for row in ledger.execute(_WAITING, values)]
+
+
+def _take(ledger: Transaction, values: tuple[object, ...], running: frozenset[str], most: int, owner: str) -> list[Job]:
+    """Take jobs that no other process takes at the same time."""
+    locked = ledger.execute(f"{_WAITING} {ledger.skip_locked}", values)
+    jobs = []
+    for job_id in [row["id"] for row in locked if row["id"] not in running][:most]:
+        row = ledger.execute(
+            "UPDATE jobs SET owner = ?, status = 'queued', attempts = attempts + 1 WHERE id = ? RETURNING *",
+            (owner, job_id),
+        ).fetchone()
+        jobs.append(jobs_table.job_from_row(row))
+    return jobs
+
+
+def _give_back(ledger: Transaction, job_id: str, owner: str) -> None:
+    ledger.execute(
+        "UPDATE jobs SET owner = '', status = 'queued', attempts = attempts - 1 "
+        "WHERE id = ? AND owner = ? AND finished_at IS NULL",
+        (job_id, owner),
+    )
+    ledger.notify(TOPIC)

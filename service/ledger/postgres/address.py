@@ -1,0 +1,79 @@
+"""The address of the database, whose passwords are never shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import quote, quote_plus
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from service.core.settings import SettingsInvalid
+
+_SCHEMES = ("postgresql://", "postgres://")
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+_DEFAULTS = {
+    "application_name": "retouch",
+    "connect_timeout": "3",
+    "keepalives_idle": "3",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "6000",
+}
+"""A host that is gone without a word is noticed in 6 to 7 seconds."""
+_TIMEOUTS = "-c statement_timeout=10s -c lock_timeout=5s -c idle_in_transaction_session_timeout=10s"
+"""A frozen process may hold its locks that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is. shown: for people, without passwords."""
+
+    conninfo: str = field(repr=False)
+    shown: str
+    _secrets: tuple[str, ...] = field(repr=False)
+
+    def without_secrets(self, text: object) -> str:
+        """The first line of a message, with `***` for each password."""
+        line = str(text).partition("\n")[0]
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
+        return line
+
+
+def parse_address(url: str) -> Address:
+    """Parse `postgresql://USER:PASSWORD@HOST:PORT/NAME?OPTION=VALUE`, as libpq does.
+
+    Raises:
+        SettingsInvalid: it is no such address; the message quotes nothing of it.
+    """
+    parts = _parts(url)
+    if parts is None:
+        raise SettingsInvalid(
+            "ledger_url is not postgresql://USER:PASSWORD@HOST:PORT/NAME; in a password, write / as %2F, @ as %40, "
+            "% as %25, or keep it out of the address: in PGPASSWORD or a file named by PGPASSFILE"
+        )
+    secrets = [parts[name] for name in _SECRETS if parts.get(name)]
+    written = {
+        form for secret in secrets for form in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret))
+    }
+    host, user = parts.get("host", "localhost"), parts.get("user")
+    ports = f":{parts['port']}" if parts.get("port") else ""
+    shown = f"postgresql://{user + '@' if user else ''}{host}{ports}/{parts.get('dbname', '')}"
+    options = f"{_TIMEOUTS} {parts.pop('options', '')}".strip()
+    whole = make_conninfo("", **{**_DEFAULTS, **parts, "options": options})
+    return Address(whole, shown, tuple(sorted(written, key=len, reverse=True)))
+
+
+def _parts(url: str) -> dict[str, str] | None:
+    """What libpq reads in the address; None if it is none, or if a part of a password became something else."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        return None
+    ports = str(parts.get("port") or "")
+    numbers = all(one.isdigit() or not one for one in ports.split(","))
+    misread = "@" in f"{parts.get('host')}{parts.get('dbname')}"
+    if not url.startswith(_SCHEMES) or misread or not numbers:
+        return None
+    return {name: str(value) for name, value in parts.items() if value is not None}

@@ -1,0 +1,82 @@
+"""Cuts connections on which the database answers nothing: a host that hangs closes none, and its kernel still answers.
+
+The database ends its own statements earlier (`statement_timeout`), so only one that hangs is cut.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+
+_LOOK_S = 0.5
+
+
+class OverdueWatch:
+    """A thread that cuts connections in use for longer than `limit_s` seconds. Thread-safe.
+
+    Args:
+        limit_s: longest time of one transaction.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, limit_s: float, clock: Callable[[], float]) -> None:
+        self._limit_s = limit_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: dict[psycopg.Connection[Any], float] = {}
+        self._cut: set[psycopg.Connection[Any]] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="ledger-overdue", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. May be called twice, and without `start`."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @contextmanager
+    def over(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Watch a connection while the block runs.
+
+        Raises:
+            psycopg.OperationalError: it was cut.
+        """
+        with self._lock:
+            self._since[connection] = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._since[connection]
+                cut = connection in self._cut
+                self._cut.discard(connection)
+            if cut:
+                raise Hung(f"it has not answered for {self._limit_s:.0f} s")
+
+    def _look(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            with self._lock:  # a connection that is left meanwhile keeps its socket until we are done
+                now = self._clock()
+                for connection, since in self._since.items():
+                    if now - since > self._limit_s and connection not in self._cut:
+                        self._cut.add(connection)
+                        _shut_down(connection)
+
+
+class Hung(psycopg.OperationalError):
+    """The database was given up because it answered nothing."""
+
+
+def _shut_down(connection: psycopg.Connection[Any]) -> None:
+    """End a connection under the thread that waits for it, which gets an error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as shared:
+        shared.shutdown(socket.SHUT_RDWR)

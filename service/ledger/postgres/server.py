@@ -1,0 +1,195 @@
+"""The ledger as a PostgreSQL database: a pool of connections, and a quick refusal while the database is away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from service.core.settings import SettingsInvalid
+from service.ledger.contract import Connections, Transaction, unavailable
+from service.ledger.postgres.address import Address
+from service.ledger.postgres.migrating import migrate
+from service.ledger.postgres.overdue import Hung, OverdueWatch
+
+CHANNEL = "retouch"
+"""The channel of all notifications; the payload is the topic."""
+_MOST_CONNECTIONS = 8
+_PATIENCE_S = 2.0
+"""Longest wait for a connection: either all are busy, or the database is away."""
+_AWAY_S = 0.5
+"""Time in which nothing is tried again after the database could not be reached."""
+_IDLE_S = 60.0
+_OVERDUE_S = 12.0
+"""More than the database gives a statement."""
+Connection = psycopg.Connection[dict[str, Any]]
+T = TypeVar("T")
+
+
+class PostgresServer(Connections):
+    """A pool of connections to the database, and the migrations of its tables.
+
+    Args:
+        address: of the database.
+        clock: monotonic, in seconds.
+        overdue_s: time after which a database that answers nothing counts as away.
+    """
+
+    max_at_once = 4
+
+    def __init__(
+        self, address: Address, clock: Callable[[], float] = time.monotonic, overdue_s: float = _OVERDUE_S
+    ) -> None:
+        self.address = address
+        self.watch = OverdueWatch(overdue_s, clock)
+        self._clock = clock
+        self._away_until = 0.0
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
+            address.conninfo,
+            connection_class=cast("type[Connection]", psycopg.Connection),
+            kwargs={"autocommit": True, "row_factory": dict_row},
+            min_size=1,
+            max_size=_MOST_CONNECTIONS,
+            timeout=_PATIENCE_S,
+            max_idle=_IDLE_S,
+            reconnect_timeout=0.0,  # the next transaction tries again, and says what failed
+            open=False,
+            name="ledger",
+        )
+
+    def connect(self) -> Connection:
+        """Open a connection outside the pool, for one that listens.
+
+        Raises:
+            psycopg.Error: the database cannot be reached.
+        """
+        return psycopg.connect(self.address.conninfo, autocommit=True, row_factory=dict_row)
+
+    def open(self) -> None:
+        """See `Connections`; the tables are migrated to this version."""
+        logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # who asks for a connection reports the failure
+        try:
+            with self.connect() as connection:
+                migrate(connection)
+        except psycopg.Error as error:
+            why = self.address.without_secrets(error)
+            raise SettingsInvalid(
+                f"the ledger {self.address.shown} cannot be used ({why}); check ledger_url, and that the database runs "
+                "and its user may create tables"
+            ) from None
+        self._pool.open()
+        self.watch.start()
+
+    def close(self) -> None:
+        """See `Connections`."""
+        self._pool.close()
+        self.watch.close()
+
+    def separate(self) -> Connections:
+        """See `Connections`; the pool has connections for all."""
+        return _Shared(self)
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """See `Connections`."""
+        return self._run(work, writing=False)
+
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:  # noqa: ARG002 -- each commit is
+        """See `Connections`; each commit is synced, as the database is configured."""
+        return self._run(work, writing=True)
+
+    def _run(self, work: Callable[[Transaction], T], *, writing: bool) -> T:
+        if self._clock() < self._away_until:
+            raise unavailable("the database cannot be reached")
+        try:
+            return self._try(work, writing=writing, again=True)
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.OperationalError):
+                self._away_until = self._clock() + _AWAY_S
+            if isinstance(error, Hung):
+                self._pool.drain()  # the idle connections hang, too
+            why = "the database cannot be reached" if isinstance(error, PoolTimeout) else error
+            raise unavailable(self.address.without_secrets(why)) from None
+
+    def _try(self, work: Callable[[Transaction], T], *, writing: bool, again: bool) -> T:
+        """Run `work`; once more over another connection if the first had broken before anything was committed."""
+        committing, broken = False, False
+        try:
+            with self._pool.connection() as connection, self.watch.over(connection):
+                try:
+                    if not writing:
+                        return work(_PostgresTransaction(connection))
+                    with connection.transaction():
+                        done = work(_PostgresTransaction(connection))
+                        committing = True
+                    return done
+                finally:
+                    broken = connection.broken
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            repeatable = (broken or isinstance(error, psycopg.errors.TransactionRollback)) and not isinstance(
+                error, Hung
+            )
+            if committing or not (again and repeatable):
+                raise
+        if broken:
+            self._pool.check()  # the database restarted: the other idle connections are broken, too
+        return self._try(work, writing=writing, again=False)
+
+
+class _PostgresTransaction:
+    """A transaction, or for reading a connection, that takes the tables' statements."""
+
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[dict[str, Any]]:
+        """See `Transaction`."""
+        return self._connection.execute(_in_dialect(statement), values)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        """See `Transaction`."""
+        with self._connection.cursor() as cursor:
+            cursor.executemany(_in_dialect(statement), rows)
+
+    def notify(self, topic: str) -> None:
+        """See `Transaction`."""
+        self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, topic))
+
+
+class _Shared(Connections):
+    """The pool for another user, who neither opens nor closes it."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self.max_at_once = server.max_at_once
+
+    def open(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def separate(self) -> Connections:
+        """See `Connections`."""
+        return self
+
+    def read(self, work: Callable[[Transaction], T]) -> T:
+        """See `Connections`."""
+        return self._server.read(work)
+
+    def write(self, work: Callable[[Transaction], T], *, synced: bool = False) -> T:
+        """See `Connections`."""
+        return self._server.write(work, synced=synced)
+
+
+@lru_cache(maxsize=256)
+def _in_dialect(statement: str) -> bytes:
+    """The statement with psycopg's placeholders."""
+    return statement.replace("%", "%%").replace("?", "%s").encode()

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol v2 without a transport: tensors, options, descriptions; HTTP and gRPC stand on it."""

@@ -1,0 +1,85 @@
+"""From an inference request to an order, and from its reply to the one output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from engines.repository.versions import ModelStatus
+from service.core.errors import NotReady
+from service.core.order import Order
+from service.core.reply import Reply
+from service.intake.intake import Intake
+from service.open_inference import models
+from service.open_inference.requests import InferRequest, check_inputs, options_for
+from service.open_inference.tensors import Datatype, as_elements, as_file, as_pixels
+from service.telemetry.redaction import without_folders
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was read, its order, and the names of its parameters that have no effect."""
+
+    request: InferRequest
+    order: Order
+    ignored: frozenset[str]
+
+    def wishes(self, transport: str) -> tuple[str, ...]:
+        """Return what the response depends on beside the order."""
+        return (transport, str(self.request.binary_output), str(self.request.as_pixels), self.request.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output tensor of a request, in binary form."""
+
+    datatype: Datatype
+    shape: tuple[int, ...]
+    data: bytes
+
+
+async def order_of(intake: Intake, request: InferRequest, name: str, version: str = "") -> Asked:
+    """Return the order of a request for a model; pixels are encoded on a codec thread.
+
+    Raises:
+        NotFound, NotReady: there is no such model, or it is refused.
+        InvalidRequest, InvalidOption: the inputs or parameters do not suit the model.
+        Overloaded: as `Intake.count_bytes`.
+    """
+    status = models.found(intake.service.models.statuses(), name, version)
+    if status.manifest is None:
+        raise refused_error(status)
+    check_inputs(request.tensors, models.inputs_of(status.manifest), status.name)
+    options, ignored = options_for(status.manifest, "/".join(filter(None, (name, version))), request)
+    files = {}
+    for tensor in request.tensors:
+        intake.count_bytes(2 * len(tensor.data) if tensor.pixels else 0)
+        files[tensor.name] = await intake.on_codec_thread(partial(as_file, tensor), tensor.pixels)
+    return Asked(request, Order(status.manifest.task, files, options), ignored)
+
+
+async def computed(intake: Intake, asked: Asked) -> tuple[Reply, int]:
+    """Compute an order; return its reply, and the pixels to be decoded for the output, whose memory is counted.
+
+    Raises:
+        ServiceError: as `Intake.run` and `Intake.count_bytes`.
+    """
+    reply = await intake.run(asked.order)
+    pixels = reply.size.height * reply.size.width if asked.request.as_pixels else 0
+    if pixels:
+        intake.count_bytes(4 * pixels * len(reply.pictures))
+    return reply, pixels
+
+
+def output_of(reply: Reply, request: InferRequest, max_pixels: int) -> Output:
+    """Return the output: a file for each picture, or their pixels if the input came as pixels."""
+    files = [picture.body for picture in reply.pictures]
+    if request.as_pixels:
+        data, shape = as_pixels(files, max_pixels)
+        return Output("UINT8", shape, data)
+    return Output("BYTES", (len(files),), as_elements(files))
+
+
+def refused_error(status: ModelStatus) -> NotReady:
+    """Return the error for a model that cannot be used."""
+    return NotReady(f"{status.name}/{status.version}: {without_folders(status.reason)}", code="model_refused")

@@ -1,0 +1,46 @@
+"""The last line of a request, whatever its protocol: its metrics, and its line in the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from service.telemetry.metrics import Metrics
+
+log = structlog.get_logger(__name__)
+
+CLIENT_CLOSED_REQUEST = 499
+"""Status for the log and metrics if a client disconnects before its reply; never sent."""
+
+
+@dataclass(slots=True)
+class RequestOutcome:
+    """What became of a request.
+
+    endpoint: the route that metrics are labelled with. status: that of HTTP, also for a request that came by gRPC.
+    code: that of the error; empty without one. client: the key's id; empty where no keys are required.
+    """
+
+    request_id: str
+    method: str
+    path: str
+    endpoint: str = "unknown"
+    status: int = CLIENT_CLOSED_REQUEST
+    model: str = ""
+    code: str = ""
+    client: str = ""
+
+    def record(self, metrics: Metrics, seconds: float, *, quiet: bool = False, **further: str) -> None:
+        """Count the request, which took so many seconds, and log it; probes are `quiet`."""
+        metrics.request_done(self.endpoint, self.model, self.status, seconds)
+        present = {"model": self.model, "code": self.code, "client": self.client, **further}
+        (log.debug if quiet else log.info)(
+            "request",
+            request_id=self.request_id,
+            method=self.method,
+            path=self.path,
+            status=self.status,
+            duration_ms=round(seconds * 1e3, 2),
+            **{name: value for name, value in present.items() if value},
+        )

@@ -1,0 +1,1 @@
+"""The interactive documentation and the OpenAPI document as a client gets them."""

@@ -1,0 +1,53 @@
+"""A foreign API as the application serves it: its routes, its paths, and its form of an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from service.core.errors import ServiceError
+from service.web.responses import error_headers
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignApi:
+    """An API of somebody else's that this server speaks beside its own."""
+
+    name: str
+    """Name of the API in the setting `apis`, and its tag in the OpenAPI document."""
+    description: str
+    router: APIRouter
+    prefix: str
+    """Beginning of the paths whose errors have this API's form, without a slash at its end."""
+    error_body: Callable[[ServiceError], dict[str, Any]]
+    """Converts an error to the JSON body of its response."""
+    public: frozenset[str] = frozenset()
+    """Paths that need no key."""
+    idle_posts: frozenset[str] = frozenset()
+    """Paths of POST requests that ask for no pictures and do not count for a key's daily quota."""
+    basic_keys: bool = False
+    """Whether a key may also come as the password of HTTP Basic."""
+
+    def error_response(self, error: ServiceError) -> Response:
+        """Return an error in this API's form, with the headers of any error."""
+        scheme = "Basic" if self.basic_keys else "Bearer"
+        return JSONResponse(self.error_body(error), error.status, error_headers(error, scheme))
+
+
+class ForeignPaths:
+    """The foreign APIs by their paths, to be asked about every request."""
+
+    def __init__(self, apis: Iterable[ForeignApi]) -> None:
+        self._apis = {api.prefix: api for api in apis}
+        prefixes = "|".join(sorted(map(re.escape, self._apis), key=len, reverse=True))
+        self._prefix = re.compile(rf"({prefixes})(?:/|\Z)") if self._apis else None
+
+    def api_of(self, path: str) -> ForeignApi | None:
+        """Return the foreign API that a path belongs to; None for the server's own."""
+        found = self._prefix.match(path) if self._prefix is not None else None
+        return self._apis[found[1]] if found else None

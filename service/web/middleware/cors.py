@@ -1,0 +1,35 @@
+"""Pages of other origins (CORS): the requests they may send, and the headers of a reply they may read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+_OPENAI_PACKAGE = (
+    *("X-Stainless-Arch", "X-Stainless-Lang", "X-Stainless-OS", "X-Stainless-Package-Version"),
+    *("X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "X-Stainless-Timeout"),
+    *("X-Stainless-Helper-Method", "OpenAI-Organization", "OpenAI-Project", "User-Agent"),
+)
+"""Request headers of OpenAI's packages (npm's openai 7.57.0), which mean nothing here; a browser asks for each."""
+_CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "HEAD", "POST", "DELETE"],
+    "allow_headers": [
+        *("Authorization", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms", "X-Priority", "Prefer"),
+        *("Idempotency-Key", "If-None-Match", "If-Range", "Range", "Inference-Header-Content-Length", "traceparent"),
+        *_OPENAI_PACKAGE,
+    ],
+    "expose_headers": [
+        *("X-Request-ID", "X-Model", "X-Engine", "X-Batch-Size", "X-Mask-Coverage", "X-Seed"),
+        *("Server-Timing", "Location", "Retry-After", "ETag", "Accept-Ranges", "Content-Range", "Idempotency-Replayed"),
+        *("Cache-Status", "traceparent", "X-Ignored-Fields", "Inference-Header-Content-Length"),
+    ],
+    "max_age": 600,
+}
+"""CORS options, without credentials: keys are sent in a header, and cookies are not used."""
+
+
+def allow_origins(app: ASGIApp, origins: str) -> CORSMiddleware:
+    """Return the application as pages of these origins, separated by commas, may use it."""
+    return CORSMiddleware(app, allow_origins=[origin.strip() for origin in origins.split(",")], **_CORS)

@@ -1,0 +1,99 @@
+// The results that the server keeps for this client, newest first: shown small, painted on, saved, deleted.
+
+import { safeName } from "../files/bytes.js";
+import { download } from "../files/export.js";
+import { patiently } from "../server/patience.js";
+import { explained } from "./busy.js";
+import { $, element, figure } from "./dom.js";
+import { say } from "./status.js";
+
+const PAGE = "v1/results?limit=24";
+
+export class Gallery {
+  /** @type {string | null} where the next page begins; null after the last one */
+  #cursor = "";
+  #loading = new AbortController();
+  /** Asks for more shortly before the last one is seen. */
+  #end = new IntersectionObserver((seen) => seen.some((entry) => entry.isIntersecting) && this.#more(), { rootMargin: "400px" });
+
+  /** @param {import("../server/api.js").Api} api @param {(file: File) => void} edit opens a result for filling */
+  constructor(api, edit) {
+    Object.assign(this, { api, edit });
+  }
+
+  /** Whether the server keeps results that this client may see; none does for clients that it cannot tell apart. */
+  async offered() {
+    return this.api.get("v1/results?limit=1").then(() => true, () => false);
+  }
+
+  /** Shows the newest results. */
+  reload() {
+    this.#loading.abort();
+    this.#loading = new AbortController();
+    for (const old of [...$("kept").children]) this.#remove(old);
+    this.#cursor = "";
+    return this.#more();
+  }
+
+  async #more() {
+    const { signal } = this.#loading;
+    this.#end.disconnect();
+    try {
+      const path = this.#cursor ? `${PAGE}&cursor=${encodeURIComponent(this.#cursor)}` : PAGE;
+      const { results, next_cursor } = await this.#patient(() => this.api.get(path, signal), signal);
+      this.#cursor = next_cursor;
+      $("kept").append(...results.map((result) => this.#figure(result, signal)));
+      this.#count();
+      if (next_cursor) this.#end.observe($("kept").lastElementChild);
+    } catch (error) {
+      if (!signal.aborted) say(explained(error), true);
+    }
+  }
+
+  #patient(call, signal) {
+    return patiently(call, signal, () => {});
+  }
+
+  #count() {
+    const { length } = $("kept").children;
+    $("kept-count").textContent = `${length || "No"} result${length === 1 ? "" : "s"}${this.#cursor ? ", more below" : ""}.`;
+  }
+
+  #figure({ id, created, model, width, height }, signal) {
+    const path = `v1/results/${id}`;
+    const caption = `${model}, ${new Date(created).toLocaleString()}`;
+    const image = element("img", { alt: caption, width: width ?? 4, height: height ?? 3 });
+    this.#patient(() => this.api.blob(`${path}/thumbnail`, { signal }), signal).then(
+      (blob) => (image.src = URL.createObjectURL(blob)),
+      () => {}, // its caption is shown instead
+    );
+    const button = (textContent, act) => element("button", { textContent, onclick: () => act().catch((error) => say(explained(error), true)) });
+    const file = async () => {
+      const blob = await this.api.blob(path);
+      return new File([blob], `${safeName(caption)}.${blob.type.slice(6).replace("jpeg", "jpg")}`, { type: blob.type });
+    };
+    const made = figure(
+      image,
+      caption,
+      button("Paint on it", async () => this.edit(await file())),
+      button("Save", async () => {
+        const result = await file();
+        download(result, result.name);
+      }),
+      button("Delete", async () => {
+        if (!confirm(`Delete this result (${caption}) on the server, for good?`)) return;
+        await this.api.blob(path, { method: "DELETE" });
+        ((made.nextSibling ?? made.previousSibling)?.querySelector("button") ?? $("tab-results")).focus();
+        this.#remove(made);
+        this.#count();
+        say("Deleted.");
+      }),
+    );
+    return made;
+  }
+
+  #remove(made) {
+    URL.revokeObjectURL(made.querySelector("img").src);
+    made.remove();
+  }
+}

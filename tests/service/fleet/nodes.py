@@ -1,0 +1,94 @@
+"""Servers of several hosts: real processes with folders of their own, one PostgreSQL, one bucket."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.serving.postgres_server import PostgresCluster
+from tests.serving.s3_server import KEY, SECRET, Bucket, serving_bucket
+from tests.serving.served_process import ServedProcess
+
+Files = dict[str, tuple[str, bytes, str]]
+ASYNC = {"Prefer": "respond-async"}
+PATH = "/v1/inpaint"
+
+
+@dataclass
+class Fleet:
+    """The servers, and what they share."""
+
+    nodes: list[ServedProcess]
+    bucket: Bucket
+    database: str
+    killed: set[int] = field(default_factory=set)
+
+    def url(self, number: int) -> str:
+        return self.nodes[number % len(self.nodes)].url
+
+    def kill(self, number: int) -> None:
+        """End one as if its host lost power."""
+        self.nodes[number].kill()
+        self.killed.add(number)
+
+    def freeze(self, number: int) -> None:
+        self.nodes[number].process.send_signal(signal.SIGSTOP)
+
+    def thaw(self, number: int) -> None:
+        self.nodes[number].process.send_signal(signal.SIGCONT)
+
+    def computed(self) -> int:
+        """How many pictures all living nodes have computed."""
+        alive = [node for number, node in enumerate(self.nodes) if number not in self.killed]
+        return sum(_computed(httpx.get(f"{node.url}/metrics").text) for node in alive)
+
+
+def _computed(metrics: str) -> int:
+    lines = [line for line in metrics.splitlines() if line.startswith("retouch_batch_size_sum")]
+    return round(sum(float(line.rpartition(" ")[2]) for line in lines))
+
+
+@contextmanager
+def running_fleet(folder: Path, postgres: PostgresCluster, count: int, **settings: Any) -> Iterator[Fleet]:
+    """Run so many servers until the block ends."""
+    with ExitStack() as stack:
+        bucket = stack.enter_context(serving_bucket(folder))
+        database = postgres.new_database()
+        chosen = {
+            "ledger_url": database,
+            "results_url": "s3://results/fleet",
+            "s3_endpoint": f"http://127.0.0.1:{bucket.port}",
+            **settings,
+        }
+        environ = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        nodes = []
+        for number in range(count):
+            home = folder / f"node{number}"
+            home.mkdir()
+            nodes.append(ServedProcess(home, environ, **chosen))
+            nodes[-1].launch()
+        for node in nodes:
+            stack.push(node.__exit__)
+            node.wait()
+        yield Fleet(nodes, bucket, database)
+
+
+async def ended(http: httpx.AsyncClient, fleet: Fleet, job: str, first_node: int = 0) -> dict[str, Any]:
+    """Poll a job at one node after the other until it has ended; what it is then. Nodes that are gone are left out."""
+    for look in range(6000):
+        number = (first_node + look) % len(fleet.nodes)
+        if number in fleet.killed:
+            continue
+        reply = await http.get(f"{fleet.url(number)}{job}")
+        if reply.status_code == 200 and reply.json()["status"] not in ("queued", "running"):
+            return dict(reply.json())
+        assert reply.status_code in (200, 503), reply.text
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"{job} did not end")

@@ -1,0 +1,98 @@
+"""Any server of a fleet knows what any other has accepted: jobs, results and keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.service.fleet.conftest import StartFleet
+from tests.service.fleet.nodes import ASYNC, PATH, Files, Fleet, ended
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_job_is_found_polled_and_its_result_fetched_at_every_server(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    for number in range(6):
+        accepted = await http.post(f"{fleet.url(number)}{PATH}", files=files, headers=ASYNC)
+        assert accepted.status_code == 202, accepted.text
+        job = await ended(http, fleet, accepted.headers["location"], number + 1)
+        assert job["status"] == "succeeded", job
+        bodies = [await http.get(f"{fleet.url(other)}{job['result_url']}") for other in range(3)]
+        assert {body.status_code for body in bodies} == {200}
+        assert len({body.content for body in bodies}) == 1
+    assert not [name for name in fleet.bucket.names if "/.jobs/" in f"/{name}"], "finished jobs leave no request behind"
+
+
+async def test_a_job_is_cancelled_at_a_server_that_does_not_run_it(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    waiting = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers=ASYNC) for _ in range(40)]
+    jobs = [reply.headers["location"] for reply in await asyncio.gather(*waiting)]
+    cancelled = await http.delete(f"{fleet.url(1)}{jobs[-1]}")
+    assert cancelled.status_code == 200, cancelled.text
+    assert cancelled.json()["status"] == "cancelled"
+    assert (await http.get(f"{fleet.url(2)}{jobs[-1]}")).json()["status"] == "cancelled"
+    states = [await ended(http, fleet, job) for job in jobs]
+    assert Counter(state["status"] for state in states) == {"succeeded": 39, "cancelled": 1}
+
+
+async def test_jobs_that_one_server_accepts_are_run_by_all(
+    start_fleet: StartFleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    fleet = start_fleet(2, fake_batch_ms=100, max_batch_size=1)
+    sent = [http.post(f"{fleet.url(0)}{PATH}", files=files, headers=ASYNC) for _ in range(30)]
+    for reply in await asyncio.gather(*sent):
+        assert (await ended(http, fleet, reply.headers["location"]))["status"] == "succeeded"
+    ran = [len(node.lines("job ended")) for node in fleet.nodes]
+    assert sum(ran) == 30
+    assert min(ran) >= 5, ran
+
+
+async def test_the_same_key_at_all_servers_at_once_is_computed_once(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    for _ in range(5):
+        before, key = fleet.computed(), str(uuid4())
+        sent = [http.post(f"{fleet.url(n)}{PATH}", files=files, headers={"Idempotency-Key": key}) for n in range(12)]
+        replies = await asyncio.gather(*sent)
+        assert {reply.status_code for reply in replies} == {200}, [reply.text for reply in replies]
+        assert len({reply.content for reply in replies}) == 1
+        assert len({reply.headers["location"] for reply in replies}) == 1
+        assert sum("idempotency-replayed" not in reply.headers for reply in replies) == 1
+        assert fleet.computed() == before + 1
+
+
+async def test_a_key_with_another_request_is_refused_by_every_server(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    headers = {"Idempotency-Key": str(uuid4())}
+    assert (await http.post(f"{fleet.url(0)}{PATH}", files=files, headers=headers)).status_code == 200
+    other = await http.post(f"{fleet.url(1)}{PATH}", files=files, data={"quality": "7"}, headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+
+
+async def test_a_result_is_listed_by_every_server_and_deleted_by_any(
+    fleet: Fleet, files: Files, http: httpx.AsyncClient
+) -> None:
+    made = await http.post(f"{fleet.url(0)}{PATH}", files=files)
+    location = made.headers["location"]
+    for _ in range(200):
+        listed = await http.get(f"{fleet.url(1)}/v1/results", params={"status": "saved"})
+        if location in [result["url"] for result in listed.json()["results"]]:
+            break
+        await asyncio.sleep(0.05)
+    else:
+        raise AssertionError(listed.text)
+    assert (await http.delete(f"{fleet.url(2)}{location}")).status_code in (202, 204)
+    assert [(await http.get(f"{fleet.url(node)}{location}")).status_code for node in range(3)] == [410, 410, 410]
+
+
+@pytest.mark.parametrize("job", ["0" * 32, "nothing", "%00", "a" * 5000])
+async def test_a_job_that_there_is_not_is_not_found(fleet: Fleet, http: httpx.AsyncClient, job: str) -> None:
+    assert (await http.get(f"{fleet.url(0)}/v1/jobs/{job}")).status_code == 404

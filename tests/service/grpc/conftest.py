@@ -1,0 +1,74 @@
+"""A server with gRPC, and clients of it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.fake_models import fake_manifest, write_model, write_photos_and_facades
+from tests.serving.grpc_client import GrpcClient
+from tests.serving.local_server import Running, serving
+
+Serve = Callable[..., Running]
+
+
+def some_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One server with gRPC and a model that draws, `faces`, beside the tests' usual models."""
+    folder = tmp_path_factory.mktemp("server")
+    models = write_photos_and_facades(folder / "models")
+    latent = {"name": "latent", "dtype": "float32", "shape": ["batch", 8]}
+    size = {"kind": "fixed", "height": 64, "width": 64, "fit": "resize"}
+    write_model(models, fake_manifest("faces", "generate", inputs=[latent], size=size))
+    with serving(
+        folder, models_dir=models, apis="open-inference", max_body_mb=2.0, max_memory_mb=64.0, grpc_port=some_port()
+    ) as running:
+        yield running
+        running.stop()
+
+
+@pytest.fixture
+def client(server: Running) -> Iterator[GrpcClient]:
+    with GrpcClient(server.grpc_address) as client:
+        yield client
+
+
+@pytest.fixture
+def serve_grpc(serve: Serve) -> Iterator[Serve]:
+    """Start servers with gRPC: as `serve`; they end before their sockets are taken from them."""
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Running:
+            running = serve(**{"apis": "open-inference", "grpc_port": some_port(), **settings})
+            stack.callback(running.stop)
+            return running
+
+        yield start
+
+
+@pytest.fixture
+def native(server: Running, photo: bytes, mask: bytes) -> bytes:
+    """What /v1/inpaint answers."""
+    with server.client() as client:
+        reply = client.post("/v1/inpaint", files={"image": photo, "mask": mask})
+    assert reply.status_code == 200, reply.text
+    return reply.content
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """Where a test writes its key file."""
+    return tmp_path / "keys.json"

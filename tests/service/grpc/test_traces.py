@@ -1,0 +1,40 @@
+"""A call in traces and in the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from grpc import StatusCode
+
+from benchmarks.harness.otlp_receiver import OtlpReceiver
+from service.grpc.methods import SERVICE
+from tests.serving.grpc_client import GrpcClient, files_request
+from tests.serving.waiting import wait_until
+
+CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+STAGES = ["memory", "decode", "preprocess", "queue", "infer", "postprocess", "encode", "save"]
+
+
+def test_a_call_is_one_trace_that_continues_its_callers(
+    serve_grpc: Any, photo: bytes, mask: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    trace_id, caller_id = CALLER.split("-")[1:3]
+    with OtlpReceiver() as collector:
+        running = serve_grpc(otlp_endpoint=collector.url, trace_ratio=0)
+        with GrpcClient(running.grpc_address) as client:
+            answered = client.call("ModelInfer", files_request(photo, mask), traceparent=CALLER)
+            assert client.call("ServerLive", traceparent=CALLER).code is StatusCode.OK  # a probe is not traced
+        wait_until(lambda: len(collector.of_trace(trace_id)) == len(STAGES) + 1)
+        spans = collector.of_trace(trace_id)
+        root = spans.pop(f"POST {SERVICE}ModelInfer")
+        running.stop()
+    assert root.parent_span_id.hex() == caller_id
+    assert answered.trailing["traceparent"] == f"00-{trace_id}-{root.span_id.hex()}-01"
+    assert sorted(spans) == sorted(STAGES)
+    facts = {one.key: one.value for one in root.attributes}
+    assert facts["http.response.status_code"].int_value == 200
+    assert facts["rpc.grpc.status"].string_value == "OK"
+    assert facts["retouch.model"].string_value == "photos/1"
+    assert facts["retouch.request_id"].string_value == answered.trailing["x-request-id"]

@@ -1,0 +1,30 @@
+"""Options of foreign requests: their names in messages, and models that are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.core.errors import InvalidOption, NotFound
+from service.core.schemas import InpaintOptions
+from service.intake.options import ignored_header, options_of
+
+
+def test_what_is_none_or_empty_counts_as_absent() -> None:
+    assert options_of(InpaintOptions, {"seed": None, "model": "", "samples": "2"}) == InpaintOptions(samples=2)
+
+
+@pytest.mark.parametrize("name", ["DALL·E", "v1-5.safetensors [abc]", "../photos", "photos/0", "a" * 65])
+def test_a_name_that_no_model_can_have_is_not_found(name: str) -> None:
+    with pytest.raises(NotFound, match="no model"):
+        options_of(InpaintOptions, {"model": name})
+
+
+def test_a_message_has_the_foreign_name_of_an_option() -> None:
+    with pytest.raises(InvalidOption, match=r"^n: "):
+        options_of(InpaintOptions, {"samples": 9}, {"samples": "n"})
+
+
+def test_ignored_fields_are_named_in_order_and_at_most_forty() -> None:
+    assert ignored_header(set()) == {}
+    assert ignored_header({"b", "a", "x\r\ny", "ü"}) == {"X-Ignored-Fields": "a, b"}
+    assert ignored_header({f"f{n}" for n in range(99)})["X-Ignored-Fields"].count(",") == 39

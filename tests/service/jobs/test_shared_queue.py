@@ -1,0 +1,121 @@
+"""Jobs as a queue of several hosts, in a real PostgreSQL: who takes which, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pytest
+
+from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
+from service.jobs.shared_queue import SharedQueue
+from service.ledger.contract import Transaction
+from service.ledger.database import Database
+from service.ledger.postgres.address import parse_address
+from service.ledger.postgres.server import PostgresServer
+from tests.serving.postgres_server import PostgresCluster
+
+
+@dataclass
+class Member:
+    """A process whose heartbeats the test sends."""
+
+    id: str
+    is_steady: bool = True
+    lease_s: float = 10.0
+    woken: list[str] = field(default_factory=list)
+
+    def is_alive(self, owner_id: str) -> bool:
+        raise NotImplementedError
+
+    async def changed(self, topic: str, at_most_s: float) -> None:
+        await asyncio.sleep(0)
+
+    def wake(self, topic: str) -> None:
+        self.woken.append(topic)
+
+
+@pytest.fixture
+def ledger(postgres: PostgresCluster) -> Iterator[Database]:
+    with Database(PostgresServer(parse_address(postgres.new_database()))) as one:
+        yield one
+
+
+def queue(ledger: Database, name: str, slots: int = 8, *, steady: bool = True) -> SharedQueue:
+    return SharedQueue(ledger, Member(name, steady), lambda: 1000.0, slots)
+
+
+def job(number: int, owner: str = "", created_at: float = 999.0) -> Job:
+    return Job(f"{number:032x}", "queued", owner, created_at + number / 1000, {}, attempts=1 if owner else 0)
+
+
+async def enter(ledger: Database, *jobs: Job) -> None:
+    for one in jobs:
+        await ledger.write(partial(jobs_table.insert, job=one, max_unfinished=1000))
+
+
+async def beat(ledger: Database, name: str, age_s: float = 0.0) -> None:
+    def seen(one: Transaction) -> None:
+        one.execute(
+            "INSERT INTO nodes (id, seen_at) VALUES (?, clock_timestamp() - ? * interval '1 second')", (name, age_s)
+        )
+
+    await ledger.write(seen)
+
+
+async def test_a_process_owns_what_it_accepts_while_it_has_room(ledger: Database) -> None:
+    here = queue(ledger, "here", slots=2)
+    assert [here.owner_of_new(running) for running in range(3)] == ["here", "here", ""]
+
+
+async def test_waiting_jobs_are_taken_oldest_first_by_whoever_has_room(ledger: Database) -> None:
+    await enter(ledger, job(3), job(1), job(2))
+    here, there = queue(ledger, "here", slots=2), queue(ledger, "there")
+    assert await here.take(["one that it runs", "another"]) == []
+    await beat(ledger, "here")
+    assert [one.id for one in await here.take([])] == [job(1).id, job(2).id]
+    assert await there.take([]) == [replace(job(3), owner="there", attempts=1)]
+    assert await there.take([]) == []
+
+
+async def test_every_job_is_taken_once_however_many_ask_at_once(ledger: Database) -> None:
+    await enter(ledger, *(job(number) for number in range(60)))
+    takers = [queue(ledger, f"taker{number}", slots=7) for number in range(8)]
+    for taker in takers:
+        await beat(ledger, taker.owner.id)
+    taken: list[str] = []
+    while found := [one.id for jobs in await asyncio.gather(*(taker.take([]) for taker in takers)) for one in jobs]:
+        taken += found
+    assert sorted(taken) == [job(number).id for number in range(60)]
+
+
+async def test_jobs_of_a_process_whose_lease_has_ended_are_taken_and_others_are_not(ledger: Database) -> None:
+    await enter(ledger, job(1, "dead"), job(2, "alive"), job(3, "unknown"))
+    await beat(ledger, "dead", age_s=11.0)
+    await beat(ledger, "alive", age_s=9.0)
+    assert await queue(ledger, "newcomer", steady=False).take([]) == []
+    taken = await queue(ledger, "heir").take([])
+    assert taken == [replace(job(1, "heir"), attempts=2), replace(job(3, "heir"), attempts=2)]
+
+
+async def test_a_job_of_its_own_that_a_process_does_not_know_is_run_after_a_while(ledger: Database) -> None:
+    """The answer to its commit was lost while the database went away."""
+    await enter(ledger, job(1, "here", created_at=980.0), job(2, "here", created_at=980.0), job(3, "here"))
+    taken = await queue(ledger, "here").take([job(2).id])
+    assert [one.id for one in taken] == [job(1).id]
+
+
+async def test_a_job_that_is_given_back_counts_no_attempt(ledger: Database) -> None:
+    await enter(ledger, job(1, "here"))
+    here = queue(ledger, "here")
+    await here.give_back(job(1).id)
+    await beat(ledger, "there")
+    assert await queue(ledger, "there").take([]) == [job(1, "there")]
+    await here.give_back(job(1).id)
+    assert await here.take([]) == [], "it belongs to another by now"
+    here.room_made()
+    assert isinstance(here.owner, Member)
+    assert here.owner.woken == ["jobs"]

@@ -1,0 +1,226 @@
+"""What every ledger promises, with the tables of all rooms: one file of SQLite, and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from service.core.errors import NotReady
+from service.core.schemas import WebhookReply
+from service.jobs import jobs_table, webhook_table
+from service.jobs.jobs_table import Job
+from service.jobs.webhook_table import Delivery
+from service.ledger.contract import Connections, Transaction
+from service.repeats import cache_table, idempotency_table
+from service.repeats.idempotency_table import Claim
+from service.saving import index_table
+from service.saving.index_table import row_of
+
+ONE, TWO = "1" * 32, "2" * 32
+Connect = Callable[[], Connections]
+
+
+def job(number: int = 1, **fields: Any) -> Job:
+    return replace(Job(f"{number:032x}", "queued", "me", float(number), {"a": [1.5, "ü"]}), **fields)
+
+
+def insert(ledger: Connections, one: Job, most: int = 10) -> Job | None:
+    return ledger.write(partial(jobs_table.insert, job=one, max_unfinished=most))
+
+
+def find(ledger: Connections, one: Job) -> Job | None:
+    return ledger.read(partial(jobs_table.find, job_id=one.id))
+
+
+def test_what_one_process_has_written_another_reads_at_once(connect: Connect) -> None:
+    here, there = connect(), connect()
+    assert insert(here, job()) == job()
+    assert find(there, job()) == job()
+
+
+def test_connections_for_long_reads_see_the_same_ledger(ledger: Connections) -> None:
+    insert(ledger, job())
+    separate = ledger.separate()
+    separate.open()
+    assert find(separate, job()) == job()
+    separate.close()
+    assert find(ledger, job()) == job()
+
+
+def test_a_transaction_that_fails_leaves_nothing_and_the_next_one_runs(ledger: Connections) -> None:
+    def half(transaction: Transaction) -> None:
+        jobs_table.insert(transaction, job(), 10)
+        transaction.execute("INSERT INTO nowhere VALUES (1)")
+
+    def broken(transaction: Transaction) -> None:
+        jobs_table.insert(transaction, job(), 10)
+        raise RuntimeError("a bug")
+
+    with pytest.raises(NotReady) as refused:
+        ledger.write(half)
+    assert refused.value.code == "ledger_unavailable"
+    with pytest.raises(RuntimeError, match="a bug"):
+        ledger.write(broken)
+    with pytest.raises(NotReady):
+        ledger.read(lambda transaction: transaction.execute("SELECT * FROM nowhere").fetchone())
+    assert find(ledger, job()) is None
+    assert insert(ledger, job()) == job()
+
+
+def test_a_job_exists_once_and_only_so_many_wait(ledger: Connections) -> None:
+    assert insert(ledger, job(1), 2) == job(1)
+    assert insert(ledger, job(1, owner="another"), 2) == job(1)
+    assert insert(ledger, job(2), 2) == job(2)
+    assert insert(ledger, job(3), 2) is None
+    assert ledger.read(jobs_table.unfinished) == {job(1).id, job(2).id}
+
+
+def test_a_job_ends_once_and_is_forgotten_with_its_webhook(ledger: Connections) -> None:
+    insert(ledger, job())
+    ledger.write(partial(jobs_table.begin, job_id=job().id))
+    assert find(ledger, job()) == job(status="running")
+    ended = job(status="failed", finished_at=5.0, problem={"code": "x"}, result_urls=["/a"])
+    assert not ledger.write(partial(jobs_table.finish, job=replace(ended, owner="another")))
+    assert ledger.read(partial(jobs_table.lost_among, job_ids=[job().id], owner="me")) == set()
+    assert ledger.read(partial(jobs_table.lost_among, job_ids=[job().id], owner="another")) == {job().id}
+    assert ledger.write(partial(jobs_table.finish, job=ended))
+    assert not ledger.write(partial(jobs_table.finish, job=replace(ended, status="cancelled")))
+    state = WebhookReply(state="pending", tries=1, reason="late")
+    for tries in (1, 2):
+        told = state.model_copy(update={"tries": tries})
+        ledger.write(partial(webhook_table.set_state, job_id=job().id, webhook=told))
+    assert find(ledger, job()) == replace(ended, webhook=state.model_copy(update={"tries": 2}))
+    assert ledger.read(partial(jobs_table.lost_among, job_ids=[job().id, job(2).id], owner="me")) == {
+        job().id,
+        job(2).id,
+    }
+    assert ledger.read(partial(jobs_table.lost_among, job_ids=[], owner="me")) == set()
+    assert ledger.read(partial(jobs_table.find, job_id=job().id, finished_after=5.0)) is None
+    ledger.write(partial(jobs_table.forget, finished_before=5.0))
+    assert find(ledger, job()) is None
+    assert ledger.read(partial(webhook_table.find_state, job_id=job().id)) is None
+
+
+def test_jobs_of_a_dead_process_are_inherited_oldest_first(ledger: Connections) -> None:
+    for number in (3, 1, 2):
+        insert(ledger, job(number, owner="dead"))
+    ledger.write(partial(jobs_table.requeue, job_id=job(2).id))
+    assert ledger.read(jobs_table.owners) == ["dead"]
+    jobs = ledger.write(partial(jobs_table.inherit, dead="dead", heir="me"))
+    assert jobs == [job(1, attempts=2), job(2), job(3, attempts=2)]
+
+
+def test_a_message_is_claimed_by_one_sender_however_many_ask_at_once(connect: Connect) -> None:
+    processes = [connect() for _ in range(4)]
+    messages = {f"msg_{number:03}" for number in range(200)}
+
+    def add(ledger: Transaction) -> None:
+        for name in messages:
+            webhook_table.add(ledger, Delivery(name, "http://a", "{}", next_at=1.0))
+
+    processes[0].write(add)
+    assert processes[1].read(partial(webhook_table.is_due, now=1.0))
+    assert not processes[1].read(partial(webhook_table.is_due, now=0.5))
+    start = threading.Barrier(len(processes))
+
+    def claim_all(process: Connections) -> list[str]:
+        start.wait()
+        claimed: list[str] = []
+        while taken := process.write(partial(webhook_table.claim_due, now=1.0, again_at=9.0, most=7)):
+            claimed += [message.id for message in taken]
+            assert {message.tries for message in taken} == {1}
+        return claimed
+
+    with ThreadPoolExecutor(len(processes)) as threads:
+        claims = [name for claimed in threads.map(claim_all, processes) for name in claimed]
+    assert sorted(claims) == sorted(messages)
+    processes[0].write(partial(webhook_table.postpone, delivery_id="msg_001", next_at=0.5))
+    processes[0].write(partial(webhook_table.remove, delivery_id="msg_002"))
+    again = processes[0].write(partial(webhook_table.claim_due, now=9.0, again_at=10.0, most=300))
+    assert {message.id for message in again} == messages - {"msg_002"}
+
+
+def test_a_key_is_claimed_by_one_process_however_many_ask_at_once(connect: Connect) -> None:
+    processes = [connect() for _ in range(4)]
+    start = threading.Barrier(len(processes))
+
+    def claim(process: Connections, owner: str) -> list[int]:
+        won = []
+        for key in range(50):
+            start.wait()
+            wanted = Claim(f"key{key}", "print", owner, 100.0)
+            if process.write(partial(idempotency_table.claim, wanted=wanted, now=1.0)):
+                won.append(key)
+        return won
+
+    with ThreadPoolExecutor(len(processes)) as threads:
+        won = list(threads.map(claim, processes, "abcd"))
+    assert sorted(key for keys in won for key in keys) == list(range(50))
+
+
+def test_a_key_of_a_dead_process_is_claimed_again_and_an_answered_one_is_not(ledger: Connections) -> None:
+    mine, other = Claim("key", "print", "me", 100.0), Claim("key", "print", "other", 100.0)
+    claim = idempotency_table.claim
+    assert ledger.write(partial(claim, wanted=mine, now=1.0))
+    assert not ledger.write(partial(claim, wanted=other, now=1.0, instead_of="somebody else"))
+    assert ledger.write(partial(claim, wanted=other, now=1.0, instead_of="me"))
+    assert not ledger.write(partial(idempotency_table.mark_answered, claimed=mine)), "it was claimed instead"
+    assert ledger.write(partial(idempotency_table.mark_answered, claimed=other))
+    assert not ledger.write(partial(claim, wanted=mine, now=1.0, instead_of="other"))
+    assert ledger.read(partial(idempotency_table.find, name="key", now=1.0)) == replace(other, done=True)
+    for _ in range(2):
+        ledger.write(partial(idempotency_table.contain, name="key", result_ids=[ONE, TWO]))
+    assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == [replace(other, done=True)]
+    assert ledger.read(partial(idempotency_table.find, name="key", now=100.0)) is None
+    assert ledger.write(partial(idempotency_table.delete_expired, now=100.0)) == [replace(other, done=True)]
+    assert ledger.read(partial(idempotency_table.containing, result_id=TWO)) == []
+    assert ledger.write(partial(claim, wanted=mine, now=100.0))
+    ledger.write(partial(idempotency_table.release, claimed=mine))
+    assert ledger.write(partial(claim, wanted=other, now=100.0))
+
+
+def test_the_cache_keeps_what_was_used_last(ledger: Connections) -> None:
+    for number, fingerprint in enumerate("abcd"):
+        about = f'{{"result_ids": ["{number:032x}"], "100%": 1}}'
+        ledger.write(partial(cache_table.insert_result, fingerprint=fingerprint, about=about, now=float(number)))
+    ledger.write(partial(cache_table.record_hit, fingerprint="a", now=9.0))
+    ledger.write(partial(cache_table.keep_most_recent, most=3))
+    ledger.write(partial(cache_table.forget_result, result_id=f"{2:032x}"))
+    ledger.write(partial(cache_table.insert_result, fingerprint="d", about="new", now=10.0))
+    found = {one: ledger.read(partial(cache_table.find, fingerprint=one)) for one in "abcd"}
+    assert found == {"a": f'{{"result_ids": ["{0:032x}"], "100%": 1}}', "b": None, "c": None, "d": "new"}
+    ledger.write(partial(cache_table.delete_result, fingerprint="a"))
+    assert ledger.read(partial(cache_table.find, fingerprint="a")) is None
+
+
+def test_a_tombstone_outlasts_what_is_entered_later(ledger: Connections) -> None:
+    sidecars = [{"id": one, "owner": "o", "created": "2026-11-23T07:00:00.250+00:00", "bytes": 9} for one in (ONE, TWO)]
+
+    def enter(*, saved: bool) -> None:
+        ledger.write(partial(index_table.enter, rows=[row_of(one, saved=saved) for one in sidecars]))
+
+    enter(saved=False)
+    assert ledger.write(partial(index_table.bury, result_id=ONE, owner="o", now=5.0), synced=True)
+    assert not ledger.write(partial(index_table.bury, result_id=ONE, owner="o", now=6.0), synced=True)
+    enter(saved=True)
+    assert ledger.read(partial(index_table.deleted, result_ids=[ONE, TWO])) == {ONE}
+    assert ledger.read(partial(index_table.known, result_ids=[ONE, TWO])) == {TWO}
+    assert ledger.read(partial(index_table.find, result_id=TWO)) == row_of(sidecars[1], saved=True)
+    assert ledger.read(partial(index_table.to_remove, once_before=6.0, twice_before=0.0, most=9)) == [ONE]
+    assert ledger.read(index_table.unremoved) == 1
+    for _ in range(2):
+        ledger.write(partial(index_table.removed, result_id=ONE))
+    ledger.write(partial(index_table.forget, result_ids=[ONE, TWO]))
+    assert ledger.read(partial(index_table.find, result_id=TWO)) is None
+    ledger.write(partial(index_table.drop_tombstones, deleted_before=6.0))
+    assert ledger.read(partial(index_table.find, result_id=ONE)) is None
+    assert not ledger.read(index_table.was_read_in)
+    for _ in range(2):
+        ledger.write(index_table.set_read_in)
+    assert ledger.read(index_table.was_read_in)

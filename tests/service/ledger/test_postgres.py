@@ -1,0 +1,180 @@
+"""PostgreSQL alone: passwords that stay secret, versions side by side, and a database that is away and comes back."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from service.core.errors import NotReady
+from service.core.settings import SettingsInvalid
+from service.jobs import jobs_table
+from service.jobs.jobs_table import Job
+from service.ledger.postgres import migrating
+from service.ledger.postgres.address import parse_address
+from service.ledger.postgres.migrating import migrations
+from service.ledger.postgres.server import PostgresServer
+from tests.serving.postgres_server import PASSWORD, WRITTEN, PostgresCluster, running_postgres
+
+JOB = Job("1" * 32, "queued", "me", 1.0, {})
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[PostgresCluster]:
+    """A server that these tests may stop."""
+    with running_postgres() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def server(own_cluster: PostgresCluster) -> Iterator[PostgresServer]:
+    one = PostgresServer(parse_address(own_cluster.new_database()))
+    one.open()
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("postgresql://u:sec#ret@h:5432/db", "sec"),
+        ("postgresql://u:sec?ret@h/db", "sec"),
+        ("postgresql://u:sec%23ret@h/db", "sec"),
+        ("postgresql://h/db?user=u&password=secret", "secret"),
+        ("postgresql://u:secret@h1:1,h2:2/db", "secret"),
+    ],
+)
+def test_what_is_shown_of_an_address_has_no_password(url: str, secret: str) -> None:
+    address = parse_address(url)
+    assert secret not in address.shown + repr(address)
+    assert secret not in address.without_secrets(f"connection to {url} failed\nsecond line")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:secret@h/db",
+        "postgresql://u:sec/ret@h/db",
+        "postgresql://u:12/secret@h/db",
+        "postgresql://u:p@secret@h/db",
+        "postgresql://u:secret%zz@h/db",
+        "postgresql://u:a?b/secret@h/db",
+        "postgresql://h:secret/db",
+        "postgresql://h/db?secret=1",
+        "secret",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(SettingsInvalid, match="write / as %2F") as refused:
+        parse_address(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_wrong_password_stops_the_start_and_shows_no_part_of_it(postgres: PostgresCluster) -> None:
+    url = postgres.new_database().replace(WRITTEN, "wr%23ng-p%3Fss")
+    with pytest.raises(SettingsInvalid, match=r"postgresql://retouch@127\.0\.0\.1.*password authentication") as refused:
+        PostgresServer(parse_address(url)).open()
+    assert "wr" not in str(refused.value).replace("wrong", "")
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_database_that_is_not_there_stops_the_start(free_port: int) -> None:
+    with pytest.raises(SettingsInvalid, match="check ledger_url"):
+        PostgresServer(parse_address(f"postgresql://u:{WRITTEN}@127.0.0.1:{free_port}/db")).open()
+
+
+def test_servers_of_an_older_and_a_newer_version_run_side_by_side(
+    postgres: PostgresCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = parse_address(postgres.new_database())
+    older, newer, older_again = (PostgresServer(address) for _ in range(3))
+    older.open()
+    newest = migrations()[-1][0]
+    added = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'; CREATE TABLE newer (one INTEGER)"
+    with monkeypatch.context() as patch:
+        patch.setattr(migrating, "migrations", lambda: [*migrations(), (newest + 1, added)])
+        newer.open()
+    older.write(partial(jobs_table.insert, job=JOB, max_unfinished=1))
+    colour = newer.read(lambda one: one.execute("SELECT colour FROM jobs").fetchone())
+    assert colour == {"colour": "grey"}
+    older_again.open()
+    assert older_again.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
+    for one in (older, newer, older_again):
+        one.close()
+
+
+def test_many_servers_that_start_at_once_migrate_once(postgres: PostgresCluster) -> None:
+    address = parse_address(postgres.new_database())
+    servers = [PostgresServer(address) for _ in range(8)]
+    with ThreadPoolExecutor(len(servers)) as threads:
+        list(threads.map(PostgresServer.open, servers))
+    applied = servers[0].read(lambda one: one.execute("SELECT count(*) AS n FROM ledger_versions").fetchone())
+    assert applied == {"n": len(migrations())}
+    for one in servers:
+        one.close()
+
+
+def test_a_restart_of_the_database_costs_no_transaction_once_it_is_back(
+    own_cluster: PostgresCluster, server: PostgresServer
+) -> None:
+    assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
+    own_cluster.stop()
+    own_cluster.start()
+    assert server.read(partial(jobs_table.find, job_id=JOB.id)) == JOB
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_database_that_is_away_is_told_of_soon_and_used_again_within_seconds(
+    own_cluster: PostgresCluster, server: PostgresServer, how: signal.Signals
+) -> None:
+    assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
+    own_cluster.stop(how)
+    try:
+        for longest_s in (6.0, 0.1):
+            asked = time.monotonic()
+            with pytest.raises(NotReady) as refused:
+                server.read(partial(jobs_table.find, job_id=JOB.id))
+            assert refused.value.code == "ledger_unavailable"
+            assert PASSWORD not in str(refused.value)
+            assert time.monotonic() - asked < longest_s
+    finally:
+        own_cluster.start()
+    back, found = time.monotonic(), None
+    while found is None and time.monotonic() - back < 5.0:
+        with suppress(NotReady):
+            found = server.read(partial(jobs_table.find, job_id=JOB.id))
+    assert found == JOB
+
+
+def test_a_database_that_hangs_is_given_up_and_used_again_when_it_goes_on(own_cluster: PostgresCluster) -> None:
+    server = PostgresServer(parse_address(own_cluster.new_database()), overdue_s=1.0)
+    server.open()
+    assert server.write(partial(jobs_table.insert, job=JOB, max_unfinished=1)) == JOB
+    own_cluster.freeze()
+    try:
+        for _ in range(3):
+            asked = time.monotonic()
+            with pytest.raises(NotReady) as refused:
+                server.read(partial(jobs_table.find, job_id=JOB.id))
+            assert refused.value.code == "ledger_unavailable"
+            assert time.monotonic() - asked < 8.0
+            time.sleep(0.6)
+    finally:
+        own_cluster.thaw()
+    back, found = time.monotonic(), None
+    while found is None and time.monotonic() - back < 10.0:
+        with suppress(NotReady):
+            found = server.read(partial(jobs_table.find, job_id=JOB.id))
+    assert found == JOB
+    server.close()
+
+
+def test_a_statement_that_is_wrong_is_no_reason_to_stop_asking(server: PostgresServer) -> None:
+    with pytest.raises(NotReady, match="nowhere"):
+        server.read(lambda one: one.execute("SELECT * FROM nowhere"))
+    server.read(lambda one: one.execute("SELECT 1"))

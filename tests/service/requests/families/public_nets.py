@@ -1,0 +1,81 @@
+"""Published models beside the public nets that they were made from, and what is asked of a server."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from engines.manifest import Manifest
+from service.imaging.postprocess import FEATHER
+from tests.serving.image_files import png
+
+ROOT = Path(__file__).resolve().parents[4]
+Serve = Callable[..., Any]
+
+
+def shared(name: str) -> Path:
+    path = (ROOT / "../shared" / name).resolve()
+    if not path.is_file():
+        pytest.skip(f"needs ../shared/{name}, which is not part of the repository")
+    return path
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A published model, and the public net behind the tensor contract."""
+
+    name: str
+    manifest: Manifest
+    reference: Callable[..., NDArray[Any]]
+
+
+def golden(name: str) -> Mapping[str, NDArray[Any]]:
+    with np.load(shared(f"golden/{name}.npz")) as arrays:
+        return dict(arrays)
+
+
+def levels(output: NDArray[Any]) -> NDArray[Any]:
+    """C×H×W on [0, 1] as H×W×C on 0..255, clamped, not rounded."""
+    return np.clip(output, 0, 1).transpose(1, 2, 0) * 255
+
+
+def rounded(image: NDArray[Any]) -> NDArray[np.float32]:
+    """Round to the values that bytes can express."""
+    return (np.rint(image * 255) / 255).astype(np.float32)
+
+
+def as_png(image: NDArray[Any]) -> bytes:
+    """C×H×W on [0, 1]."""
+    return png(np.rint(levels(image)).astype(np.uint8))
+
+
+def mask_png(mask: NDArray[Any]) -> bytes:
+    """H×W, 1 = fill."""
+    return png((mask[:, :, None] * 255).astype(np.uint8))
+
+
+def opened(body: bytes) -> NDArray[Any]:
+    return np.atleast_3d(np.asarray(Image.open(io.BytesIO(body)))).astype(int)
+
+
+def asked(client: httpx.Client, task: str, files: Mapping[str, bytes], **fields: object) -> httpx.Response:
+    texts = {name: (None, str(value)) for name, value in {"model": "golden", **fields}.items()}
+    reply = client.post(f"/v1/{task}", files={**files, **texts})
+    assert reply.status_code == 200, reply.text
+    return reply
+
+
+def beyond_the_seam(mask: NDArray[Any]) -> NDArray[np.bool_]:
+    """The pixels of a mask whose fill is the model's alone."""
+    distance = cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 5)
+    return np.asarray(distance > FEATHER + 1)
