@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_engines.compare --json FILE [--models models/photos/5 …] [--trt-env /tmp/trt86/env.sh]
 
 Models are the four nets of the reference figures (engine_table.py) with random weights, written by this host's torch,
-and those named.
+and those named. `--rows big_lama_512 mi_gan_512 … --engines public inductor` puts the public nets as people run them,
+uncompiled and LaMa with torch.fft, beside ours, in FP32 with torch's defaults and in FP16 by autocast.
 Every engine opens every model in a process of its own (TensorRT under `--trt-env`, a shell file that sets PY310), is
 compared with the public net in FP32 (a named model with its own graph on the CPU), and computes what lies in its
 memory already: medians of five runs of `--run-s` seconds between CUDA events, one batch after the other. Of TensorRT
@@ -29,7 +30,18 @@ from benchmarks.gpu_engines.engine_jobs import Job
 from benchmarks.gpu_engines.engine_table import as_markdown
 
 ENGINES = ("eager", "inductor", "onnxrt-cuda", "trt")
+PUBLIC = "public"
 _ROWS = ("unet_256", "resnet_9blocks", "pconv_256", "pconv_512")
+_MORE_ROWS = (
+    "big_lama_256",
+    "big_lama_512",
+    "big_lama_1024",
+    "mi_gan_256",
+    "mi_gan_512",
+    "deepfillv2_256",
+    "deepfillv2_512",
+)
+_UNCOMPILED = ("eager", PUBLIC)
 
 
 def main() -> None:
@@ -39,7 +51,7 @@ def main() -> None:
     prepares, measures = ("prepare" in arguments.steps, "measure" in arguments.steps)
     with ThreadPoolExecutor(arguments.at_once) as pool:
         jobs = [job for group in pool.map(lambda model: _jobs(model, arguments), _models(arguments)) for job in group]
-        list(pool.map(_prepare, [job for job in jobs if prepares and job.engine not in ("trt", "eager")]))
+        list(pool.map(_prepare, [job for job in jobs if prepares and job.engine not in ("trt", *_UNCOMPILED)]))
     with ThreadPoolExecutor(arguments.trt_at_once) as pool:
         list(pool.map(_prepare, [job for job in jobs if prepares and job.engine == "trt"]))
     for job in jobs if measures else ():
@@ -54,8 +66,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=Path("engines.json"))
     parser.add_argument("--work", help="folder for models, caches and plans; a temporary one otherwise")
     parser.add_argument("--models", nargs="*", default=[], help="directories such as models/photos/5")
-    parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=_ROWS)
-    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=ENGINES)
+    parser.add_argument("--rows", nargs="*", default=list(_ROWS), choices=(*_ROWS, *_MORE_ROWS))
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=(*ENGINES, PUBLIC))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--steps", nargs="+", default=["prepare", "measure"], choices=["prepare", "measure"])
     parser.add_argument("--trt-env", help="sourced before $PY310 runs the TensorRT jobs; this Python otherwise")
@@ -74,7 +86,7 @@ def _models(arguments: argparse.Namespace) -> list[str]:
 def _jobs(model: str, arguments: argparse.Namespace) -> list[Job]:
     """Make the jobs of a model and publish the model if needed."""
     work = Path(arguments.work)
-    if model in _ROWS:
+    if model in (*_ROWS, *_MORE_ROWS):
         directory = work / model / "1"
         if not directory.exists():
             command = [sys.executable, "-m", "benchmarks.gpu_engines.engine_models", model, work]

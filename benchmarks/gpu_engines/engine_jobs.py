@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ def run_job(job: Job, step: str) -> None:
             _fill_caches(job, manifest)
         elif job.engine == "eager":
             _measure_eager(job, manifest)
+        elif job.engine == "public":
+            _measure_public(job, manifest)
         else:
             _measure_engine(job, manifest)
     except Exception as error:
@@ -218,7 +221,36 @@ def _measure_eager(job: Job, manifest: Manifest) -> None:
         )
 
 
+def _measure_public(job: Job, manifest: Manifest) -> None:
+    """Measure the public net as people run it, LaMa with torch.fft: FP32 by torch's defaults, traced, and FP16."""
+    import torch  # noqa: PLC0415 -- as above
+
+    from benchmarks.gpu_engines.engine_models import MODELS  # noqa: PLC0415 -- loads torch
+    from benchmarks.gpu_engines.family_cases import build_net  # noqa: PLC0415 -- as above
+    from export.generators import FAMILIES  # noqa: PLC0415 -- as above
+
+    torch.set_grad_enabled(False)
+    case, device, run_s = MODELS[manifest.name], "cuda" if torch.cuda.is_available() else "cpu", job.arguments.run_s
+    net = FAMILIES[case.family].wrap(build_net(case), case.parsed).eval().to(device)
+    for shape in _shapes(job, manifest):
+        feed = [torch.from_numpy(array).to(device) for array in _feed(manifest, shape).values()]
+        traced = torch.jit.trace(net, feed, check_trace=False)
+        found = {"ms": _torch_ms(torch, lambda: net(*feed), run_s)}  # noqa: B023
+        found["traced_ms"] = _torch_ms(torch, lambda: traced(*feed), run_s)  # noqa: B023
+        size = f"{shape.width}×{shape.height}"
+        job.say(batch=shape.batch, size=size, **{name: round(ms, 4) for name, ms in found.items()})
+        with torch.autocast(device, torch.float16 if device == "cuda" else torch.bfloat16):
+            job.say(batch=shape.batch, size=size, half_ms=round(_torch_ms(torch, lambda: net(*feed), run_s), 4))  # noqa: B023
+
+
 def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
+    several = _on_gpu_ms(torch, run) if torch.cuda.is_available() else lambda times: _on_cpu_ms(run, times)
+    several(3)
+    times = max(5, int(run_s * 1e3 / several(5)))
+    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
+
+
+def _on_gpu_ms(torch: Any, run: Any) -> Callable[[int], float]:
     begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def several(times: int) -> float:
@@ -229,9 +261,15 @@ def _torch_ms(torch: Any, run: Any, run_s: float) -> float:
         ended.synchronize()
         return float(begun.elapsed_time(ended)) / times
 
-    several(3)
-    times = max(5, int(run_s * 1e3 / several(5)))
-    return sorted(several(times) for _ in range(_RUNS))[_RUNS // 2]
+    return several
+
+
+def _on_cpu_ms(run: Any, times: int) -> float:
+    """Time calls without a GPU, where only `public` runs, to try the script."""
+    began = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - began) / times * 1e3
 
 
 if __name__ == "__main__":

@@ -33,14 +33,24 @@ _FOUR = {
     "pconv_256": CASES[2],
     "pconv_512": CASES[3],
 }
+_PUBLIC = (
+    "big-lama 256",
+    "big-lama 512",
+    "big-lama 1024",
+    "MI-GAN 256",
+    "MI-GAN 512",
+    "DeepFillv2 256",
+    "DeepFillv2 512",
+)
 MODELS: dict[str, Case] = {
     **_FOUR,
+    **{case.name.lower().replace("-", "_").replace(" ", "_"): case for case in CASES if case.name in _PUBLIC},
     SMALL: replace(CASES[2], options={"levels": 3, "width": 16}),
     HEAVY: replace(CASES[1], options={**CASES[1].options, "ngf": 128}, side=(768, 768)),
 }
-"""The nets of the reference figures (engine_table.py), a small one of several tile sizes for all that is not about
-speed, and one so heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and encodes 100 pictures a
-second for each."""
+"""The nets of the reference figures (engine_table.py), published inpainting nets, a small one of several tile sizes for
+all that is not about speed, and one so heavy (4.1 TFLOP a picture) that a GPU is the limit where a host decodes and
+encodes 100 pictures a second for each."""
 
 
 def publish(name: str, folder: Path, *, reference: bool = True) -> Path:

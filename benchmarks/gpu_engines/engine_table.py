@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """Format the times of every engine, their parity, and TensorRT's slowest layers."""
-    return "\n".join([*_times(rows), "", *_quality(rows), "", *_slower(rows)])
+    parts = [_times(rows), _against_public(rows), _quality(rows), _slower(rows)]
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def _times(rows: Sequence[Row]) -> list[str]:
@@ -44,6 +45,27 @@ def _times(rows: Sequence[Row]) -> list[str]:
             f"{_shown(ms['onnxrt-cuda'])} | {_shown(ms['trt'])} | {rate} |"
         )
     return lines
+
+
+def _against_public(rows: Sequence[Row]) -> list[str]:
+    """Format the public nets' times, and how often as fast the fastest engine is."""
+    public: dict[tuple[str, int], Row] = {}
+    ours: dict[tuple[str, int], float] = {}
+    for row in rows:
+        key = (row["model"], row.get("batch", 0))
+        if row["engine"] == "public" and "batch" in row:
+            public.setdefault(key, {}).update(row)
+        elif "ms" in row:
+            ours[key] = min(row["ms"], row.get("graph_ms") or row["ms"], ours.get(key, row["ms"]))
+    lines = ["| public net | batch | FP32 ms, traced | FP16 ms | fastest engine ms, images/s | times as fast as each |"]
+    lines.append("|---|---|---|---|---|---|")
+    for key, row in sorted(public.items()):
+        times, best = [row.get(name) for name in ("ms", "traced_ms", "half_ms")], ours.get(key)
+        rate = "–" if best is None else f"{best:.3g}, {key[1] / best * 1e3:,.0f}"
+        ratios = ", ".join("–" if best is None or ms is None else f"{ms / best:.2f}" for ms in times)
+        shown = [_shown(ms) for ms in times]
+        lines.append(f"| {key[0]} | {key[1]} | {shown[0]}, {shown[1]} | {shown[2]} | {rate} | {ratios} |")
+    return lines if public else []
 
 
 def _quality(rows: Sequence[Row]) -> list[str]:

@@ -14,11 +14,13 @@ from torch import nn
 from engines.manifest import FixedSize
 from export.generators import FAMILIES
 from export.generators.family import GeneratorOptions, Interface
+from export.generators.migan.generator import PUBLIC_FILTER
 from export.generators.pdgan.diverse import SpectralConv2d
 from export.partial_conv import PartialConv2d
 
 _SEED = 20180420
 _LAST = {"dec_1.conv.input_conv.weight": 1 / 150, "dec_1.conv.weight": 1 / 400}
+_TO_RGB, _LAMA_LAST = 1 / 1000, 1 / 10
 """Unbounded outputs, made about as large as a picture's: a PSNR with peak 1.0 means nothing on others."""
 
 
@@ -80,6 +82,10 @@ CASES = (
     Case("pix2pix unet_128, batch norm", "pix2pix", {"net": "unet_128"}, (128, 128)),
     Case("pix2pix resnet_6blocks, instance norm", "pix2pix", {**_RESNET, "net": "resnet_6blocks"}, (256, 256)),
     _LOCAL,
+    Case("MI-GAN 512", "migan", {"widths": "64,128,256,512,512,512,512,512"}, (512, 512)),
+    Case("MI-GAN 256", "migan", {}, (256, 256)),
+    *(Case(f"big-lama {side}", "lama", {}, (side, side), (1, 8)) for side in (256, 512, 1024)),
+    *(Case(f"DeepFillv2 {side}", "deepfillv2", {}, (side, side), (1, 4)) for side in (256, 512)),
     *(
         replace(case, name=f"{case.name} (cudnn.benchmark)", batches=(1, 32), cudnn_benchmark=True)
         for case in _REFERENCE
@@ -98,6 +104,9 @@ TINY_CASES = (
     Case("PGN", "pgn", {"stages": 2, "width": 2}, (128, 128), (1,)),
     Case("PD-GAN", "pdgan", {"prior_width": 2, "ngf": 2, "z_dim": 4}, (256, 256), (1,)),
     Case("DCGAN", "dcgan", {"nz": 4, "ngf": 2}, (64, 64), (1, 2)),
+    Case("MI-GAN", "migan", {"widths": "4,6,8"}, (16, 16), (1, 2)),
+    Case("LaMa", "lama", {"ngf": 4, "downsamplings": 2, "blocks": 2}, (32, 64), (1, 2)),
+    Case("DeepFillv2", "deepfillv2", {"cnum": 4}, (32, 64), (1, 2)),
 )
 
 
@@ -105,25 +114,44 @@ def build_net(case: Case) -> nn.Module:
     """Build the public net on the CPU in eval mode, with the same weights in every process of one torch.
 
     Convolutions keep their input's scale (He et al. 2015); a partial convolution in naoto0804's layout divides by its
-    window, so its weights are that much larger; batch norms get ordinary statistics; spectral norms their own vectors.
+    window, so its weights are that much larger; batch norms get ordinary statistics, those of LaMa the statistics of a
+    drawn picture, because 18 blocks would otherwise grow beyond FP16; spectral norms get their own vectors.
     """
-    with torch.device("meta"):
-        net = FAMILIES[case.family].build(case.parsed)
-    net = net.to_empty(device="cpu")
+    net = FAMILIES[case.family].build(case.parsed)  # on the CPU: some nets hold constants that no state dict has
     generator = torch.Generator().manual_seed(_SEED)
     for name, tensor in net.state_dict().items():
         _fill(tensor, name, generator)
     for module in net.modules():
         _settle(module)
     for name, tensor in net.state_dict().items():
+        if case.family == "migan" and ".torgb." in name:
+            tensor.mul_(_TO_RGB)
         if name in _LAST:
             tensor.mul_(_LAST[name])
+    if case.family == "lama":
+        _take_statistics(net, FAMILIES[case.family].wrap(net, case.parsed), generator)
     return net.eval().requires_grad_(requires_grad=False)
+
+
+def _take_statistics(net: nn.Module, wrapped: nn.Module, generator: torch.Generator) -> None:
+    """Set the running statistics of batch norms to those of a drawn picture with a hole."""
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    picture, hole = torch.rand(1, 3, 256, 256, generator=generator), torch.zeros(1, 1, 256, 256)
+    hole[..., 64:128, 64:128] = 1
+    with torch.no_grad():
+        wrapped.train()(picture, hole)
+        list(net.state_dict().values())[-2].mul_(_LAMA_LAST)  # the last convolution's weights
 
 
 def _fill(tensor: torch.Tensor, name: str, generator: torch.Generator) -> None:
     if name.endswith("mask_conv.weight"):
         tensor.fill_(1)
+    elif name.endswith("filter_const"):
+        tensor.zero_()[..., ::2, ::2] = 1  # the pixels that MI-GAN keeps
+    elif name.endswith("sample.filter.weight"):
+        tensor.copy_(PUBLIC_FILTER if "upsample" in name else PUBLIC_FILTER / 4)
     elif not tensor.is_floating_point():
         tensor.zero_()
     elif name.endswith("running_var") or (tensor.ndim == 1 and name.endswith("weight")):

@@ -81,7 +81,7 @@ def retouch(
 ) -> Iterator[Server]:
     """Run `retouch serve` on a free port, saving on, with the shipped models or a fake one of that batch time."""
     port = free_port()
-    chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", **settings}
+    chosen: dict[str, object] = {"port": port, "results_dir": folder / "results", "workers": 0, **settings}
     if fake_batch_ms is not None:
         write_fake_models(folder / "models")
         chosen = {"models_dir": folder / "models", "engine": "fake", "fake_batch_ms": fake_batch_ms, **chosen}

@@ -3,7 +3,7 @@
     python -m benchmarks.host.foreign_memory
 
 Each request has a server of its own with the fake engine, a picture of 13 megapixels of noise (a PNG of 37 MiB), and a
-mask; the last one is gzip that unpacks to 1 GiB.
+mask; the last ones are gzip that unpacks to 1 GiB, and a message of gRPC with 32 million empty parts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import socket
 import struct
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
 import httpx
 import numpy as np
 import psutil
@@ -26,6 +28,7 @@ import psutil
 from service.core.pictures import Picture
 from service.imaging.files import codec
 from tests.serving.fake_models import write_photos_and_facades
+from tests.serving.grpc_client import GrpcClient, raw_request
 from tests.serving.served_process import ServedProcess
 
 _SIDE = 3600
@@ -35,11 +38,28 @@ _INFER = "/v2/models/photos/infer"
 
 
 class _Case(NamedTuple):
-    """A request; `options` are those of httpx."""
+    """A request over HTTP; `options` are those of httpx."""
 
     name: str
     path: str
     options: dict[str, Any]
+
+    def send(self, served: ServedProcess) -> str:
+        """Return the status of the answer."""
+        return str(httpx.post(f"{served.url}{self.path}", timeout=300, **self.options).status_code)
+
+
+class _Call(NamedTuple):
+    """A message over gRPC."""
+
+    name: str
+    message: bytes
+    packed: grpc.Compression = grpc.Compression.NoCompression
+
+    def send(self, served: ServedProcess) -> str:
+        """Return the status of the answer."""
+        with GrpcClient(str(served.lines("serving")[-1]["grpc"])) as client:
+            return client.call("ModelInfer", self.message, timeout=300.0, compression=self.packed).code.name
 
 
 def _infer(name: str, inputs: dict[str, tuple[str, list[int], bytes]]) -> _Case:
@@ -52,7 +72,7 @@ def _infer(name: str, inputs: dict[str, tuple[str, list[int], bytes]]) -> _Case:
     return _Case(name, _INFER, {"content": body, "headers": {"Inference-Header-Content-Length": str(len(head))}})
 
 
-def _cases() -> Iterator[_Case]:
+def _cases() -> Iterator[_Case | _Call]:
     pixels = np.random.default_rng(0).integers(0, 256, (_SIDE, _SIDE, 3), np.uint8)
     hole = np.zeros((_SIDE, _SIDE, 1), np.uint8)
     hole[1000:1300, 1000:1300] = 255
@@ -73,14 +93,19 @@ def _cases() -> Iterator[_Case]:
     yield _Case("iopaint, escaped", "/api/v1/inpaint", {"content": escaped, "headers": _JSON})
     yield _infer("open-inference, BYTES", elements)
     yield _infer("open-inference, UINT8", tensors)
+    yield _Call("open-inference gRPC, BYTES", raw_request(elements).SerializeToString())
+    yield _Call("open-inference gRPC, UINT8", raw_request(tensors).SerializeToString())
     yield _Case("automatic1111", "/sdapi/v1/img2img", {"content": webui.encode(), "headers": _JSON})
     yield _Case("open-inference, gzip of 1 GiB", _INFER, {"content": bomb, "headers": {"Content-Encoding": "gzip"}})
+    yield _Call("open-inference gRPC, gzip of 1 GiB", bytes(2**30), grpc.Compression.Gzip)
+    yield _Call("open-inference gRPC, 32 million empty inputs", b"\x2a\x00" * (2**25 - 1))
 
 
-def _measure(case: _Case) -> tuple[int, float]:
+def _measure(case: _Case | _Call) -> tuple[str, float]:
     """Return the status, and the growth of the server's resident memory at its peak, in MiB."""
     folder = Path(tempfile.mkdtemp())
-    with ServedProcess(folder, models_dir=write_photos_and_facades(folder / "models"), save="false") as served:
+    settings = {"models_dir": write_photos_and_facades(folder / "models"), "save": "false", "grpc_port": _free_port()}
+    with ServedProcess(folder, **settings) as served:
         process, ended = psutil.Process(served.process.pid), threading.Event()
         before = process.memory_info().rss
         seen = [before]
@@ -91,11 +116,18 @@ def _measure(case: _Case) -> tuple[int, float]:
 
         watching = threading.Thread(target=watch)
         watching.start()
-        reply = httpx.post(f"{served.url}{case.path}", timeout=300, **case.options)
+        status = case.send(served)
         ended.set()
         watching.join()
         served.terminate()
-    return reply.status_code, (max(seen) - before) / 2**20
+    return status, (max(seen) - before) / 2**20
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def main() -> int:

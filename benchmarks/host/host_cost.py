@@ -1,12 +1,12 @@
 """Measures the host's cost of a picture by stage (CPU time, GIL, memory) and the throughput of one process.
 
-    .venv/bin/python -m benchmarks.host.host_cost [--side 256 512 1024] [--pictures 200] [--threads 16] [--json FILE]
+    .venv/bin/python -m benchmarks.host.host_cost [--side 256 512] [--threads 16] [--upload png] [--reply png]
 
-Inpainting, JPEG in, PNG mask in, JPEG out. Times are CPU times, so other work on the machine counts little.
-Stages run one after another on one thread. `whole process` is the pipeline as it serves, with batches of 32 and an
-engine that costs nothing: tiles are copied in and out as for a GPU. What holds the interpreter's lock cannot run side
-by side, so 1,000 over `held ms` is the most images a second that a process can reach, on however many cores. How long
-it is held comes from gil_probe.c, which is compiled with `cc` and preloaded; without it those columns stay empty.
+Inpainting, JPEG in, PNG mask in, JPEG out, or what --upload and --reply say. Times are CPU times, so other work on the
+machine counts little. Stages run one after another on one thread. `whole process` is the pipeline as it serves, with
+batches of 32 and an engine that costs nothing: tiles are copied in and out as for a GPU. What holds the interpreter's
+lock cannot run side by side, so 1,000 over `held ms` is the most images a second that a process can reach. How long it
+is held comes from gil_probe.c, which is compiled with `cc` and preloaded; without it those columns stay empty.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import io
 import json
 import logging
 import os
@@ -32,6 +33,7 @@ from typing import Any
 import cv2
 import numpy as np
 import structlog
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
@@ -43,7 +45,7 @@ from service.batching.local_backend import open_local_backend
 from service.core.batch_rows import Sample
 from service.core.call import Call
 from service.core.order import Order
-from service.core.pictures import Picture
+from service.core.pictures import ImageFormat, Picture
 from service.core.schemas import InpaintOptions
 from service.core.settings import Settings
 from service.devices.contract import Device, FinishedBatch, Ticket, Tiles
@@ -81,6 +83,14 @@ class Upload:
     side: int
     image: bytes
     mask: bytes
+    reply: ImageFormat
+
+
+def upload_of(side: int, uploaded: ImageFormat, reply: ImageFormat) -> Upload:
+    """Return an upload; a PNG is written by Pillow, as a user's would be, with filters of every kind."""
+    image, mask = photo_and_mask(side)
+    Image.open(io.BytesIO(image)).save(file := io.BytesIO(), uploaded, quality=92)
+    return Upload(side, file.getvalue(), mask, reply)
 
 
 class Probe:
@@ -114,7 +124,8 @@ def preloaded() -> None:
         source = Path(__file__).with_name("gil_probe.c")
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
         environ = {**os.environ, "LD_PRELOAD": str(library), PROBE: str(library)}
-        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environ, check=False).returncode)
+        again = [sys.executable, "-m", "benchmarks.host.host_cost", *sys.argv[1:]]
+        sys.exit(subprocess.run(again, env=environ, check=False).returncode)
 
 
 def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
@@ -126,7 +137,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
     samples = [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan]
     tiles = [np.zeros_like(sample.arrays["image"]) for sample in samples]
     result: Picture = postprocess.paste_fills(picture, hole, plan, tiles)
-    body = codec.encode(result, "jpeg", 90)
+    body = codec.encode(result, upload.reply, 90)
     file, files = Path("/dev/null"), {"image": image, "mask": mask}
 
     def plan_crops() -> None:
@@ -146,7 +157,7 @@ def stages(upload: Upload, manifest: Manifest) -> dict[str, Callable[[], Any]]:
         "crop": lambda: [preprocess.inpaint_sample(picture, hole, crop, manifest) for crop in plan],
         "hand over": hand_over,
         "paste": lambda: postprocess.paste_fills(picture, hole, plan, tiles),
-        "encode": lambda: codec.encode(result, "jpeg", 90),
+        "encode": lambda: codec.encode(result, upload.reply, 90),
         "write": lambda: file.write_bytes(body),
     }
 
@@ -226,7 +237,7 @@ async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bo
     async def one(number: int) -> None:
         async with room:
             now = pipeline.clock()
-            options = InpaintOptions.model_validate({"format": "jpeg", "save": save})
+            options = InpaintOptions.model_validate({"format": upload.reply, "save": save})
             order = Order("inpaint", {"image": upload.image, "mask": upload.mask}, options)
             await pipeline.run(order, Call(f"bench-{number}", now, now + 600))
 
@@ -235,7 +246,7 @@ async def ask_all(pipeline: Pipeline, upload: Upload, pictures: int, *, save: bo
 
 def measure(side: int, options: argparse.Namespace, probe: Probe) -> list[Row]:
     """Measure all rows of one size."""
-    upload = Upload(side, *photo_and_mask(side))
+    upload = upload_of(side, options.upload, options.reply)
     with TemporaryDirectory(prefix="retouch-bench-") as name:
         folder = Path(name)
         write_fake_models(folder / "models", sides=(side // 2, side), max_batch=BATCH)
@@ -269,6 +280,8 @@ def main() -> None:
     parser.add_argument("--side", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--pictures", type=int, default=200, help="of each row")
     parser.add_argument("--threads", type=int, default=16, help="codec threads of the whole process")
+    for name in ("upload", "reply"):
+        parser.add_argument(f"--{name}", choices=codec.MEDIA_TYPES, default="jpeg", help=f"format of the {name}")
     parser.add_argument("--json", type=Path, help="write the rows there")
     options = parser.parse_args()
     preloaded()

@@ -12,7 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageDraw
+
+from engines.engine_choice import EngineOptions
+from training.data.label_maps import facade_labels
+from training.evaluate.cases import Case
+from training.evaluate.painters import EnginePainter
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/data"
@@ -51,9 +57,24 @@ def beside(images: list[Image.Image]) -> Image.Image:
     return sheet
 
 
+def newest_version(name: str) -> Path:
+    """Return the folder of a shipped model's newest version."""
+    return max((ROOT / "models" / name).iterdir(), key=lambda path: int(path.name))
+
+
+def facade_of_ids(labels: Image.Image, folder: Path) -> Image.Image:
+    """Make a facade of a label map in colours by the model of class ids."""
+    colours = np.asarray(labels.convert("RGB"))
+    painter = EnginePainter(newest_version("facades-labels"), EngineOptions(cache_dir=folder))
+    try:
+        return Image.fromarray(painter.paint(Case("ids", colours, colours, None, "all", labels=facade_labels(colours))))
+    finally:
+        painter.close()
+
+
 def contact_sheet() -> None:
     """Make the contact sheet of the newest photos model with `evaluate`: input, model, Telea, truth."""
-    newest = max((ROOT / "models/photos").iterdir(), key=lambda path: int(path.name))
+    newest = newest_version("photos")
     with tempfile.TemporaryDirectory() as folder:
         for path in DATA.glob("*.jpg"):  # masks and labels are PNG
             shutil.copy(path, folder)
@@ -100,7 +121,8 @@ def main() -> None:
         failures(Path(folder))
         retouch("translate", DATA / "facade_labels.png", "-o", Path(folder, "facade.png"))
         labels, facade = Image.open(DATA / "facade_labels.png"), Image.open(Path(folder, "facade.png"))
-        beside([labels.convert("RGB"), facade.convert("RGB")]).save(OUTPUT / "translate.png")
+        row = [labels.convert("RGB"), facade.convert("RGB"), facade_of_ids(labels, Path(folder))]
+        beside(row).save(OUTPUT / "translate.png")
 
 
 if __name__ == "__main__":

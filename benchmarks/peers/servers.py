@@ -54,7 +54,8 @@ def contenders() -> list[Contender]:
         Contender("ray", _peer("ray"), lambda parts, _: _multipart("/", parts)),
     ]
     ours = [
-        Contender("retouch", _retouch(save=False), _ask_retouch, _computed),
+        Contender("retouch", _retouch(save=False, workers="auto"), _ask_retouch, _computed),
+        Contender("retouch --workers 0", _retouch(save=False), _ask_retouch, _computed),
         Contender("retouch saving", _retouch(save=True), _ask_retouch, _computed),
         Contender("retouch --workers 1", _retouch(save=False, workers=1), _ask_retouch, _computed),
     ]
@@ -70,7 +71,7 @@ def _ask_bentoml(parts: Parts, model: str) -> bytes:
     return _multipart("/translate" if model == "tiny" else "/inpaint", parts)
 
 
-def _retouch(*, save: bool, workers: int = 0) -> Callable[[str, Path], contextlib.AbstractContextManager[Server]]:
+def _retouch(*, save: bool, workers: int | str = 0) -> Callable[[str, Path], contextlib.AbstractContextManager[Server]]:
     def start(model: str, folder: Path) -> contextlib.AbstractContextManager[Server]:
         batch_ms = TINY_BATCH_MS if model == "tiny" else None
         return retouch(folder, fake_batch_ms=batch_ms, save=save, workers=workers, spool_max_items=4096)

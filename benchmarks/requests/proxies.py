@@ -32,7 +32,7 @@ http {
       proxy_pass http://retouch;
       proxy_http_version 1.1;
       proxy_request_buffering off;
-      proxy_set_header Host $host;
+      proxy_set_header Host $http_host;
       proxy_set_header Upgrade $http_upgrade;
       proxy_set_header Connection $asked;
     }

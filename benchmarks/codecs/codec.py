@@ -1,6 +1,6 @@
 """Compares Pillow, OpenCV, simplejpeg and this service at decoding and encoding: milliseconds and bytes.
 
-    python -m benchmarks.host.codec [--quick]
+    python -m benchmarks.codecs.codec [--quick]
 
 Pictures are mosaics of the photographs in tests/data. Each figure is the best of several runs on one thread.
 """
@@ -113,7 +113,7 @@ def encoders(pixels: Pixels) -> dict[str, Callable[[], bytes]]:
             found[f"PNG encode, OpenCV level 1 {name}, filter {filter_name}"] = lambda o=options: opencv_file(
                 pixels, ".png", *o
             )
-    found["PNG encode, service (level 1 RLE, filter up)"] = lambda: encode_png(pixels, None)
+    found["PNG encode, service (isal level 1, filter up)"] = lambda: encode_png(pixels, None)
     found["PNG of 16 bits encode, service"] = lambda: encode_png(pixels.astype(np.uint16) * 257, None)
     return found
 

@@ -1,0 +1,168 @@
+"""Compares what can compress and inflate the scanlines of a PNG: milliseconds of CPU and bytes, in turns.
+
+    python -m pip install deflate imagecodecs fpng
+    python -m benchmarks.codecs.png_deflate [--rounds 40] [--side 512] [--json FILE]
+
+All get the same picture. zlib, isal and libdeflate get rows that were filtered by the service (filter Up); fpng and
+imagecodecs (libspng) write the whole file by themselves, filters included. Each figure is the median of the rounds, on
+one thread; in every round each takes its turn. Libraries that are not installed are left out. isal is the service's
+own; the others are measured for the decision (docs/adr/0024-isal.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.codecs.codec import DATA, mosaic
+from benchmarks.harness.inputs import PHOTO
+
+Pixels = NDArray[np.uint8]
+Cells = dict[str, dict[str, tuple[float, int]]]
+"""Milliseconds and bytes, by method and picture."""
+
+
+def pictures(side: int) -> dict[str, Pixels]:
+    """Return photographs, flat pictures, a label map and masks, H×W×C."""
+    smooth = np.asarray(Image.open(PHOTO).convert("RGB").resize((side, side), Image.Resampling.LANCZOS))
+    labels = Image.open(DATA / "facade_labels.png").convert("RGB").resize((side, side), Image.Resampling.NEAREST)
+    drawing = Image.new("RGB", (side, side), "white")
+    draw = ImageDraw.Draw(drawing)
+    for row in range(0, side, 16):
+        draw.text((4, row), "The quick brown fox jumps over the lazy dog. " * 4, fill=(20, 20, 60))
+    mask = Image.new("L", (side, side))
+    for index in range(12):
+        x, y = (index * 97) % side, (index * 53) % side
+        ImageDraw.Draw(mask).ellipse([x, y, x + side // 8, y + side // 10], fill=255)
+    deep = mosaic(side, side).astype(">u2") * 257
+    return {
+        "photograph, detailed": mosaic(side, side),
+        "photograph, smooth": smooth,
+        "one colour": np.full((side, side, 3), 200, np.uint8),
+        "label map": np.asarray(labels),
+        "text": np.asarray(drawing),
+        "mask": np.asarray(mask)[:, :, None],
+        "16 bits": np.ascontiguousarray(deep).view(np.uint8).reshape(side, side, -1),
+        "noise": np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8),
+    }
+
+
+def filtered(pixels: Pixels) -> bytes:
+    """Return the scanlines with filter Up, as the service writes them."""
+    rows = np.ascontiguousarray(pixels).reshape(len(pixels), -1)
+    lines = np.empty((len(rows), rows.shape[1] + 1), np.uint8)
+    lines[:, 0] = 2
+    lines[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])
+    return lines.tobytes()
+
+
+def _run_length(lines: bytes) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    return packer.compress(lines) + packer.flush()
+
+
+def found(name: str) -> Any:
+    """Return an optional library; None if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+def packers() -> dict[str, Callable[[bytes], bytes]]:
+    """Return what compresses filtered scanlines, by name."""
+    isal, libdeflate = found("isal.isal_zlib"), found("deflate")
+    chosen: dict[str, Callable[[bytes], bytes]] = {"zlib, level 1, run lengths": _run_length}
+    for level in (0, 1, 2, 3) if isal else ():
+        chosen[f"isal, level {level}"] = lambda lines, n=level: isal.compress(lines, n)
+    for level in (1, 3) if libdeflate else ():
+        chosen[f"libdeflate, level {level}"] = lambda lines, n=level: bytes(libdeflate.zlib_compress(lines, n))
+    return chosen
+
+
+def writers() -> dict[str, Callable[[Pixels], bytes]]:
+    """Return what writes whole files of 8-bit RGB, by name."""
+    fpng, imagecodecs = found("fpng"), found("imagecodecs")
+    chosen: dict[str, Callable[[Pixels], bytes]] = {}
+    if fpng:
+        chosen["fpng, whole file"] = fpng.from_ndarray
+    if imagecodecs:
+        chosen["imagecodecs libspng, level 1"] = lambda p: imagecodecs.png_encode(p, level=1)
+    return chosen
+
+
+def inflaters() -> dict[str, Callable[[bytes, int], bytes]]:
+    """Return what inflates, by name; called with the data and the size of the result."""
+    isal, libdeflate = found("isal.isal_zlib"), found("deflate")
+    chosen: dict[str, Callable[[bytes, int], bytes]] = {"zlib": lambda data, _: zlib.decompress(data)}
+    if isal:
+        chosen["isal"] = lambda data, size: isal.decompress(data, bufsize=size)
+    if libdeflate:
+        chosen["libdeflate"] = lambda data, size: bytes(libdeflate.zlib_decompress(data, size))
+    return chosen
+
+
+def in_turns(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median milliseconds of CPU of each, measured in turns."""
+    seen: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            started = time.thread_time()
+            work()
+            if number:  # the first round warms up
+                seen[name].append((time.thread_time() - started) * 1e3)
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
+def measured(pixels: Pixels, rounds: int) -> dict[str, tuple[float, int]]:
+    """Measure all compressors, then all inflaters, with one picture."""
+    lines, packed = filtered(pixels), _run_length(filtered(pixels))
+    works: dict[str, Callable[[], Any]] = {name: (lambda p=pack: p(lines)) for name, pack in packers().items()}
+    if pixels.shape[2] == 3:
+        works |= {name: (lambda w=write: w(pixels)) for name, write in writers().items()}
+    sizes = {name: len(work()) for name, work in works.items()}
+    for name, inflate in inflaters().items():
+        works[f"inflate, {name}"] = lambda i=inflate: i(packed, len(lines))
+        sizes[f"inflate, {name}"] = len(packed)
+    for name, check in (("zlib", zlib.crc32), ("isal", getattr(found("isal.isal_zlib"), "crc32", None))):
+        if check is not None:
+            works[f"CRC, {name}"] = lambda c=check: c(lines)
+            sizes[f"CRC, {name}"] = len(lines)
+    works["filter Up"], sizes["filter Up"] = (lambda: filtered(pixels)), len(lines)
+    return {name: (ms, sizes[name]) for name, ms in in_turns(works, rounds).items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--side", type=int, default=512)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    cells: Cells = {name: measured(pixels, options.rounds) for name, pixels in pictures(options.side).items()}
+    table = Table("ms, kB", *cells)
+    methods = list(next(iter(cells.values())))
+    for method in methods:
+        values = (seen.get(method) for seen in cells.values())
+        table.add_row(method, *("" if v is None else f"{v[0]:.2f}  {v[1] / 1e3:,.1f}" for v in values))
+    Console(width=190).print(table)
+    if options.json:
+        options.json.write_text(json.dumps(cells, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

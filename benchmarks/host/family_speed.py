@@ -1,0 +1,100 @@
+"""Measures generators at their public width on a CPU: OpenVINO and ONNX Runtime beside torch eager, in turn, FP32.
+
+    python -m benchmarks.host.family_speed "MI-GAN 256" "MI-GAN 512" --rounds 20 [--json FILE]
+
+Names are parts of those in benchmarks/gpu_engines/family_cases.py. Weights are random: no time depends on them. torch
+runs the public net behind the tensor contract, the engines its FP32 graph, all at batch 1 with the same threads. One
+call of each in turn, so that a change of the machine's speed meets all alike; ratios are medians over rounds, above 1
+where the engine is faster than torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import openvino
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.gpu_engines.family_cases import CASES, Case, build_net
+from benchmarks.host.model_speed import Run, in_fp32, rounds_ms
+from engines.base import Feed
+from engines.manifest import ONNX_FILE
+from export.generators import FAMILIES
+from export.onnx_graph import example_inputs, write_graph
+from export.parity import torch_backend
+from export.parity_inputs import draw_mask
+
+
+def main() -> None:
+    """Print one line for each generator and way to run it."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    chosen = {case.key: case for case in CASES if any(name.lower() in case.name.lower() for name in options.names)}
+    print(f"random weights, {options.threads} threads, torch {torch.__version__}, openvino {openvino.__version__}")
+    report = {f"{case.name} {case.size}": measure(case, options.rounds, options.threads) for case in chosen.values()}
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+
+
+def measure(case: Case, rounds: int, threads: int) -> dict[str, dict[str, float]]:
+    """Measure one generator and print its rows: milliseconds, images/s, and how often as fast as torch."""
+    family, net = FAMILIES[case.family], build_net(case)
+    with tempfile.TemporaryDirectory() as folder:
+        write_graph(family.lower(net, case.parsed), case.interface, Path(folder, ONNX_FILE))
+        runs: dict[str, Run] = {
+            "torch eager": torch_backend(family.wrap(net, case.parsed).eval()),
+            "openvino": in_fp32(Path(folder), threads),
+            "onnxrt": _in_onnxruntime(Path(folder), threads),
+        }
+        times = rounds_ms(list(runs.values()), _feed(case), rounds)
+    rows = {}
+    for index, name in enumerate(runs):
+        ms = median(row[index] for row in times)
+        rows[name] = {
+            "ms": round(ms, 1),
+            "images_per_s": round(1e3 / ms, 2),
+            "best_ms": round(min(row[index] for row in times), 1),
+            "times_as_fast": round(median(row[0] / row[index] for row in times), 2),
+        }
+        print(f"{case.name} {case.size}, {name}: {rows[name]}", flush=True)
+    return rows
+
+
+def _in_onnxruntime(model: Path, threads: int) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # it warns about every initializer that it moves
+    session = onnxruntime.InferenceSession(str(model / ONNX_FILE), options, providers=["CPUExecutionProvider"])
+    return lambda feed: session.run(None, dict(feed))
+
+
+def _feed(case: Case) -> Feed:
+    """Return noise of the case's size, and strokes as its mask."""
+    rng = np.random.default_rng(0)
+    arrays: Mapping[str, NDArray[Any]] = {
+        str(spec.name): rng.random(example.shape, np.float32).astype(spec.dtype)
+        for spec, example in zip(case.interface.inputs, example_inputs(case.interface, batch=1), strict=True)
+    }
+    return {**arrays, **({"mask": draw_mask("ordinary", case.side, rng)[None, None]} if "mask" in arrays else {})}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""Compares Retouch with IOPaint: the same TorchScript file, photographs, masks and API, in turns, on one machine.
+
+    benchmarks/peers/install.sh iopaint
+    .venv/bin/python -m benchmarks.peers.iopaint_model lama FOLDER
+    .venv/bin/python -m benchmarks.peers.iopaint_side_by_side lama FOLDER [--side 256] [--rounds 2] [--json FILE]
+
+All servers run all the time, as their users start them (Retouch does not save, because IOPaint does not); one is asked
+at a time, with 1, 8 and 32 clients that each send their next request when the last one is answered. No picture is sent
+twice in a run. Figures are of all rounds. Memory is the server's proportional set size at its peak. Where Retouch
+chooses bf16, it runs a second time in FP32, which is what IOPaint computes in. Before that, the fills are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from benchmarks.harness.inputs import ROOT
+from benchmarks.harness.outputs import add_output_flags, write_outputs
+from benchmarks.harness.processes import Server, free_port, retouch, started
+from benchmarks.harness.raw_http import Client, Reply, encode
+from benchmarks.peers.iopaint_model import NETS
+from engines.parity.decisions import Decision
+from retouch.bench.load import run_on_uvloop
+from service.imaging.postprocess import FEATHER
+
+REQUESTS = {1: 8, 8: 24, 32: 32}
+"""Clients and how many requests they send together in a round."""
+_PHOTOS = ("dress", "skirt", "crocs")
+_EVERY_S = 0.5
+
+
+@dataclass
+class Seen:
+    """What one server did under one number of clients, over all rounds."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    refused: int = 0
+    peak_mib: float = 0.0
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of a row."""
+        ordered = sorted(self.latencies_s)
+        return {
+            "p50_s": round(statistics.median(ordered), 2),
+            "worst_s": round(ordered[-1], 2),
+            "per_s": round(len(ordered) / self.seconds, 3),
+            "refused": self.refused,
+            "peak_mib": round(self.peak_mib),
+        }
+
+
+def pictures(side: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    """Return photographs and masks of `side`², each with a box and a stroke."""
+    made = []
+    for number, name in enumerate(_PHOTOS):
+        photo = Image.open(ROOT / f"tests/data/{name}.jpg").convert("RGB").resize((side, side))
+        mask = Image.new("L", (side, side))
+        draw, shift = ImageDraw.Draw(mask), number * side // 10
+        draw.rectangle((side // 5 + shift, side // 4, side // 2 + shift, side // 2), fill=255)
+        draw.line((side // 8, side * 7 // 8, side * 7 // 8, side * 2 // 3), fill=255, width=side // 12)
+        made.append((np.asarray(photo), np.asarray(mask)))
+    return made
+
+
+def request_of(photo: NDArray[np.uint8], mask: NDArray[np.uint8]) -> bytes:
+    """Encode a request of IOPaint's API, with PNGs, so that fills can be compared."""
+    parts = {}
+    for name, pixels in (("image", photo), ("mask", mask)):
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        parts[name] = base64.b64encode(buffer.getvalue()).decode()
+    return encode("/api/v1/inpaint", "application/json", json.dumps(parts).encode())
+
+
+async def ask(server: Server, requests: Sequence[bytes], clients: int, count: int, seen: Seen) -> None:
+    """Send `count` requests with so many clients, and watch the server's memory meanwhile."""
+    client, numbers = server.client(), iter(range(count))
+
+    async def one() -> None:
+        for number in numbers:
+            begun = time.perf_counter()
+            reply = await client.send(requests[number % len(requests)])
+            if reply.status == 200:
+                seen.latencies_s.append(time.perf_counter() - begun)
+            else:
+                seen.refused += 1
+
+    async def watch() -> None:
+        while True:
+            seen.peak_mib = max(seen.peak_mib, await asyncio.to_thread(memory_mib, server.process.pid))
+            await asyncio.sleep(_EVERY_S)
+
+    watching, begun = asyncio.create_task(watch()), time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(clients)))
+    seen.seconds += time.perf_counter() - begun
+    watching.cancel()
+    client.close()
+
+
+def memory_mib(pid: int) -> float:
+    """Return the proportional set size of a process and its children in MiB."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += each.memory_full_info().pss
+    return float(total / 2**20)
+
+
+@contextlib.contextmanager
+def iopaint(net: str, folder: Path, log: Path) -> Iterator[Server]:
+    """Run IOPaint with the archive where it keeps its downloads."""
+    python, port = ROOT / ".venv-peers/iopaint/bin/python", free_port()
+    if not python.exists():
+        raise SystemExit("IOPaint is not installed: benchmarks/peers/install.sh iopaint")
+    archive = folder / NETS[net].archive
+    place = folder / "iopaint/torch/hub/checkpoints" / archive.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists():
+        os.link(archive, place)
+    command = [str(python), str(ROOT / "benchmarks/peers/iopaint_server.py"), "start", "--model", net]
+    command += ["--device", "cpu", "--port", str(port), "--model-dir", str(folder / "iopaint")]
+    with started(command, port, log) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def ours(net: str, folder: Path, cache: Path) -> Iterator[Server]:
+    """Run Retouch with the model that was made of the archive."""
+    log = cache.parent / f"{cache.name}.d"
+    log.mkdir()
+    settings = {"models_dir": folder / f"models-{net}", "inpaint_model": net, "engine_cache_dir": cache, "save": False}
+    with retouch(log, workers="auto", **settings) as server:
+        yield server
+
+
+def fp32_cache(cache: Path, other: Path) -> None:
+    """Write a cache that decides for FP32 where `cache` decided for bf16."""
+    for path in (cache / "precision").glob("*.json"):
+        decision = Decision(precision="fp32", why="to compare at equal precision")
+        (other / "precision").mkdir(parents=True, exist_ok=True)
+        (other / "precision" / path.name).write_text(decision.model_dump_json(), "utf-8")
+
+
+async def start(server: Server, request: bytes) -> Reply:
+    """Wait until the server fills, and return that reply."""
+    replies: list[Reply] = []
+
+    async def probe(client: Client) -> bool:
+        replies.append(await client.send(request))
+        return replies[-1].status == 200
+
+    await server.until_ready(probe, timeout_s=300)
+    return replies[-1]
+
+
+async def compare_fills(servers: dict[str, Server], side: int) -> dict[str, dict[str, float]]:
+    """Return by how many levels fills differ from IOPaint's, at most and by how large a share more than 1."""
+    differences: dict[str, list[NDArray[Any]]] = {name: [] for name in servers if name != "IOPaint"}
+    for photo, mask in pictures(side):
+        fills = {}
+        for name, server in servers.items():
+            client = server.client()
+            reply = await client.send(request_of(photo, mask))
+            fills[name] = np.asarray(Image.open(io.BytesIO(reply.body))).astype(int)
+            client.close()
+        inner = cv2.distanceTransform(mask, cv2.DIST_L2, 5) > FEATHER + 1
+        for name, found in differences.items():
+            found.append(np.abs(fills[name] - fills["IOPaint"])[inner])
+    joined = {name: np.concatenate(found) for name, found in differences.items()}
+    return {name: {"most": float(d.max()), "share_above_1": float((d > 1).mean())} for name, d in joined.items()}
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Start all servers, compare their fills, and ask them in turn."""
+    side = options.side or NETS[options.net].side
+    shown = pictures(side)
+    requests = [request_of(np.roll(photo, n, axis=1), mask) for n in range(11) for photo, mask in shown]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, contextlib.ExitStack() as stack:
+        scratch = Path(name)
+        servers = {"IOPaint": stack.enter_context(iopaint(options.net, options.folder, scratch / "iopaint.log"))}
+        servers["Retouch"] = stack.enter_context(ours(options.net, options.folder, scratch / "own"))
+        engines = {each: (await start(server, requests[0])).headers.get("x-engine") for each, server in servers.items()}
+        if engines["Retouch"] == "openvino/bf16":
+            fp32_cache(scratch / "own", scratch / "fp32")
+            servers["Retouch, FP32"] = stack.enter_context(ours(options.net, options.folder, scratch / "fp32"))
+            reply = await start(servers["Retouch, FP32"], requests[0])
+            engines["Retouch, FP32"] = reply.headers.get("x-engine")
+        fills = await compare_fills(servers, side)
+        idle = {each: round(memory_mib(server.process.pid)) for each, server in servers.items()}
+        print(json.dumps({"engines": engines, "fills": fills, "idle_mib": idle}), flush=True)
+        seen = {each: {clients: Seen() for clients in REQUESTS} for each in servers}
+        for number in range(options.rounds):
+            order = list(servers) if number % 2 == 0 else list(servers)[::-1]
+            for clients, count in REQUESTS.items():
+                for each in order:
+                    await ask(servers[each], requests, clients, count, seen[each][clients])
+                    print(number + 1, each, clients, json.dumps(seen[each][clients].figures()), flush=True)
+    rows = {each: {str(clients): found.figures() for clients, found in of.items()} for each, of in seen.items()}
+    return {"net": options.net, "side": side, "engines": engines, "fills": fills, "idle_mib": idle, "rows": rows}
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Format Markdown."""
+    lines = ["| | clients | p50 s | worst s | pictures/s | refused | memory at the peak, MiB |", f"|{'---|' * 7}"]
+    for name, of in figures["rows"].items():
+        lines += [f"| {name} | {clients} | {' | '.join(map(str, row.values()))} |" for clients, row in of.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("net", choices=NETS)
+    parser.add_argument("folder", type=Path, help="what benchmarks.peers.iopaint_model wrote")
+    parser.add_argument("--side", type=int, help="of the square photographs; the net's own otherwise")
+    parser.add_argument("--rounds", type=int, default=2)
+    add_output_flags(parser)
+    options = parser.parse_args()
+    options.folder = options.folder.resolve()
+    figures = run_on_uvloop(run(options))
+    write_outputs(options, figures, lambda *_: None)
+    print(table(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Measures the CPU time that a request takes of the event loop's thread and of all others, of one or two revisions.
+
+    .venv/bin/python -m benchmarks.versions.loop_cost [REVISION …] [--side 256] [--task inpaint] [--rounds 5]
+
+A revision is what git knows; "." (the default) is the working tree. Each has a server of its own in one process, with
+the fake engine, which takes no time, JPEG in and out, nothing saved; all run at once, and are asked in turns with one
+connection (`alone`) and with 32 (`loaded`). The kernel counts each thread's time (/proc/PID/task/TID/schedstat), so
+other work on the machine changes the figures little. Printed: medians of the rounds, in ms of CPU time a request. The
+loop's time includes the kernel's work for its sockets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness.inputs import BODIES, write_fake_models
+from benchmarks.harness.processes import Server, free_port, retouch_is_ready, started
+from benchmarks.harness.raw_http import Client, encode
+from benchmarks.versions.checkout import environment, source_of
+from retouch.bench.load import run_on_uvloop
+
+CONNECTIONS = {"alone": 1, "loaded": 32}
+REQUESTS = 600
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of CPU time a request: of the event loop's thread, and of all others."""
+
+    loop_ms: float
+    others_ms: float
+
+
+@contextlib.contextmanager
+def serving(source: Path, folder: Path, side: int) -> Iterator[Server]:
+    """Run the server of a revision."""
+    write_fake_models(folder / "models", (side,))
+    chosen = {
+        "port": free_port(),
+        "models_dir": folder / "models",
+        "results_dir": folder / "results",
+        "engine_cache_dir": folder / "cache",
+        "inpaint_model": "photos",
+        "translate_model": "facades",
+        "engine": "fake",
+        "save": False,
+        "workers": 0,
+    }
+    environ = {f"RETOUCH_{name.upper()}": str(value) for name, value in chosen.items()} | environment(source)
+    command = [sys.executable, "-m", "retouch", "serve"]
+    with started(command, int(str(chosen["port"])), folder / "log", environ, cwd=source) as server:
+        yield server
+
+
+def thread_seconds(pid: int) -> tuple[float, float]:
+    """Return the CPU time so far of a process's main thread, where its event loop runs, and of all its others."""
+    times = {
+        int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e9
+        for task in Path(f"/proc/{pid}/task").iterdir()
+    }
+    return times.pop(pid), sum(times.values())
+
+
+async def ask(client: Client, request: bytes, connections: int, requests: int) -> None:
+    """Send so many requests over so many connections.
+
+    Raises:
+        SystemExit: one was not answered 200.
+    """
+    left = requests
+
+    async def one() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            reply = await client.send(request)
+            if reply.status != 200:
+                raise SystemExit(f"a request failed: {reply.status} {reply.body[:500]!r}")
+
+    await asyncio.gather(*(one() for _ in range(connections)))
+
+
+async def measure(servers: dict[str, Server], request: bytes, rounds: int) -> dict[str, dict[str, list[Cost]]]:
+    """Return the cost of a request in each round, by revision and load."""
+    clients = {name: server.client() for name, server in servers.items()}
+    seen: dict[str, dict[str, list[Cost]]] = {name: {load: [] for load in CONNECTIONS} for name in servers}
+    for name, server in servers.items():
+        await server.until_ready(retouch_is_ready)
+        await ask(clients[name], request, 8, REQUESTS)
+    for number in range(rounds):
+        for load, connections in CONNECTIONS.items():
+            for name in list(servers)[:: 1 if number % 2 else -1]:
+                pid = servers[name].process.pid
+                before = thread_seconds(pid)
+                await ask(clients[name], request, connections, REQUESTS)
+                loop, others = (b - a for a, b in zip(before, thread_seconds(pid), strict=True))
+                seen[name][load].append(Cost(loop * 1e3 / REQUESTS, others * 1e3 / REQUESTS))
+    for client in clients.values():
+        client.close()
+    return seen
+
+
+def run(options: argparse.Namespace) -> dict[str, dict[str, Cost]]:
+    """Measure all revisions; returns the medians by revision and load."""
+    content_type, body = BODIES[options.task](options.side)
+    request = encode(f"/v1/{options.task}", content_type, body)
+    with contextlib.ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="retouch-loop-", ignore_cleanup_errors=True)
+        name, servers = stack.enter_context(temporary), {}
+        for number, revision in enumerate(options.revisions):
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            servers[revision] = stack.enter_context(serving(source_of(revision, folder), folder, options.side))
+        seen = run_on_uvloop(measure(servers, request, options.rounds))
+    return {
+        revision: {
+            load: Cost(statistics.median(c.loop_ms for c in costs), statistics.median(c.others_ms for c in costs))
+            for load, costs in loads.items()
+        }
+        for revision, loads in seen.items()
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revisions", nargs="*", default=["."])
+    parser.add_argument("--task", choices=list(BODIES), default="inpaint")
+    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = run(options)
+    for revision, loads in found.items():
+        for load, cost in loads.items():
+            print(f"{revision:10} {load:7} event loop {cost.loop_ms:.3f} ms, other threads {cost.others_ms:.3f} ms")
+    if options.json:
+        figures = {revision: {load: vars(cost) for load, cost in loads.items()} for revision, loads in found.items()}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
