@@ -17,7 +17,7 @@ PYTHON310 ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/n
 # on a host without this project's environments: make test-gpu GPU_PYTHONS="python3 /path/to/python3.10"
 GPU_PYTHONS ?= $(BIN)/python $(wildcard .venv-310/bin/python)
 
-.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 pins bench security fuzz clients compat clean browser
+.PHONY: serve test test-slow test-310 test-gpu check bench-overload bench-peers chaos soak install-export install-dev install-310 grpc-messages pins bench security fuzz clients compat clean browser
 
 serve: .venv/.serve ## the main job: fill holes and translate images on http://127.0.0.1:8000
 	$(BIN)/retouch serve
@@ -83,6 +83,9 @@ soak: .venv/.dev ## SOAK_MINUTES=60 of good and bad clients: nothing may grow
 settings: .venv/.serve ## docs/settings.md, from the settings themselves
 	$(BIN)/python -m retouch.commands.settings_table > docs/settings.md
 
+grpc-messages: .venv/.dev ## service/grpc/protocol/open_inference_pb2.py, from the .proto file beside it
+	$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. service/grpc/protocol/open_inference.proto
+
 pins: .venv/.dev ## resolve the newest allowed versions for every supported Python
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.10 --extra export --extra dev \
@@ -91,8 +94,9 @@ pins: .venv/.dev ## resolve the newest allowed versions for every supported Pyth
 clients: .venv/.serve .venv-clients/.ready ## /docs in Chromium (CHROMIUM=/usr/bin/chromium), and clients generated from /openapi.json; needs node
 	.venv-clients/bin/python -m pytest --config-file tests/clients/pytest.ini tests/clients
 
-compat: .venv/.serve .venv-compat/.ready ## other people's clients against a server with the shipped model; needs node, curl and Chromium
-	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients
+compat: .venv/.grpc .venv-compat/.ready ## other people's clients against a server with the shipped model; needs node, curl and Chromium
+	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . --ignore tests/foreign_clients/of_kserve tests/foreign_clients
+	.venv-compat/bin/python -m pytest --config-file tests/foreign_clients/pytest.ini --rootdir . tests/foreign_clients/of_kserve # its messages and tritonclient's have the same names
 
 browser: .venv/.serve .venv-browser/.ready ## the page in Chromium (CHROMIUM=/usr/bin/chromium) against a real server; needs npm for axe-core
 	.venv-browser/bin/python -m pytest --config-file tests/browser/pytest.ini $(PYTEST_ARGS) tests/browser
@@ -109,6 +113,11 @@ clean:
 	$(PIP) '.[serve]'
 	touch $@
 
+.venv/.grpc: pyproject.toml $(PINS) | .venv/.serve
+	@echo "installing what gRPC needs into .venv, once: about 20 MB"
+	$(PIP) '.[grpc]'
+	touch $@
+
 .venv/.export: pyproject.toml $(PINS) | .venv/bin/python
 	@echo "installing what export needs into .venv, once: torch and onnx, several GB, minutes"
 	$(PIP) '.[export]'
@@ -117,7 +126,7 @@ clean:
 .venv/.dev: pyproject.toml $(PINS) | .venv/bin/python
 	@echo "installing what the tests need into .venv, once: several GB, minutes"
 	$(PIP) '.[export,dev]'
-	touch $@ .venv/.serve .venv/.export
+	touch $@ .venv/.serve .venv/.grpc .venv/.export
 
 .venv-310/.test: pyproject.toml $(PINS)
 	@echo "installing what the tests need under CPython 3.10 into .venv-310, once: minutes"

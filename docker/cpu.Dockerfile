@@ -20,8 +20,11 @@ RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv
 WORKDIR /source
 # What is installed changes seldom, our own code often: two steps, so that the first stays cached.
 COPY pyproject.toml requirements/constraints.txt ./
-RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      extras = project['optional-dependencies']; needed = project['dependencies'] + extras['serve'] + extras['s3']; \
+# Extras of pyproject.toml; with gRPC: --build-arg EXTRAS="serve s3 grpc", 20 MB more
+ARG EXTRAS="serve s3"
+RUN python3 -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      extras = project['optional-dependencies']; \
+      needed = project['dependencies'] + [line for name in os.environ['EXTRAS'].split() for line in extras[name]]; \
       print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
     && /opt/retouch/bin/pip install --no-cache-dir --constraint constraints.txt --requirement dependencies.txt
 

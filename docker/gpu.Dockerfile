@@ -15,8 +15,11 @@ FROM ${WHEEL_BASE} AS wheel
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-setuptools
 WORKDIR /source
 COPY . .
-RUN python3 -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      extras = project['optional-dependencies']; needed = project['dependencies'] + extras['serve'] + extras['s3']; \
+# Extras of pyproject.toml; with gRPC: --build-arg EXTRAS="serve s3 grpc", 20 MB more
+ARG EXTRAS="serve s3"
+RUN python3 -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      extras = project['optional-dependencies']; \
+      needed = project['dependencies'] + [line for name in os.environ['EXTRAS'].split() for line in extras[name]]; \
       print('\n'.join(line for line in needed if not line.startswith('retouch[')))" > dependencies.txt \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Desk:
         """The place on the screen of a place in the picture, while the whole picture is shown."""
         box = self.page.locator("#surface").bounding_box()
         label = self.page.locator("#surface").get_attribute("aria-label") or ""
-        width, height = (int(word) for word in label.split() if word.isdigit())
+        width, height = map(int, re.findall(r"(\d+) by (\d+) pixels$", label)[0])
         scale = min(2.0, (box["width"] - 32) / width, (box["height"] - 32) / height)
         left = box["x"] + (box["width"] - width * scale) / 2
         top = box["y"] + (box["height"] - height * scale) / 2

@@ -90,6 +90,8 @@ def test_every_control_has_a_name_and_is_reached_with_the_tab_key(desk: Desk) ->
 
 
 def test_a_picture_is_filled_and_saved_with_the_keyboard_alone(desk: Desk) -> None:
+    desk.page.on("filechooser", lambda _: None)  # before the page is loaded: choosers are caught only later else
+    desk.go()
     with desk.page.expect_file_chooser() as chooser:
         desk.page.keyboard.press("Control+o")
     chooser.value.set_files(PICTURES / "dress.jpg")

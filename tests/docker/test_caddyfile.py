@@ -84,6 +84,11 @@ def test_nothing_behind_the_proxy_is_asked_for_another_protocol(proxy: str, upst
     assert "Upgrade" not in {*headers, *headers.values()}
 
 
+def test_the_host_is_passed_on_with_its_port(proxy: str, upstream: Upstream) -> None:
+    assert httpx.get(f"{proxy}/named").status_code == 200
+    assert upstream.asked["/named"][0]["Host"] == proxy.removeprefix("http://")
+
+
 def test_a_tunnel_is_refused(proxy: str) -> None:
     parts = urlsplit(proxy)
     with closing(socket.create_connection((parts.hostname, parts.port), timeout=10)) as connection:

@@ -135,6 +135,7 @@ def test_the_server_is_known_by_the_names_that_the_others_call_it() -> None:
         for host in (name, "server:8000", "127.0.0.1:8000", "172.18.0.3:8000"):
             sites.check_host(host)
         sites.check_origin("POST", Headers({"origin": f"https://{name}", "host": name}))
+        assert Settings(public_url=environ["RETOUCH_PUBLIC_URL"]).public_url == f"https://{name}"
 
 
 def test_prometheus_scrapes_the_port_that_the_server_is_told_to_use(services: dict[str, dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import socket
 import subprocess
@@ -50,15 +51,21 @@ def test_what_stays_the_same_in_both_dockerfiles_is_the_same() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the images' Python has tomllib")
 @pytest.mark.parametrize("name", ["cpu.Dockerfile", "gpu.Dockerfile"])
-def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3(name: str) -> None:
+def test_the_images_are_told_to_install_what_serves_and_the_client_of_s3_and_what_is_asked_for(name: str) -> None:
     """Compose and Kubernetes send results to S3; the Dockerfile's own program is run here."""
     text = (ROOT / "docker" / name).read_text()
     (program,) = re.findall(r'python3 -c "([^"]+)"\s+(?:\\\s+)?> dependencies.txt', text)
     program = program.replace("\\\n", "")  # as the shell joins lines
-    listed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    required = {re.split(r"[^\w-]", line)[0] for line in listed.stdout.splitlines()}
-    assert {"httpx", "fastapi", "openvino", "obstore"} <= required
-    assert "retouch" not in required  # it is copied: an index may have a package of that name
+    (default,) = re.findall(r'ARG EXTRAS="([\w ]+)"', text)
+    required = {}
+    for extras in (default, f"{default} grpc"):
+        environ = {**os.environ, "EXTRAS": extras}
+        command = [sys.executable, "-c", program]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environ)
+        required[extras] = {re.split(r"[^\w-]", line)[0] for line in listed.stdout.splitlines()}
+        assert {"httpx", "fastapi", "openvino", "obstore"} <= required[extras]
+        assert "retouch" not in required[extras]  # it is copied: an index may have a package of that name
+    assert required[f"{default} grpc"] - required[default] == {"grpcio", "protobuf"}
     assert "--requirement dependencies.txt" in text
 
 

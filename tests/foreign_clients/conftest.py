@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,10 +22,19 @@ PICTURES = ROOT / "tests" / "data"
 
 
 @pytest.fixture(scope="session")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def grpc_address() -> str:
+    """Host and port of the server for gRPC."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory, grpc_address: str) -> Iterator[str]:
     """Where a server runs, that of the checkout's own environment, with its real engine."""
     command = [ROOT / ".venv/bin/retouch", "serve"]
-    with ServedProcess(tmp_path_factory.mktemp("server"), command=command, engine="auto") as served:
+    port = grpc_address.rpartition(":")[2]
+    with ServedProcess(tmp_path_factory.mktemp("server"), command=command, engine="auto", grpc_port=port) as served:
         yield served.url
         served.terminate()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from service.core.errors import ServiceError
 from service.web.multipart import MAX_FIELD_BYTES, MAX_PARTS, Part, PartsReader
@@ -11,25 +11,27 @@ _PIECES = (1, 7, 65_536)
 """The sizes in which a body comes: nothing may depend on them but which of several faults is told."""
 
 
-def survive(data: bytes) -> int:
+def survive(data: bytes, open_reader: Callable[[str], PartsReader] = PartsReader) -> int:
     """How many parts a body has; the line before it is its Content-Type.
 
     Raises:
         AssertionError: a promise was broken.
     """
     content_type, _, body = data.partition(b"\n")
-    outcomes = [_outcome(content_type.decode("latin-1"), body, piece) for piece in _PIECES]
+    outcomes = [_outcome(open_reader, content_type.decode("latin-1"), body, piece) for piece in _PIECES]
     read = [outcome for outcome in outcomes if isinstance(outcome, list)]
     assert all(outcome == read[0] for outcome in read), f"it depends on the pieces: {read}"
     return len(read[0]) if read else 0
 
 
-def _outcome(content_type: str, body: bytes, piece: int) -> list[tuple[str, bool, bytes]] | int:
+def _outcome(
+    open_reader: Callable[[str], PartsReader], content_type: str, body: bytes, piece: int
+) -> list[tuple[str, bool, bytes]] | int:
     """Return the parts, or the status of the refusal."""
     status = 0
     parts: list[Part] = []
     try:
-        reader = PartsReader(content_type)
+        reader = open_reader(content_type)
         for start in range(0, len(body), piece):
             reader.feed(body[start : start + piece])
         parts = reader.finish()

@@ -1,0 +1,113 @@
+"""How the page is opened: under a prefix of a proxy, under a name without https, while the server still starts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import ROOT, Serve, Tab
+from tests.browser.desk import PICTURES
+from tests.browser.test_gallery import REFUSED
+from tests.serving.served_process import ServedProcess
+from tests.serving.waiting import wait_until
+
+PREFIX = "/behind"
+PASSED_ON = ("Content-Type", "Content-Security-Policy", "ETag", "X-Seed")
+COMPILED_MS = 180_000
+"""Longest time until the larger model is compiled on a busy machine."""
+
+
+@pytest.fixture
+def behind(url: str) -> Iterator[str]:
+    """Where a proxy answers for the server under `PREFIX`, and nothing elsewhere."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_POST(self) -> None:
+            if not self.path.startswith(f"{PREFIX}/"):
+                self.send_error(404)
+                return
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name: self.headers[name] for name in ("Accept", "Content-Type") if name in self.headers}
+            address = url.rstrip("/") + self.path.removeprefix(PREFIX)
+            reply = httpx.request(self.command, address, content=body, headers=headers, timeout=60)
+            self.send_response(reply.status_code)
+            for name in PASSED_ON:
+                if name in reply.headers:
+                    self.send_header(name, reply.headers[name])
+            self.send_header("Content-Length", str(len(reply.content)))
+            self.end_headers()
+            self.wfile.write(reply.content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever).start()
+    yield f"http://127.0.0.1:{server.server_port}{PREFIX}/"
+    server.shutdown()
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> Iterator[str]:
+    """Where a server runs that has one of its models, and still compiles the others."""
+    server = ServedProcess(tmp_path, command=[ROOT / ".venv/bin/retouch", "serve"], engine="auto")
+    try:
+        server.start(ready=False)
+        wait_until(lambda: httpx.get(f"{server.url}/v1/models").json()["models"] != [], COMPILED_MS / 1000)
+        assert httpx.get(f"{server.url}/readyz").status_code == 503, "all models were there at once"
+        yield f"{server.url}/"
+    finally:
+        server.kill()
+
+
+def test_it_loads_fills_and_saves_behind_a_prefix(tab: Tab, behind: str) -> None:
+    desk = tab(behind).open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    desk.fill()
+    assert desk.saved().size == (256, 341)
+    desk.page.click("#code")
+    assert f"{behind}v1/inpaint" in desk.page.inner_text("#code-curl")
+
+
+def test_the_page_works_over_plain_http_under_a_name(serve: Serve, tab: Tab) -> None:
+    """Browsers give such a page no secure context: parts of `crypto` are missing there. It has no results."""
+    served = serve(public_host="images.example")
+    desk = tab(served.url.replace("127.0.0.1", "images.example") + "/", expected=REFUSED)
+    assert desk.page.locator("#tab-results").is_hidden()
+    assert desk.page.evaluate("isSecureContext") is False
+    desk.open(PICTURES / "dress.jpg")
+
+
+def test_a_stroke_painted_while_the_models_come_is_filled_when_they_are_there(tab: Tab, starting: str) -> None:
+    desk = tab(starting, expected=REFUSED).open(PICTURES / "dress.jpg")
+    desk.drag(((100, 150), (140, 150)))
+    desk.says("No model is ready yet.")
+    expect(desk.page.locator("#status")).to_contain_text("Filled.", timeout=COMPILED_MS)
+    assert desk.page.locator("#fill").is_disabled(), "something was left to fill"
+
+
+def test_a_photograph_is_painted_while_the_models_come_and_filled_when_they_are_there(tab: Tab, starting: str) -> None:
+    desk = tab(starting, expected=REFUSED)
+    expect(desk.page.locator("#tab-translate")).to_be_visible()
+    assert desk.page.get_attribute("#tab-inpaint", "aria-selected") == "true"
+    desk.open(PICTURES / "dress.jpg").collect()
+    desk.drag(((100, 150), (140, 150)))
+    assert desk.page.locator("#fill").is_disabled()
+    assert desk.page.inner_text("#fill") == "No model yet"
+    desk.page.click("#tab-translate")
+    desk.page.set_input_files("#translate-form input", PICTURES / "facade_labels.png")
+    expect(desk.page.locator("#tab-inpaint")).to_be_visible()
+    expect(desk.page.locator("#fill")).to_be_enabled(timeout=COMPILED_MS)
+    chosen = desk.page.locator("#translate-form input")
+    assert chosen.evaluate("input => input.files.length") == 1, "a chosen file went away when a model came"
+    desk.page.click("#tab-inpaint")
+    desk.fill()
