@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +46,13 @@ class App:
 
     The middleware is outside FastAPI, as the layers that FastAPI and Starlette add to their own middleware cost each
     image call time without any benefit.
+
+    Args:
+        settings: the server's settings.
+        open_backend: opens the backend; by default one in this process.
+        version: the version that the OpenAPI document names.
+        apis: foreign APIs to serve beside the server's own.
+        opened: called with the running service before any request can arrive.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class App:
         open_backend: OpenBackend = open_local_backend,
         version: str = "0",
         apis: Sequence[ForeignApi] = (),
+        opened: Callable[[Service], Awaitable[None]] | None = None,
     ) -> None:
         self.service: Service | None = None
         """The running service, also found in `request.state.service`; None before the ASGI lifespan began."""
@@ -61,7 +69,7 @@ class App:
         links = [results.link_router] if settings.public_url else []
         page = [page_router()] if settings.page else []
         self._fastapi = _make_fastapi(self._lifespan, version, [*_ROUTERS, *gallery, *links, *page], apis)
-        self._settings, self._open_backend = settings, open_backend
+        self._settings, self._open_backend, self._opened = settings, open_backend, opened
         routing = DirectRouting(self._fastapi, routes=routes.image_calls())
         app: ASGIApp = Authorisation(routing, links=bool(links))
         if settings.cors_origins:
@@ -80,6 +88,8 @@ class App:
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[dict[str, Any]]:
         async with open_service(self._settings, self._open_backend) as service:
             self.service = service
+            if self._opened is not None:
+                await self._opened(service)
             yield {"service": service}
 
 

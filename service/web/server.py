@@ -89,7 +89,7 @@ class DrainingServer(uvicorn.Server):
         limits: ConnectionLimits = _CONNECTION_LIMITS,
         beside: OpenBeside | None = None,
     ) -> None:
-        self.app = App(settings, open_backend, version("retouch"), apis)
+        self.app = App(settings, open_backend, version("retouch"), apis, opened=self._serve_beside)
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = self._asked = False
@@ -160,11 +160,14 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and log the server's URL."""
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        finally:
+            if not self.started:  # the address is not available: uvicorn ends the process
+                await self._beside.aclose()
         service = self.app.service
-        if self.started and service is not None:
+        if service is not None and not self.failed:
             self._serve_metrics(service.metrics)
-            await self._serve_beside(service)
             host, port = self._settings.host, self.servers[0].sockets[0].getsockname()[1]
             grpc = {"grpc": f"{host}:{self._settings.grpc_port}"} if self._open_beside is not None else {}
             log.info("serving", url=f"http://{host}:{port}", docs=f"http://{host}:{port}/docs", **grpc)
@@ -175,6 +178,7 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _serve_beside(self, service: Service) -> None:
+        """Open what serves beside before HTTP listens: who finds /readyz ready finds both."""
         if self._open_beside is None:
             return
         try:

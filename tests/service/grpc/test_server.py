@@ -1,0 +1,82 @@
+"""gRPC listens before HTTP does, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from grpc import StatusCode
+
+from service.app import Service
+from service.core.settings import Settings
+from service.grpc.server import open_grpc_server
+from service.web.server import DrainingServer, OpenBeside
+from tests.service.grpc.conftest import some_port
+from tests.serving.grpc_client import GrpcClient
+from tests.serving.waiting import wait_until
+
+
+def settings_of(models_dir: Path, folder: Path) -> Settings:
+    folders = {"models_dir": models_dir, "results_dir": folder / "results", "engine_cache_dir": folder / "cache"}
+    return Settings.model_validate({**folders, "port": some_port(), "grpc_port": some_port(), "codec_threads": 1})
+
+
+@contextmanager
+def in_a_thread(settings: Settings, beside: OpenBeside) -> Iterator[tuple[DrainingServer, threading.Thread]]:
+    server = DrainingServer(settings, beside=beside)
+
+    def run() -> None:
+        try:
+            server.run()
+        except SystemExit:  # the address is not available
+            return
+
+    thread = threading.Thread(target=run, name="server")
+    thread.start()
+    try:
+        yield server, thread
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_http_does_not_listen_before_grpc_does(models_dir: Path, tmp_path: Path) -> None:
+    settings, opening, go = settings_of(models_dir, tmp_path), threading.Event(), threading.Event()
+
+    @asynccontextmanager
+    async def slowly(service: Service) -> AsyncIterator[None]:
+        opening.set()
+        await asyncio.to_thread(go.wait, 30)
+        async with open_grpc_server(service):
+            yield
+
+    with in_a_thread(settings, slowly) as (server, _):
+        assert opening.wait(30)
+        assert not server.started
+        assert not listens(settings.port)
+        go.set()
+        wait_until(lambda: listens(settings.port))
+        with GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
+            assert client.call("ServerLive").code is StatusCode.OK
+
+
+def test_grpc_ends_with_a_server_whose_http_port_is_taken(models_dir: Path, tmp_path: Path) -> None:
+    settings = settings_of(models_dir, tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.port))
+        taken.listen()
+        with in_a_thread(settings, open_grpc_server) as (server, thread):
+            thread.join(30)
+            assert not thread.is_alive()
+            assert not server.started
+    assert not listens(settings.grpc_port)
