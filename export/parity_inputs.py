@@ -23,7 +23,7 @@ MASK_KINDS = ("ordinary", "empty", "full", "thin", "sparse")
 
 
 class Contract(Protocol):
-    """What inputs are drawn for: the tensors and sizes of a graph, as `Interface` has them."""
+    """Tensors and sizes of a graph that inputs are drawn for, as `Interface` has them."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

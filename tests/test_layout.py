@@ -69,6 +69,11 @@ def test_the_name_of_a_file_says_what_is_in_it() -> None:
     assert [str(path) for path in _files(*PACKAGES, "benchmarks", "tests") if path.stem in bad] == []
 
 
+def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
+    begins = re.compile(r'^\s*"""(Of|What|Whose|Which)\b', re.MULTILINE)
+    assert [str(path) for path in _files(*PACKAGES, "benchmarks") if begins.search(path.read_text("utf-8"))] == []
+
+
 def test_a_folder_has_at_most_14_files() -> None:
     files = [path for path in _files(*PACKAGES, "benchmarks", "tests") if path.stem != "__init__"]
     counts = Counter(str(path.parent.relative_to(ROOT)) for path in files)

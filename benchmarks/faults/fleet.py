@@ -42,7 +42,7 @@ _SECRET = "whsec_" + "QUFB" * 12
 
 @dataclass(slots=True)
 class Record:
-    """What clients sent and were told."""
+    """Requests that clients sent, and their replies."""
 
     lost: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Clients:
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong, one after the other; each ends with everything as before."""
+    """Faults, one after the other; each ends with everything as before."""
 
     fleet: Fleet
     postgres: PostgresCluster

@@ -30,7 +30,8 @@ from PIL import Image, ImageFile
 from benchmarks.gpu.hardware_jpeg_files import class_of, damages, encoded, made, verdicts
 from benchmarks.gpu.hardware_jpeg_kernels import JpegKernels
 from benchmarks.gpu.hardware_jpeg_lane import EncodedJpeg, JpegLane, JpegPlanes, open_nvjpeg
-from benchmarks.gpu.hardware_jpeg_speed import Host, Products, speed
+from benchmarks.gpu.hardware_jpeg_speed import Host, speed
+from benchmarks.gpu.matrix_products import MatrixProducts
 from engines.cuda.api import Cuda, open_cuda
 from engines.errors import EngineError
 
@@ -112,7 +113,7 @@ def try_damaged(lane: JpegLane, host: Host, files: list[Path], told: list[Any]) 
 
 
 class _Findings:
-    """What was found, printed at once and kept as JSON."""
+    """Findings, printed at once and kept as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._facts = path, dict[str, Any]()
@@ -155,7 +156,7 @@ def measure_speed(
         for lanes, batch in choices:
             row = measured(files, lanes=lanes, batch=batch)
             findings.say(f"alone, {name}, lanes {lanes}, batch {batch}", row)
-    with Products() as products:
+    with MatrixProducts() as products:
         before, started = products.done, time.perf_counter()
         time.sleep(1.0)
         full = (products.done - before) / (time.perf_counter() - started)

@@ -36,34 +36,6 @@ class Host:
         return at
 
 
-class Products:
-    """Matrix products that fill the GPU, from a thread of their own."""
-
-    def __init__(self) -> None:
-        import torch  # noqa: PLC0415 -- only this part needs it
-
-        self._torch, self.done, self._stop = torch, 0, threading.Event()
-        self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with self._torch.cuda.stream(self._torch.cuda.Stream()):
-            while not self._stop.is_set():
-                for _ in range(20):
-                    self._torch.mm(self._a, self._a)
-                self._torch.cuda.current_stream().synchronize()
-                self.done += 20
-
-    def __enter__(self) -> Products:
-        self._thread.start()
-        time.sleep(0.3)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 @dataclass(slots=True)
 class _Turns:
     """One thread's calls: four, in turn, until the time is over."""

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,8 @@ import cv2
 import numpy as np
 import simplejpeg
 from nvidia import nvimgcodec
+
+from benchmarks.gpu.matrix_products import MatrixProducts
 
 QUALITY = 90
 _SECONDS = 0.25
@@ -89,34 +90,6 @@ def opencv_decode(data: bytes) -> np.ndarray:
 def libjpeg_encode(pixels: np.ndarray) -> bytes:
     """Encode as service/imaging/files/codec.py does."""
     return simplejpeg.encode_jpeg(pixels, QUALITY, "RGB", "444")
-
-
-class MatrixProducts:
-    """Keeps the GPU busy with matrix products from a thread, and counts them."""
-
-    def __init__(self) -> None:
-        import torch  # noqa: PLC0415 -- only this part needs it
-
-        self._torch, self.done, self._stop = torch, 0, threading.Event()
-        self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        with self._torch.cuda.stream(self._torch.cuda.Stream()):
-            while not self._stop.is_set():
-                for _ in range(20):
-                    self._torch.mm(self._a, self._a)
-                self._torch.cuda.current_stream().synchronize()
-                self.done += 20
-
-    def __enter__(self) -> MatrixProducts:
-        self._thread.start()
-        time.sleep(0.3)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def per_second(work: Work, batch: int) -> float:

@@ -44,7 +44,7 @@ _HEADERS: dict[str, Callable[[], dict[str, str]]] = {
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one server with one kind of request, a value for each round."""
+    """Measurements of one server with one kind of request, a value for each round."""
 
     p50_ms: list[float] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)

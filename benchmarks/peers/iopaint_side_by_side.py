@@ -50,7 +50,7 @@ _EVERY_S = 0.5
 
 @dataclass
 class Seen:
-    """What one server did under one number of clients, over all rounds."""
+    """Measurements of one server under one number of clients, over all rounds."""
 
     latencies_s: list[float] = field(default_factory=list)
     seconds: float = 0.0

@@ -20,7 +20,7 @@ from export.archives.zip_entries import ZipEntries
 from export.errors import CheckpointRefused
 
 _MOST_PICKLE_BYTES = 4 * 2**20
-"""Of `data.pkl`; that of a net of a thousand tensors has 150 kB."""
+"""Largest `data.pkl` in bytes; that of a net of a thousand tensors has 150 kB."""
 _MOST_SHARING = 4
 """How many times the bytes of the file its tensors may have; tied weights share storages, hostile ones a single one."""
 _DEEPEST, _MOST_STEPS, _MOST_AXES = 64, 200_000, 8

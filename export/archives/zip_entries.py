@@ -18,7 +18,7 @@ from export.errors import CheckpointRefused
 _ENCRYPTED = 1
 _MOST_ENTRIES = 200_000
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, RuntimeError)
-"""What zipfile raises for damaged files."""
+"""Errors that zipfile raises for damaged files."""
 
 
 @dataclass(frozen=True)

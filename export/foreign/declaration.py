@@ -1,4 +1,4 @@
-"""What a user says about a foreign inpainting graph; whatever is left out is guessed or measured, or asked for."""
+"""A user's declaration of a foreign inpainting graph; whatever is left out is guessed or measured, or asked for."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Declaration(_Frozen):
     image_range: ImageRange | None = None
     mask_range: MaskRange | None = None
     mask_means: MaskMeans | None = None
-    """What the larger of the mask's two values marks."""
+    """Meaning of the larger of the mask's two values."""
     hole_value: float | None = None
     """The value under the mask, in the net's own range; None: as the picture has it, or 0 if that leaks."""
     output_range: ImageRange | None = None
     composite: Composite | None = None
     channels: Literal["rgb", "bgr"] = "rgb"
     sides: tuple[int, ...] = ()
-    """Of a graph with free sizes: side lengths of the tiles to serve, ascending."""
+    """Side lengths of the tiles to serve, ascending, where the graph's sizes are free."""
     multiple_of: int = Field(default=8, ge=1, le=512)

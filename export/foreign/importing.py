@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity
 from export.card import card_text
-from export.errors import ExportError, GraphRefused, OptionInvalid
+from export.errors import GraphRefused, OptionInvalid
 from export.foreign.declaration import Declaration
 from export.foreign.messages import GRAPH_FILE, Enforced, Imported, Job, Limits
 from export.foreign.running import read_in_child
-from export.publish import publish
+from export.publish import publish, report_write_errors
 
 GENERATOR = "onnx"
 """The value of `generator` in the manifests of imported graphs."""
@@ -61,7 +60,7 @@ def import_model(request: ImportRequest, notify: Callable[[str], None]) -> Impor
         ExportError: the graph is refused, or cannot be published; the repository is unchanged.
     """
     _check_name(request.name)
-    with _write_errors(request.output):
+    with report_write_errors(request.output):
         request.output.mkdir(parents=True, exist_ok=True)
         staging = tempfile.TemporaryDirectory(prefix=".import-", dir=request.output)
     with staging, tempfile.TemporaryDirectory(prefix="retouch-import-") as scratch:
@@ -76,7 +75,7 @@ def import_model(request: ImportRequest, notify: Callable[[str], None]) -> Impor
         if report.imported is None:
             raise GraphRefused(report.refused or "the graph is refused without a reason")
         notify("publishing")
-        with _write_errors(request.output):
+        with report_write_errors(request.output):
             graph = Path(staging.name) / GRAPH_FILE
             digest = _taken_over(Path(scratch) / GRAPH_FILE, graph)
             manifest = _manifest(request, report.imported, digest)
@@ -128,13 +127,3 @@ def _check_name(name: str) -> None:
         TypeAdapter(ModelName).validate_python(name)
     except ValidationError as error:
         raise OptionInvalid(f"--name {name!r}: lower-case letters, digits, - and _ only, at most 64") from error
-
-
-@contextmanager
-def _write_errors(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ExportError(
-            f"{output} cannot be written: {error}; make room there, or name another folder with --output"
-        ) from error

@@ -1,4 +1,4 @@
-"""What the process that publishes and the child that reads a foreign file tell each other, as JSON."""
+"""Messages between the process that publishes and the child that reads a foreign file, as JSON."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Message(BaseModel):
 
 
 class Limits(_Message):
-    """What a child may use: bytes of address space, and seconds, both of the clock and of each processor core."""
+    """Limits of a child: bytes of address space, and seconds, both of the clock and of each processor core."""
 
     memory_bytes: int = Field(ge=2**29)
     seconds: float = Field(gt=0)
 
 
 class Job(_Message):
-    """What the child is to do: files to read, folder to write into, and what the user says about the graph."""
+    """Orders to the child: files to read, folder to write into, and what the user says about the graph."""
 
     graph: Path
     pictures: Path
@@ -46,7 +46,7 @@ class Job(_Message):
 
 
 class Enforced(_Message):
-    """What really held while the file was read, in words for people."""
+    """Limits that really held while the file was read, in words for people."""
 
     memory: str
     time: str
@@ -60,7 +60,7 @@ class Imported(_Message):
     flags: dict[str, PlainText]
     """Every flag that describes the graph, as it could have been given."""
     found: tuple[PlainText, ...]
-    """What was guessed or measured, a sentence each."""
+    """Guesses and measurements, a sentence each."""
     notes: tuple[PlainText, ...]
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec

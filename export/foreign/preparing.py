@@ -34,7 +34,7 @@ _NOTEWORTHY_BYTES = 2**26
 
 @dataclass(frozen=True)
 class _Contract:
-    """What the pictures and masks of the checks are drawn for."""
+    """Tensors that the pictures and masks of the checks are drawn for."""
 
     inputs: tuple[TensorSpec, ...]
     size: SizeRule

@@ -39,7 +39,7 @@ class InpaintOptions(PictureOptions, total=False):
     """Options of `inpaint`."""
 
     mask_mode: Literal["white", "black", "alpha"]
-    """Which pixels of the mask are filled: white (128 and above), black, or those of alpha 0."""
+    """Pixels of the mask that are filled: white (128 and above), black, or those of alpha 0."""
     mask_resize: Literal["nearest"]
     """Scale a mask of another size instead of refusing it."""
     strategy: Literal["auto", "crop", "whole"]

@@ -1,4 +1,4 @@
-"""What the commands that publish models share: a name for the model, the steps as they begin, the comparison."""
+"""Parts that the commands that publish models share: a name, the steps as they begin, the comparison."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What hosts that share a PostgreSQL ledger share beyond it: files in a bucket, and the use of API keys."""
+"""State beyond the ledger that hosts share through PostgreSQL and a bucket: files, and the use of API keys."""

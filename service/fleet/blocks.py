@@ -29,7 +29,7 @@ def block_of_quota(allowed: int, processes: int) -> float:
 
 @dataclass(slots=True)
 class Block:
-    """What a process has in hand of one limit. Times are in seconds on the clock of `now`.
+    """A process's holding of one limit. Times are in seconds on the clock of `now`.
 
     left: how many requests; negative ones were admitted on credit.
     none_until: the shared limit has none before.

@@ -83,7 +83,7 @@ class SharedKeyUsage:
         return wait_s
 
     def _wish(self, key_id: str, blocks: _KeyBlocks) -> Wish | None:
-        """What is to be fetched now; None if nothing."""
+        """Return what is to be fetched now; None if nothing."""
         now, tokens, requests = self._now(), 0.0, 0.0
         if blocks.rate_per_s:
             size = block_of_rate(blocks.rate_per_s, blocks.burst, self._processes)

@@ -13,7 +13,7 @@ _NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a process wants of a key's limits.
+    """A process's demand for a key's limits.
 
     tokens, requests: how many, at best; 0 for a limit that the key does not have.
     tokens_owed, requests_owed: how many of them were admitted on credit.
@@ -31,7 +31,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a process got.
+    """The answer to a demand.
 
     tokens_wait_s, requests_wait_s: seconds until there is more; 0 if all that was wanted was granted.
     tokens_left, requests_left: how many there still are for all processes.

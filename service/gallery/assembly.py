@@ -31,7 +31,7 @@ _LATE_WRITE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """What clients can do with results beyond fetching them."""
+    """Operations of clients on results beyond fetching them."""
 
     listing: Listing
     thumbnails: Thumbnails

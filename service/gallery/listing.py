@@ -38,7 +38,7 @@ class ListQuery:
 
     @property
     def binding(self) -> list[object]:
-        """What a cursor is bound to: all but the position and the length of the page."""
+        """Query that a cursor is bound to: all but the position and the length of the page."""
         return [self.owner, self.model, self.created_from, self.created_before, self.status]
 
     def condition(self) -> tuple[str, list[object]]:

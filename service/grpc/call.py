@@ -17,7 +17,7 @@ _NONE: Client = Client("", scopes=frozenset())
 
 
 class Context(Protocol):
-    """What we use of grpcio's context of a call."""
+    """The part of grpcio's context of a call that calls use."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
         """Return the client's metadata."""

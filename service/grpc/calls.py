@@ -1,4 +1,4 @@
-"""What every call passes: request id, trace, key, rate, its method, its status, log line and metrics.
+"""Steps that every call passes: request id, trace, key, rate, its method, its status, log line and metrics.
 
 To gRPC every method is declared as one of streams, whatever it is to clients: the message of such a method is read when
 we ask for it, so that the key is checked and the request admitted before, and a reply that is not read is noticed.

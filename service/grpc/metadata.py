@@ -1,4 +1,4 @@
-"""What comes with a call beside its message: metadata as header lines, the client's address, its deadline. Pure."""
+"""Metadata of a call as header lines, its client's address, and its deadline. Pure."""
 
 from __future__ import annotations
 

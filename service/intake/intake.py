@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What is known of a request before its body is read.
+    """Facts about a request that are known before its body is read.
 
     asked_s: seconds that the client allows; None if it did not say. priority: 0 (last) to 9 (first).
     traceparent: the identity of its span; empty if it is not traced.

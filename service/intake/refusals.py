@@ -1,4 +1,4 @@
-"""What a refusal needs in every protocol: an error of ours, counted, with the time to return."""
+"""Refusals in every protocol: an error of ours, counted, with the time to return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reply says about its pictures beside them: response headers in HTTP, trailing metadata in gRPC. Pure."""
+"""Facts that a reply states about its pictures: response headers in HTTP, trailing metadata in gRPC. Pure."""
 
 from __future__ import annotations
 

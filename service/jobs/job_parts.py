@@ -1,4 +1,4 @@
-"""What `Jobs` is made of, and its limits."""
+"""Parts of `Jobs`, and its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class JobLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobRecords:
-    """What the processes that share a ledger know of jobs.
+    """Tables of jobs that the processes of a ledger share.
 
     owner: this process.
     kept: the orders of unfinished jobs.

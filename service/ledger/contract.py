@@ -1,4 +1,4 @@
-"""What the rooms know of the ledger: transactions, and connections that run them, whatever the database.
+"""Contract of the ledger: transactions, and connections that run them, whatever the database.
 
 The tables' statements are SQL that SQLite and PostgreSQL both speak, with `?` for values; `Transaction` has the few
 words that differ. Rows are read by the names of their columns.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Rows(Protocol):
-    """What a statement found, or how many rows it changed."""
+    """Rows that a statement found, or the number of rows that it changed."""
 
     @property
     def rowcount(self) -> int:

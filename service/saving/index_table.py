@@ -34,7 +34,7 @@ _FACTS = ("media_type", "bytes", "width", "height")
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """What the index knows of one result.
+    """The index's row of one result.
 
     owner: the id of the API key that it was made for; empty if no key was required.
     facts: media_type, bytes, width, height, as far as they are known.

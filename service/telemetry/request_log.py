@@ -16,7 +16,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 @dataclass(slots=True)
 class RequestOutcome:
-    """What became of a request.
+    """Outcome of a request.
 
     endpoint: the route that metrics are labelled with. status: that of HTTP, also for a request that came by gRPC.
     code: that of the error; empty without one. client: the key's id; empty where no keys are required.

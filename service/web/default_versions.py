@@ -1,4 +1,4 @@
-"""Which model versions answer requests that name no model. Pure."""
+"""Model versions that answer requests that name no model. Pure."""
 
 from __future__ import annotations
 

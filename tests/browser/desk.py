@@ -108,6 +108,15 @@ class Desk:
         self.page.click("#fill")
         self.filled()
 
+    def paint_and_fill(self, file: dict[str, object], points: Sequence[Point]) -> NDArray[np.bool_]:
+        """Open a file, paint a line and fill; return the mask that was painted."""
+        self.open(file).collect()
+        self.brush(20)
+        self.drag(points)
+        mask = self.mask()
+        self.fill()
+        return mask
+
     def filled(self) -> None:
         """Wait until a fill has come."""
         expect(self.page.locator("#status")).to_contain_text("Filled", timeout=120_000)

@@ -17,16 +17,6 @@ SIDE = 256
 LINE = ((100, 100), (140, 100))
 
 
-def filled(desk: Desk, file: dict[str, object]) -> NDArray[np.bool_]:
-    """Open a file, paint and fill; the mask that was painted."""
-    desk.open(file).collect()
-    desk.brush(20)
-    desk.drag(LINE)
-    mask = desk.mask()
-    desk.fill()
-    return mask
-
-
 def test_after_twenty_fills_in_a_row_every_pixel_outside_them_is_the_files(desk: Desk) -> None:
     before = np.asarray(Image.open(PICTURES / "dress.jpg").convert("RGB"))
     desk.open(PICTURES / "dress.jpg").collect()
@@ -59,7 +49,7 @@ KINDS: dict[str, Callable[[NDArray[np.uint8]], Image.Image]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_png_of_any_kind_keeps_its_pixels(desk: Desk, kind: str) -> None:
     picture = KINDS[kind](noise(SIDE, SIDE, 4))
-    mask = filled(desk, encoded(picture, "picture.png"))
+    mask = desk.paint_and_fill(encoded(picture, "picture.png"), LINE)
     mode = {"P": "RGB", "1": "L"}.get(kind, kind)
     saved = desk.saved()
     assert saved.mode == mode
@@ -70,7 +60,7 @@ def test_a_png_of_any_kind_keeps_its_pixels(desk: Desk, kind: str) -> None:
 
 def test_sixteen_bits_stay_sixteen(desk: Desk) -> None:
     before = np.random.default_rng(1).integers(0, 65536, (SIDE, SIDE), np.uint16)
-    mask = filled(desk, encoded(Image.fromarray(before), "deep.png"))
+    mask = desk.paint_and_fill(encoded(Image.fromarray(before), "deep.png"), LINE)
     saved = desk.saved()
     after = np.asarray(saved)
     assert saved.mode == "I;16"
@@ -79,7 +69,7 @@ def test_sixteen_bits_stay_sixteen(desk: Desk) -> None:
 
 def test_a_palette_with_transparency_keeps_it(desk: Desk) -> None:
     picture = Image.fromarray(noise(SIDE, SIDE)).quantize(64)
-    mask = filled(desk, encoded(picture, "palette.png", transparency=3))
+    mask = desk.paint_and_fill(encoded(picture, "palette.png", transparency=3), LINE)
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", transparency=3)
     before, after = np.asarray(Image.open(buffer).convert("RGBA")), np.asarray(desk.saved())
@@ -88,9 +78,8 @@ def test_a_palette_with_transparency_keeps_it(desk: Desk) -> None:
 
 def test_a_jpeg_is_saved_as_its_own_decoded_pixels(desk: Desk) -> None:
     before = np.asarray(Image.open(PICTURES / "skirt.jpg").convert("RGB"))
-    mask = filled(
-        desk, {"name": "skirt.jpg", "mimeType": "image/jpeg", "buffer": (PICTURES / "skirt.jpg").read_bytes()}
-    )
+    file = {"name": "skirt.jpg", "mimeType": "image/jpeg", "buffer": (PICTURES / "skirt.jpg").read_bytes()}
+    mask = desk.paint_and_fill(file, LINE)
     after = np.asarray(desk.saved())
     assert (after[~mask] == before[~mask]).all()
 
@@ -107,14 +96,14 @@ def test_a_turned_photograph_is_saved_upright(desk: Desk) -> None:
 def test_the_colour_profile_is_kept(desk: Desk, kind: str) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     pixels = noise(SIDE, SIDE)
-    filled(desk, encoded(pixels, f"profiled.{kind.lower()}", kind, icc_profile=profile))
+    desk.paint_and_fill(encoded(pixels, f"profiled.{kind.lower()}", kind, icc_profile=profile), LINE)
     assert desk.saved().info["icc_profile"] == profile
     assert desk.saved("jpeg").info["icc_profile"] == profile
 
 
 def test_webp_is_offered_where_it_loses_nothing(desk: Desk) -> None:
     pixels = noise(SIDE, SIDE)
-    mask = filled(desk, encoded(pixels, "noise.png"))
+    mask = desk.paint_and_fill(encoded(pixels, "noise.png"), LINE)
     saved = desk.saved("webp")
     assert saved.format == "WEBP"
     assert (np.asarray(saved)[~mask] == pixels[~mask]).all()

@@ -21,16 +21,6 @@ def photograph(width: int = 241, height: int = 323) -> Image.Image:
     return Image.open(PICTURES / "dress.jpg").convert("RGB").resize((width, height))
 
 
-def filled(desk: Desk, file: dict[str, object]) -> NDArray[np.bool_]:
-    """Open a file, paint and fill; the mask that was painted."""
-    desk.open(file).collect()
-    desk.brush(20)
-    desk.drag(LINE)
-    mask = desk.mask()
-    desk.fill()
-    return mask
-
-
 def touched(mask: NDArray[np.bool_], side: int = 16) -> NDArray[np.bool_]:
     """The blocks under a mask, with the two pixels that a decoder's interpolation of colours may reach beyond them."""
     found = np.zeros_like(mask)
@@ -56,7 +46,7 @@ def test_it_keeps_its_blocks_its_tables_and_its_subsampling(desk: Desk, sampling
     source = photograph().convert("L") if sampling == "grey" else photograph()
     options = {} if sampling == "grey" else {"subsampling": SAMPLINGS[sampling]}
     file = encoded(source, "photo.jpg", "JPEG", quality=80, progressive=progressive, **options)
-    mask = filled(desk, file)
+    mask = desk.paint_and_fill(file, LINE)
     before, after = opened(file), desk.saved("jpeg")
     assert (after.format, after.mode, after.size) == ("JPEG", before.mode, before.size)
     assert after.quantization == before.quantization
@@ -94,7 +84,7 @@ def test_a_turned_photograph_stays_as_it_is_stored(desk: Desk, orientation: int)
     exif[0x112] = orientation
     exif[0x10F] = "Maker"
     file = encoded(photograph(), "turned.jpg", "JPEG", exif=exif, quality=90)
-    mask = filled(desk, file)
+    mask = desk.paint_and_fill(file, LINE)
     after = desk.saved("jpeg")
     assert (after.size, after.getexif()[0x112], after.getexif()[0x10F]) == ((241, 323), orientation, "Maker")
     shown, exact = np.asarray(ImageOps.exif_transpose(after)), np.asarray(desk.saved())
@@ -110,7 +100,7 @@ def test_no_small_picture_of_what_was_there_stays(desk: Desk) -> None:
     picture = photograph()
     picture.save(buffer := io.BytesIO(), "JPEG", exif=with_thumbnail(small.getvalue()))
     assert small.getvalue() in buffer.getvalue()
-    filled(desk, {"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": buffer.getvalue()})
+    desk.paint_and_fill({"name": "photo.jpg", "mimeType": "image/jpeg", "buffer": buffer.getvalue()}, LINE)
     path = desk.download("save-menu", '[data-save="jpeg"]').path()
     assert path.read_bytes().count(b"\xff\xd8\xff") == 1
     assert Image.open(path).getexif()[0x10F] == "Maker"
@@ -130,7 +120,7 @@ def with_thumbnail(thumbnail: bytes) -> bytes:
 
 def test_one_of_four_inks_is_encoded_anew_and_that_is_said(desk: Desk) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
-    filled(desk, encoded(photograph().convert("CMYK"), "inks.jpg", "JPEG", icc_profile=profile))
+    desk.paint_and_fill(encoded(photograph().convert("CMYK"), "inks.jpg", "JPEG", icc_profile=profile), LINE)
     after = desk.saved("jpeg")
     desk.says("JPEG changes every pixel a little")
     assert (after.mode, after.size) == ("RGB", (241, 323))
@@ -140,7 +130,7 @@ def test_one_of_four_inks_is_encoded_anew_and_that_is_said(desk: Desk) -> None:
 
 def test_a_jpeg_of_red_green_and_blue_stays_one(desk: Desk) -> None:
     file = encoded(noise(241, 323), "rgb.jpg", "JPEG", keep_rgb=True, quality=90)
-    mask = filled(desk, file)
+    mask = desk.paint_and_fill(file, LINE)
     old, new = np.asarray(opened(file)), np.asarray(desk.saved("jpeg"))
     assert (old == new)[~touched(mask)].all()
     assert psnr(np.asarray(desk.saved())[mask], new[mask]) > 30

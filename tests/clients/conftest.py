@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.serving.served_process import ServedProcess
 
@@ -53,3 +57,22 @@ def document(url: str) -> dict[str, object]:
     """The OpenAPI document of that server."""
     found: dict[str, object] = httpx.get(f"{url}/openapi.json").json()
     return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield found
+        found.close()
+
+
+@contextmanager
+def origin_of(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve pages of another origin on a free port until the block ends; its URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import CHROMIUM, PICTURES, SWITCHES
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from conftest import PICTURES
+from playwright.sync_api import Browser, Locator, Page, expect
 
 FILES = {
     "inpaint": {"image": PICTURES / "dress.jpg", "mask": PICTURES / "dress_mask.png"},
@@ -28,14 +28,6 @@ CALLS = {
     "operations-readyz": "200",
     "operations-metrics": "200",
 }
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
-        yield found
-        found.close()
 
 
 @pytest.fixture

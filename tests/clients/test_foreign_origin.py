@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from os import PathLike
 from pathlib import Path
 
 import pytest
-from conftest import CHROMIUM, PICTURES, ROOT, SWITCHES
-from playwright.sync_api import Browser, Page, sync_playwright
+from conftest import PICTURES, ROOT, origin_of
+from playwright.sync_api import Browser, Page
 
 from tests.serving.served_process import ServedProcess
 
@@ -56,20 +55,8 @@ class _Files(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def origin() -> Iterator[str]:
     """The origin of a page with the package."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(MODULES))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+    with origin_of(partial(_Files, directory=str(MODULES))) as found:
         yield found
-        found.close()
 
 
 @pytest.fixture

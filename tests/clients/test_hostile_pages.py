@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
 import pytest
-from conftest import CHROMIUM, PICTURES, SWITCHES
+from conftest import CHROMIUM, PICTURES, SWITCHES, origin_of
 from playwright.sync_api import Browser, Page, sync_playwright
 
 NAME = "rebound.example"
@@ -63,12 +62,8 @@ class _Blank(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[str]:
     """The origin of another server on this machine, which browsers take for the same site."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Blank) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with origin_of(_Blank) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

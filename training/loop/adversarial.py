@@ -1,4 +1,4 @@
-"""What all adversarial trainees save: a generator and its average, a discriminator, and the optimisers of both."""
+"""State that all adversarial trainees save: a generator and its average, a discriminator, the optimisers of both."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _MOST_CHANNELS = 512
 
 
 class ScaleRatings(NamedTuple):
-    """What the discriminator of one scale finds in N pictures."""
+    """Scores and features of N pictures by the discriminator of one scale."""
 
     scores: Tensor
     """N×1×h×w FP32, near 1 where a patch looks real."""

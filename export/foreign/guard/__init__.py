@@ -1,1 +1,1 @@
-"""What a foreign file is held to before a runtime sees it."""
+"""Checks of a foreign file before a runtime sees it."""

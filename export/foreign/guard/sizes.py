@@ -17,7 +17,7 @@ _SMALL_VALUES = 4096
 
 
 class InferredSizes(NamedTuple):
-    """What is known of a graph's tensors.
+    """Shapes and values of a graph's tensors, as far as they are known.
 
     largest: name, dimensions and bytes of the largest tensor.
     unknown: names of the tensors whose size depends on more than the inputs' sizes.

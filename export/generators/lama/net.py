@@ -18,7 +18,7 @@ from export.generators.family import GeneratorOptions
 
 _MOST_FEATURES = 1024
 _TILES = 2
-"""Of a local Fourier unit: it cuts the picture into 2×2 tiles."""
+"""Tiles of a local Fourier unit: it cuts the picture into 2×2."""
 
 
 class LaMaOptions(GeneratorOptions):
@@ -54,7 +54,7 @@ class LaMaOptions(GeneratorOptions):
 
     @property
     def multiple(self) -> int:
-        """What height and width are multiples of: upstream pads to 8, and local Fourier units need even features."""
+        """Divisor of height and width: upstream pads to 8, and local Fourier units need even features."""
         return int(max(8, 1 << (self.downsamplings + self.lfu)))
 
 

@@ -34,7 +34,7 @@ class Deflate:
     """Makes an object like that of `zlib.decompressobj`; it may keep output back although it has consumed its input."""
     crc32: Callable[..., int]
     error: type[Exception]
-    """What an inflater raises for data that are not valid."""
+    """Errors that an inflater raises for data that are not valid."""
 
 
 def by_zlib() -> Deflate:

@@ -66,7 +66,7 @@ def parse_address(url: str) -> Address:
 
 
 def _parts(url: str) -> dict[str, str] | None:
-    """What libpq reads in the address; None if it is none, or if a part of a password became something else."""
+    """Parse the address as libpq does; None if it is none, or if a part of a password became something else."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:

@@ -41,7 +41,7 @@ class Processes(NamedTuple):
 
 
 class HostFacts(NamedTuple):
-    """What the host has.
+    """Resources of the host.
 
     cores: cores that the server may use; less than one for a container's share of a core.
     gpus: as `assign_gpus` returns them.

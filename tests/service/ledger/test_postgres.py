@@ -39,6 +39,15 @@ def server(own_cluster: PostgresCluster) -> Iterator[PostgresServer]:
     one.close()
 
 
+def found_again(server: PostgresServer, within_s: float) -> Job | None:
+    """Ask for `JOB` until the database answers; None if it has not after `within_s` seconds."""
+    ends = time.monotonic() + within_s
+    while time.monotonic() < ends:
+        with suppress(NotReady):
+            return server.read(partial(jobs_table.find, job_id=JOB.id))
+    return None
+
+
 @pytest.mark.parametrize(
     ("url", "secret"),
     [
@@ -144,11 +153,7 @@ def test_a_database_that_is_away_is_told_of_soon_and_used_again_within_seconds(
             assert time.monotonic() - asked < longest_s
     finally:
         own_cluster.start()
-    back, found = time.monotonic(), None
-    while found is None and time.monotonic() - back < 5.0:
-        with suppress(NotReady):
-            found = server.read(partial(jobs_table.find, job_id=JOB.id))
-    assert found == JOB
+    assert found_again(server, within_s=5.0) == JOB
 
 
 def test_a_database_that_hangs_is_given_up_and_used_again_when_it_goes_on(own_cluster: PostgresCluster) -> None:
@@ -166,11 +171,7 @@ def test_a_database_that_hangs_is_given_up_and_used_again_when_it_goes_on(own_cl
             time.sleep(0.6)
     finally:
         own_cluster.thaw()
-    back, found = time.monotonic(), None
-    while found is None and time.monotonic() - back < 10.0:
-        with suppress(NotReady):
-            found = server.read(partial(jobs_table.find, job_id=JOB.id))
-    assert found == JOB
+    assert found_again(server, within_s=10.0) == JOB
     server.close()
 
 
