@@ -23,6 +23,7 @@ import numpy as np
 
 from engines.base import Array, BatchShape, Feed, Outputs
 from engines.cpu.lanes import LaneEngine
+from engines.cpu.openvino_faults import endless_in_bf16
 from engines.errors import EngineDead, EngineFailed, EngineUnavailable
 from engines.feeds import batch_shape
 from engines.manifest import ONNX_FILE, Manifest
@@ -175,6 +176,17 @@ class _Compiler:
     def has_bf16(self) -> bool:
         return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
+    def read_model(self) -> Any:
+        """Return the graph as OpenVINO reads it, an `openvino.Model`.
+
+        Raises:
+            EngineUnavailable: it cannot be read.
+        """
+        try:
+            return self._core.read_model(str(self._path))
+        except Exception as error:  # OpenVINO's own error types
+            raise EngineUnavailable(f"openvino cannot compile {self._key}: {_one_line(error)}") from error
+
     def all_threads_request(self, precision: str) -> Any:
         """Return an inference request in `fp32` or `bf16` that uses all threads."""
         if precision not in self._requests:
@@ -237,6 +249,8 @@ def _choose_precision(compiler: _Compiler, manifest: Manifest, cache: DecisionCa
     )
     if (known := cache.get(key)) and known.precision in ("bf16", "fp32"):
         return known
+    if layer := endless_in_bf16(compiler.read_model()):
+        return Decision(precision="fp32", why=f"OpenVINO never finishes compiling {layer} in bf16")
     decision = _measure_bf16(compiler, manifest)
     cache.put(key, decision)
     return decision

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from export.errors import ExportError
 from export.foreign.isolation import isolate
-from export.foreign.messages import REPORT_FILE, Imported, Job, Report
+from export.foreign.messages import REPORT_FILE, Enforced, Job, Report
 
 STEP = "step "
 _LARGEST_JOB = 2**20
@@ -16,27 +17,24 @@ def main() -> None:
     """Answer one job. The libraries that read the file are imported after the rights are gone."""
     job = Job.model_validate_json(sys.stdin.buffer.read(_LARGEST_JOB))
     enforced = isolate(job.limits, job.scratch, [job.graph.parent, job.pictures])
-    outcome = _outcome(job)
-    report = (
-        Report(refused=outcome, enforced=enforced)
-        if isinstance(outcome, str)
-        else Report(imported=outcome, enforced=enforced)
-    )
+    report = read_here(job, lambda step: print(STEP + step, flush=True), enforced)  # noqa: T201 -- to the parent
     (job.scratch / REPORT_FILE).write_text(report.model_dump_json(), "utf-8")
 
 
-def _outcome(job: Job) -> Imported | str:
+def read_here(job: Job, notify: Callable[[str], None], enforced: Enforced) -> Report:
+    """Read, wrap and check the graph in this process, under the limits that hold in it; `notify` is told each step."""
     try:
         from export.foreign.preparing import import_graph  # noqa: PLC0415 -- onnx and its runtime start threads
 
-        return import_graph(job, lambda step: print(STEP + step, flush=True))  # noqa: T201 -- to the parent
+        return Report(imported=import_graph(job, notify), enforced=enforced)
     except ExportError as error:
-        return str(error)
+        refused = str(error)
     except MemoryError:
-        return (
+        refused = (
             f"reading or trying the graph takes more than {job.limits.memory_bytes / 2**30:g} GiB of address space; if "
             "you trust the file, allow more with --memory-gib"
         )
     except Exception as error:  # a hostile file can fail anywhere inside the libraries, with any error
         line = " ".join(str(error).split())[:200]
-        return f"{job.graph.name}: cannot be read as an inpainting graph ({type(error).__name__}: {line})"
+        refused = f"{job.graph.name}: cannot be read as an inpainting graph ({type(error).__name__}: {line})"
+    return Report(refused=refused, enforced=enforced)

@@ -18,12 +18,14 @@ from engines.manifest import ONNX_FILE, Manifest, ModelName, Parity
 from export.card import card_text
 from export.errors import GraphRefused, OptionInvalid
 from export.foreign.declaration import Declaration
-from export.foreign.messages import GRAPH_FILE, Enforced, Imported, Job, Limits
+from export.foreign.messages import GRAPH_FILE, Enforced, Imported, Job, Limits, Report
 from export.foreign.running import read_in_child
 from export.publish import publish, report_write_errors
 
 GENERATOR = "onnx"
 """The value of `generator` in the manifests of imported graphs."""
+ReadGraph = Callable[[Job, Callable[[str], None]], Report]
+"""Reads a foreign graph and tells each step: `read_in_child`, or in tests a function of this process."""
 _BAR_DB = 45.0
 _LARGEST_GRAPH = 2**31
 
@@ -53,8 +55,15 @@ class ImportResult:
     enforced: Enforced
 
 
-def import_model(request: ImportRequest, notify: Callable[[str], None]) -> ImportResult:
-    """Import one graph; `notify` is called with the name of each step as it begins.
+def import_model(
+    request: ImportRequest, notify: Callable[[str], None], read: ReadGraph = read_in_child
+) -> ImportResult:
+    """Import one graph.
+
+    Args:
+        request: the file, and what to make of it.
+        notify: called with the name of each step as it begins.
+        read: reads the foreign file; by default a process that gave up its rights, as nobody vouches for the file.
 
     Raises:
         ExportError: the graph is refused, or cannot be published; the repository is unchanged.
@@ -71,7 +80,7 @@ def import_model(request: ImportRequest, notify: Callable[[str], None]) -> Impor
             limits=request.limits,
             declaration=request.declaration,
         )
-        report = read_in_child(job, notify)
+        report = read(job, notify)
         if report.imported is None:
             raise GraphRefused(report.refused or "the graph is refused without a reason")
         notify("publishing")

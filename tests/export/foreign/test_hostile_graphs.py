@@ -1,4 +1,4 @@
-"""Each hostile file is refused by the child with a reason; nothing is published, and no limit is passed."""
+"""Each hostile file is refused with a reason; nothing is published, and no limit is passed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from export.errors import ExportError
-from export.foreign.importing import ImportRequest, import_model
+from export.foreign.importing import ImportRequest, ReadGraph, import_model
 from export.foreign.messages import Limits
+from export.foreign.running import read_in_child
 from tests.export.foreign.hostile_graphs import GRAPHS
 from tests.export.foreign.inpainters import carve_layout
+from tests.export.foreign.reading import read_unguarded
 
-pytestmark = pytest.mark.slow  # a process for each
+pytestmark = pytest.mark.slow
 PICTURES = Path(__file__).resolve().parents[2] / "data"
 
 
@@ -26,11 +28,12 @@ PICTURES = Path(__file__).resolve().parents[2] / "data"
 def refusal(tmp_path: Path) -> Callable[..., str]:
     """Import a file that is to be refused; returns the message."""
 
-    def refused(path: Path, memory_gib: float = 3, seconds: float = 60) -> str:
+    def refused(path: Path, read: ReadGraph = read_unguarded, memory_gib: float = 3, seconds: float = 60) -> str:
         repository = tmp_path / "models"
         limits = Limits(memory_bytes=int(memory_gib * 2**30), seconds=seconds)
+        request = ImportRequest(path, "foreign", PICTURES, output=repository, limits=limits)
         with pytest.raises(ExportError) as caught:
-            import_model(ImportRequest(path, "foreign", PICTURES, output=repository, limits=limits), lambda step: None)
+            import_model(request, lambda step: None, read)
         assert list(repository.iterdir()) == []
         assert str(caught.value).isprintable()
         return str(caught.value)
@@ -44,6 +47,12 @@ def test_hostile_graph_is_refused_with_the_reason(name, refusal, tmp_path):
     (tmp_path / "foreign.onnx").write_bytes(make().SerializeToString())
     message = refusal(tmp_path / "foreign.onnx")
     assert re.search(reason, message), message
+
+
+@pytest.mark.parametrize("name", [*GRAPHS][::10])
+def test_child_gives_the_same_reason(name, refusal, tmp_path):
+    (tmp_path / "foreign.onnx").write_bytes(GRAPHS[name][0]().SerializeToString())
+    assert refusal(tmp_path / "foreign.onnx", read_in_child) == refusal(tmp_path / "foreign.onnx")
 
 
 BYTES = {
@@ -123,12 +132,12 @@ def test_external_data_is_refused_where_it_may_not_be(name, refusal, tmp_path):
 def test_time_is_bounded(refusal, tmp_path):
     (tmp_path / "slow.onnx").write_bytes(carve_layout(2048).SerializeToString())
     began = monotonic()
-    assert "took more than 2 s" in refusal(tmp_path / "slow.onnx", seconds=2)
+    assert "took more than 2 s" in refusal(tmp_path / "slow.onnx", read_in_child, seconds=2)
     assert monotonic() - began < 10
 
 
 def test_memory_is_bounded(refusal, tmp_path):
     (tmp_path / "large.onnx").write_bytes(carve_layout(6000).SerializeToString())
-    message = refusal(tmp_path / "large.onnx", memory_gib=1.5)
+    message = refusal(tmp_path / "large.onnx", read_in_child, memory_gib=1.5)
     assert re.search("address space|died|bad_alloc|llocat", message), message
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 3 * 2**20  # KiB, of the largest child so far

@@ -17,10 +17,12 @@ from engines.manifest import CARD_FILE, FixedSize, MultipleSize, read_manifest
 from engines.onnxrt import OnnxRuntimeEngine
 from export.errors import ExportError, GraphRefused
 from export.foreign.declaration import Declaration, parse_place
-from export.foreign.importing import ImportRequest, ImportResult, import_model
+from export.foreign.importing import ImportRequest, ImportResult, ReadGraph, import_model
+from export.foreign.running import read_in_child
 from tests.export.foreign import inpainters
+from tests.export.foreign.reading import read_unguarded
 
-pytestmark = pytest.mark.slow  # a process for each import
+pytestmark = pytest.mark.slow
 PICTURES = Path(__file__).resolve().parents[2] / "data"
 
 
@@ -28,13 +30,13 @@ PICTURES = Path(__file__).resolve().parents[2] / "data"
 def bring(tmp_path):
     """Import a model with flags of a declaration."""
 
-    def brought(model: onnx.ModelProto, **flags) -> ImportResult:
+    def brought(model: onnx.ModelProto, read: ReadGraph = read_unguarded, **flags) -> ImportResult:
         path = tmp_path / "foreign.onnx"
         onnx.save(model, path)
         flags |= {name: parse_place(flags[name]) for name in ("image", "mask") if name in flags}
         declaration = Declaration(**flags)
         request = ImportRequest(path, "foreign", PICTURES, declaration, output=tmp_path / "models", licence="CC0")
-        return import_model(request, lambda step: None)
+        return import_model(request, lambda step: None, read)
 
     return brought
 
@@ -69,7 +71,7 @@ def check_fill(made: ImportResult, side: int, tmp_path: Path) -> None:
 
 
 def test_graph_of_one_size_in_0_to_255_needs_no_flag(bring, tmp_path):
-    made = bring(inpainters.carve_layout())
+    made = bring(inpainters.carve_layout(), read_in_child)
     assert made.manifest.size == FixedSize(height=128, width=128, fit="crop")
     assert made.manifest.max_batch == 1
     flags = {name: made.manifest.options[name] for name in ("image", "mask", "output-tensor", "layout", "composite")}
@@ -90,6 +92,14 @@ def test_graph_of_bytes_and_any_size_is_served_in_several(bring, tmp_path):
     assert made.manifest.options["image-range"] == made.manifest.options["output-range"] == "0..255"
     assert {case.inputs for case in made.manifest.parity.cases} >= {"batch of 3", "64×128"}
     check_fill(made, 128, tmp_path)
+
+
+def test_child_makes_of_a_graph_what_this_process_makes_of_it(bring):
+    made, unguarded = (
+        bring(inpainters.pipeline_layout(), read, sides=(64,)) for read in (read_in_child, read_unguarded)
+    )
+    assert made.imported == unguarded.imported
+    assert made.manifest.onnx_sha256 == unguarded.manifest.onnx_sha256
 
 
 def test_free_batch_is_kept(bring):

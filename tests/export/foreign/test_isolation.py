@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ def after_isolation(tmp_path):
             capture_output=True,
             text=True,
             check=False,
+            env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")},
         )
         return done.stdout.strip() + done.stderr.strip().rpartition("\n")[2]
 
